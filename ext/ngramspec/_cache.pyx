@@ -1,0 +1,179 @@
+"""NgramCache: how often which token followed which n-gram, shared or loaded from a file."""
+
+cimport cython
+
+from ngramspec._arguments cimport token_view
+from ngramspec._counts cimport (
+    NGRAM_MAX, counts_add, counts_check, counts_free, counts_init, counts_nbytes, counts_reserve,
+    ngram_hash_step,
+)
+from ngramspec._records cimport add_records, all_records, raise_for, record_of
+from ngramspec._types cimport STATUS_OK, Status, ngs_lock, ngs_unlock, uint32_t, uint64_t
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    CHUNK = 4096          # tokens learned per hold of the lock
+
+
+cdef void cache_learn(CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
+                      Py_ssize_t ngram_min, Py_ssize_t ngram_max) noexcept nogil:
+    """Count tokens[start:end] as followers of the n-grams before each. Needs counts_reserve."""
+    cdef Py_ssize_t i, size
+    cdef uint64_t h
+    for i in range(start if start > 1 else 1, end):
+        h = 0
+        for size in range(1, (ngram_max if ngram_max < i else i) + 1):
+            h = ngram_hash_step(h, tokens[i - size])
+            if size >= ngram_min:
+                counts_add(c, <uint32_t>h, &tokens[i - 1], size, tokens[i], 1)
+
+
+@cython.final
+cdef class NgramCache:
+    """NgramCache(ngram_min=1, ngram_max=4, max_ngrams=4194304): n-grams and their followers with counts.
+
+    Serves as `dynamic` (grows with what slots generate) or `static` (read only) of "ngram-cache".
+
+    Args:
+        ngram_min: Shortest n-gram learned, in tokens, 1..4.
+        ngram_max: Longest n-gram learned, in tokens, ngram_min..4.
+        max_ngrams: N-grams kept at most, >= 16; those not touched for longest make room for new
+            ones. Up to about 80 bytes each.
+
+    Raises:
+        InputError: A value is out of its bounds.
+
+    Thread-safety: all methods, from any thread; a lock inside is held for microseconds at a time.
+    """
+
+    def __cinit__(self, ngram_min=1, ngram_max=4, max_ngrams=1 << 22):
+        for name, value, low, high in (("ngram_min", ngram_min, 1, NGRAM_MAX),
+                                       ("ngram_max", ngram_max, ngram_min, NGRAM_MAX),
+                                       ("max_ngrams", max_ngrams, 16, 1 << 30)):
+            if not isinstance(value, int) or not low <= value <= high:
+                raise InputError(f"{name} must be an integer in {low}..{high}, got {value!r}")
+        self.ngram_min = ngram_min
+        self.ngram_max = ngram_max
+        self.max_ngrams = max_ngrams
+        counts_init(&self.c, max_ngrams)
+
+    def __dealloc__(self):
+        counts_free(&self.c)
+
+    def __len__(self):
+        """Return the number of n-grams kept."""
+        return self.c.num_ngrams - self.c.num_free_ngrams
+
+    @property
+    def nbytes(self):
+        """Return the memory in use, in bytes."""
+        return counts_nbytes(&self.c)
+
+    def update(self, token_ids, Py_ssize_t start=0):
+        """Count each token from `start` on as a follower of the n-grams before it.
+
+        Args:
+            token_ids: Text, oldest first. int32, shape (n,). Not kept.
+            start: First position that counts as a follower, 0..n; tokens before it serve as context.
+
+        Raises:
+            InputError: token_ids is not a 1-D int32 array with ids >= 0, or start is out of bounds.
+            StateError: The cache is frozen.
+            MemoryError: No room; what was learned before stays.
+
+        Cost: O(n). Threads: releases the GIL.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef Py_ssize_t end = tokens.shape[0]
+        cdef Py_ssize_t stop
+        cdef Status status = STATUS_OK
+        if not 0 <= start <= end:
+            raise InputError(f"start must be in 0..{end}, got {start}")
+        while start < end and status == STATUS_OK:
+            stop = min(start + CHUNK, end)
+            with nogil:
+                ngs_lock(&self.lock)
+                status = counts_reserve(&self.c, (stop - start) * NGRAM_MAX)
+                if status == STATUS_OK:
+                    cache_learn(&self.c, &tokens[0], start, stop, self.ngram_min, self.ngram_max)
+                ngs_unlock(&self.lock)
+            start = stop
+        raise_for(status)
+
+    def followers(self, token_ids):
+        """Return what followed an n-gram as a dict token -> count, the most frequent first.
+
+        Args:
+            token_ids: The n-gram, oldest first. int32, shape (n,), 1 <= n <= 4.
+
+        Raises:
+            InputError: token_ids has another shape, dtype or length.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef Py_ssize_t size = tokens.shape[0]
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
+        pairs = record_of(&self.c, &self.lock, &tokens[size - 1], size)[5:].tolist()
+        ranked = sorted(zip(pairs[0::2], pairs[1::2]), key=lambda pair: (-pair[1], pair[0]))
+        return dict(ranked)
+
+    def merge(self, NgramCache other not None):
+        """Add the counts of another cache; counts saturate at 2147483647.
+
+        Raises:
+            InputError: `other` is this cache.
+            StateError: The cache is frozen.
+            MemoryError: No room; this cache is unchanged.
+        """
+        if other is self:
+            raise InputError("a cache cannot be merged with itself; merge a copy")
+        self.add_records(other.records())
+
+    def records(self):
+        """Return all n-grams with followers as llama.cpp's files lay them out.
+
+        Returns:
+            int32, shape (m,): per n-gram 4 tokens (-1 behind the last), the number of followers F,
+            then F pairs token, count. Sorted by n-gram, then token. A new array.
+
+        Cost: O(n-grams), sorting apart. Threads: releases the GIL.
+        """
+        return all_records(&self.c, &self.lock)
+
+    def add_records(self, records):
+        """Add n-grams laid out as `records` returns them.
+
+        A second record of an n-gram adds to the first; so does a second pair of a token.
+
+        Args:
+            records: int32, shape (m,), C-contiguous. Not kept.
+
+        Raises:
+            StateError: The cache is frozen.
+            InputError: It is not a whole number of valid records. Nothing was added; the message
+                names the position in int32 units.
+            MemoryError: No room; nothing was added.
+
+        Cost: O(m). Threads: releases the GIL.
+        """
+        add_records(&self.c, &self.lock, records)
+
+    def freeze(self):
+        """Refuse all changes from now on; a cache that serves as `static` is frozen and read without a lock."""
+        ngs_lock(&self.lock)
+        self.c.frozen = True
+        ngs_unlock(&self.lock)
+
+    @property
+    def frozen(self):
+        """Return whether the cache refuses changes."""
+        return bool(self.c.frozen)
+
+    def check(self):
+        """Return the first broken invariant, "" when all hold. O(n-grams)."""
+        cdef const char* broken
+        ngs_lock(&self.lock)
+        broken = counts_check(&self.c)
+        ngs_unlock(&self.lock)
+        return "" if broken == NULL else broken.decode()

@@ -1,0 +1,276 @@
+"""Drafter: the public face of one source or a chain of them, for any number of slots."""
+
+cimport cython
+from libc.string cimport memcpy
+
+from ngramspec._arguments cimport token_view
+from ngramspec._driver cimport (
+    ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_follow, driver_propose, driver_replay,
+    driver_truncate,
+)
+from ngramspec._slots cimport Slots
+from ngramspec._types cimport STATUS_OK, Status, int32_t, int64_t, token_t
+
+import numpy as np
+
+from ngramspec.errors import InputError
+from ngramspec.stats import Replay
+
+cdef object _empty = np.empty
+cdef object _int32 = np.dtype(np.int32)
+
+
+@cython.final
+cdef class Drafter(Slots):
+    """Drafter(sources, slots=1, max_history=1048576): drafts for many slots; use create_drafter.
+
+    One slot holds one running request: begin, then propose and accept in turn. All sources see
+    every token; a draft comes from the first source that has one, and feedback goes back to it.
+
+    Args:
+        sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.
+        slots: Number of slots, >= 1.
+        max_history: Tokens kept per slot, >= 1024. Beyond it the older half is dropped.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        MemoryError: The state cannot be allocated.
+
+    Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
+    also when they share a HashPool or an NgramCache.
+    """
+
+    def begin(self, Py_ssize_t slot, token_ids):
+        """Start a request on a slot.
+
+        What the prompt shares with the slot's history is kept and only compared, so the next turn
+        of a conversation costs its new tokens. A request still active on the slot is replaced.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token_ids: The prompt, oldest first. int32, shape (n,), n >= 0. Copied.
+
+        Raises:
+            InputError: slot or token_ids are not as described. Nothing is changed then.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(changed tokens), a comparison of the shared ones. Threads: releases the GIL.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef Status status
+        self._slot(slot)
+        with nogil, self._lock:
+            status = driver_begin(&self.d, slot, data, tokens.shape[0])
+        if status != STATUS_OK:
+            raise MemoryError(f"begin: no memory for a prompt of {tokens.shape[0]} tokens")
+
+    def propose(self, Py_ssize_t slot, Py_ssize_t max_tokens):
+        """Draft what may follow the slot's history.
+
+        Replaces the pending draft of the slot; accept takes it up.
+
+        Args:
+            slot: A slot with an active request.
+            max_tokens: Longest draft wanted, in tokens, >= 0.
+
+        Returns:
+            int32, shape (k,), 0 <= k <= max_tokens. A new array, empty when no source has a draft.
+
+        Raises:
+            InputError: slot is out of range or max_tokens < 0.
+            StateError: No request is active on the slot.
+
+        Cost: O(k), independent of the history. Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "propose")
+        cdef Py_ssize_t length
+        cdef token_t[::1] view
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        with self._lock:
+            length = driver_propose(&self.d, slot, max_tokens)
+            draft = _empty(length, _int32)
+            if length:
+                view = draft
+                memcpy(&view[0], s.draft, <size_t>length * sizeof(token_t))
+        return draft
+
+    def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
+        """Commit what the target emitted and tell the source of the pending draft.
+
+        A draft that is longer than what the engine verified is not counted as rejected: only a
+        token that differs from the draft at its position is.
+
+        Args:
+            slot: A slot with an active request.
+            token_ids: The accepted draft tokens, then the target's own. int32, shape (n,) or a list.
+            num_accepted: How many of them are accepted draft tokens, 0 <= num_accepted <= n.
+
+        Raises:
+            InputError: An argument is not as described, or the first num_accepted tokens are not
+                the pending draft's. Nothing is changed then.
+            StateError: No request is active on the slot.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(n) amortised. Threads: keeps the GIL.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef SlotC* s = self._active(slot, "accept")
+        cdef Status status
+        with self._lock:
+            if num_accepted < 0 or num_accepted > tokens.shape[0] or num_accepted > draft_right(s, data, tokens.shape[0]):
+                raise _bad_acceptance(num_accepted, tokens.shape[0], s.draft_len)
+            status = driver_accept(&self.d, slot, data, tokens.shape[0], num_accepted)
+        if status != STATUS_OK:
+            raise MemoryError(f"accept: no memory for {tokens.shape[0]} more tokens")
+
+    def follow(self, Py_ssize_t slot, token_ids):
+        """Make the slot's history equal token_ids, whatever happened since the last call.
+
+        For hosts that only show the whole text: a continuation of the history counts as accept,
+        anything else as begin.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token_ids: Prompt and all tokens since, oldest first. int32, shape (n,), n >= 0. Copied.
+
+        Returns:
+            int: Accepted tokens of the pending draft, at most the new tokens but one; -1 when a
+            new request began.
+
+        Raises:
+            InputError: slot or token_ids are not as described. Nothing is changed then.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef Py_ssize_t accepted
+        cdef Status status
+        self._slot(slot)
+        with nogil, self._lock:
+            accepted = driver_follow(&self.d, slot, data, tokens.shape[0], &status)
+        if status != STATUS_OK:
+            raise MemoryError(f"follow: no memory for a text of {tokens.shape[0]} tokens")
+        return accepted
+
+    def truncate(self, Py_ssize_t slot, Py_ssize_t length):
+        """Cut the slot's history to its first `length` tokens; the pending draft is dropped.
+
+        Args:
+            slot: A slot with an active request.
+            length: Tokens to keep, 0 <= length <= length(slot).
+
+        Raises:
+            InputError: slot or length are out of bounds. Nothing is changed then.
+            StateError: No request is active on the slot.
+
+        Cost: O(removed tokens), or O(kept) where that is less. Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "truncate")
+        with self._lock:
+            if length < 0 or length > s.base + s.history.len:
+                raise InputError(f"length must be in 0..{s.base + s.history.len}, got {length}")
+            driver_truncate(&self.d, slot, length)
+
+    def end(self, Py_ssize_t slot):
+        """End the slot's request. The history stays, so that a next prompt that shares it is cheap.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+        """
+        cdef SlotC* s = self._active(slot, "end")
+        with self._lock:
+            s.active = False
+            s.draft_len = 0
+
+    def propose_batch(self, slots, max_tokens, out, out_lens):
+        """Draft for many slots in one call.
+
+        Args:
+            slots: int32, shape (b,). Each must have an active request.
+            max_tokens: Longest draft wanted per slot, >= 0. int32, shape (b,).
+            out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
+                drafts are cut to w tokens; what lies behind a draft is left as it was.
+            out_lens: int32, shape (b,), writable. Receives the draft lengths.
+
+        Raises:
+            InputError: An array is not as described, or a slot is out of range. Nothing is changed.
+            StateError: A slot has no active request. Nothing is changed.
+
+        Cost: O(b + drafted tokens). Threads: releases the GIL.
+        """
+        cdef const int32_t[::1] slot_view = token_view(slots, "slots")
+        cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
+        cdef int32_t[:, ::1] rows
+        cdef int32_t[::1] lens
+        cdef Py_ssize_t i, limit, length
+        try:
+            rows = out
+            lens = out_lens
+        except (ValueError, TypeError, BufferError) as error:
+            raise InputError(f"out must be writable int32 of shape (b, w) and out_lens of shape (b,): {error}") from None
+        if not slot_view.shape[0] == limits.shape[0] == rows.shape[0] == lens.shape[0]:
+            raise InputError(f"slots, max_tokens, out and out_lens must have one length, got {slot_view.shape[0]}, "
+                             f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
+        for i in range(slot_view.shape[0]):
+            self._active(slot_view[i], "propose_batch")
+        with nogil, self._lock:
+            for i in range(slot_view.shape[0]):
+                limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
+                length = driver_propose(&self.d, slot_view[i], limit)
+                if length:
+                    memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
+                lens[i] = <int32_t>length
+
+    def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):
+        """Run a recorded request as if the target had chosen its output, and count the steps.
+
+        Begins on the slot, then drafts and accepts the longest right prefix of each draft plus one
+        token until the output is used up. The slot is left active with the whole text.
+
+        Args:
+            prompt: int32, shape (n,).
+            output: int32, shape (m,). The first token counts as sampled before the first draft.
+            max_tokens: Longest draft per step; 0 = only the rest of the output limits it.
+            slot: 0 <= slot < slots.
+
+        Returns:
+            Replay: steps, drafts, drafted and accepted tokens, draft lengths and times.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            MemoryError: No room; the slot holds the part replayed so far.
+
+        Cost: O(changed prompt tokens + m). Threads: releases the GIL.
+        """
+        cdef const token_t[::1] prompt_view = token_view(prompt, "prompt")
+        cdef const token_t[::1] output_view = token_view(output, "output")
+        cdef const token_t* before = &prompt_view[0] if prompt_view.shape[0] else NULL
+        cdef const token_t* after = &output_view[0] if output_view.shape[0] else NULL
+        cdef int64_t[::1] lengths
+        cdef ReplayC r
+        cdef Status status
+        self._slot(slot)
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        draft_lengths = np.zeros(self.d.max_draft + 1, dtype=np.int64)
+        lengths = draft_lengths
+        with nogil, self._lock:
+            status = driver_replay(&self.d, slot, before, prompt_view.shape[0], after, output_view.shape[0],
+                                   max_tokens, &r, &lengths[0])
+        if status != STATUS_OK:
+            raise MemoryError("replay: no memory for the session")
+        return Replay(r.tokens, r.steps, r.drafts, r.drafted, r.accepted, draft_lengths, r.begin_ns, r.step_ns)
+
+
+cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_ssize_t draft_len):
+    if num_accepted < 0 or num_accepted > num_tokens:
+        return InputError(f"num_accepted must be in 0..{num_tokens} (the number of token_ids), got {num_accepted}")
+    if num_accepted > draft_len:
+        return InputError(f"num_accepted must be at most {draft_len}, the length of the pending draft, got {num_accepted}")
+    return InputError(f"the first {num_accepted} of token_ids must be the pending draft's, but they differ from it")

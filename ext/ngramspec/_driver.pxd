@@ -1,0 +1,53 @@
+# DriverC: slots with their histories, and the sources that draft for them.
+from ngramspec._history cimport HistoryC
+from ngramspec._source cimport SourceC
+from ngramspec._types cimport Status, int64_t, token_t
+
+cdef struct SlotC:
+    HistoryC history      # the newest tokens of the request, at most max_history
+    Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
+    bint active           # between begin and end
+    token_t* draft        # max_draft tokens; the pending draft
+    Py_ssize_t draft_len  # 0 = none pending
+    Py_ssize_t owner      # source of the pending draft
+
+cdef struct SourceCountsC:
+    int64_t begin_calls
+    int64_t propose_calls
+    int64_t accept_calls
+    int64_t num_drafts
+    int64_t num_draft_tokens
+    int64_t begin_ns
+    int64_t propose_ns    # of the timed calls only
+    int64_t accept_ns     # of the timed calls only
+    int64_t timed_proposes
+    int64_t timed_accepts
+    int64_t* accepted_len # verified drafts by accepted tokens, index 0..max_draft
+
+cdef struct DriverC:
+    SlotC* slots
+    Py_ssize_t num_slots
+    SourceC* sources
+    SourceCountsC* counts # one per source
+    Py_ssize_t num_sources
+    Py_ssize_t max_draft
+    Py_ssize_t max_history
+
+cdef struct ReplayC:
+    int64_t tokens
+    int64_t steps
+    int64_t drafts
+    int64_t drafted
+    int64_t accepted
+    int64_t begin_ns
+    int64_t step_ns
+
+cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil
+cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Status* status) noexcept nogil
+cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
+cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
+                          const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,
+                          ReplayC* r, int64_t* draft_lengths) noexcept nogil

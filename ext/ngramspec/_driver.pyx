@@ -1,0 +1,218 @@
+"""The driver: one history per slot, sources asked in order, feedback to the source that drafted.
+
+All kernels leave everything as it was when they return another status than STATUS_OK.
+"""
+
+from libc.string cimport memmove, memset
+
+from ngramspec._history cimport common_prefix, history_append, history_common_prefix, history_reserve
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
+
+cdef enum:
+    TIMED_EVERY = 16      # one call in so many reads the clock: it costs more than many a call
+
+
+cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nogil:
+    """Room in the history and in all sources for extra tokens."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    if history_reserve(&s.history, extra) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    for i in range(d.num_sources):
+        if d.sources[i].reserve(d.sources[i].state, slot, &s.history, extra) != STATUS_OK:
+            return STATUS_NO_MEMORY
+    return STATUS_OK
+
+
+cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Cut the held history to `length` tokens."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    if length == s.history.len:
+        return
+    for i in range(d.num_sources):
+        d.sources[i].rewind(d.sources[i].state, slot, &s.history, length)
+    s.history.len = length
+    for i in range(d.num_sources):
+        d.sources[i].extend(d.sources[i].state, slot, &s.history, length, False)
+
+
+cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, bint committed) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t start = s.history.len
+    cdef Py_ssize_t i
+    history_append(&s.history, tokens, n)
+    for i in range(d.num_sources):
+        d.sources[i].extend(d.sources[i].state, slot, &s.history, start, committed)
+
+
+cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
+    """Drop the oldest tokens of the history but `keep`, and learn the rest anew."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t dropped = s.history.len - keep
+    _rewind(d, slot, 0)
+    memmove(s.history.tokens, s.history.tokens + dropped, <size_t>keep * sizeof(token_t))
+    s.base += dropped
+    _append(d, slot, s.history.tokens, keep, False)
+
+
+cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """Make the history equal the prompt; what both share is kept and costs a comparison only."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t skip = n - d.max_history if n > d.max_history else 0
+    cdef Py_ssize_t shared = 0
+    cdef Py_ssize_t i
+    cdef int64_t started = ngs_now_ns()
+    if s.base == skip:
+        shared = history_common_prefix(&s.history, tokens + skip, n - skip)
+    if _reserve(d, slot, n - skip - shared) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    _rewind(d, slot, shared)
+    s.base = skip
+    if shared < n - skip:
+        _append(d, slot, tokens + skip + shared, n - skip - shared, False)
+    s.active = True
+    s.draft_len = 0
+    started = ngs_now_ns() - started
+    for i in range(d.num_sources):
+        d.counts[i].begin_calls += 1
+        d.counts[i].begin_ns += started
+    return STATUS_OK
+
+
+cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit) noexcept nogil:
+    """Ask one source for a draft; one call in TIMED_EVERY is timed."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceC* c = &d.sources[source]
+    cdef SourceCountsC* counts = &d.counts[source]
+    cdef Py_ssize_t length
+    cdef int64_t started
+    counts.propose_calls += 1
+    if limit > c.max_draft:
+        limit = c.max_draft
+    if counts.propose_calls % TIMED_EVERY:
+        return c.propose(c.state, slot, &s.history, s.draft, limit)
+    started = ngs_now_ns()
+    length = c.propose(c.state, slot, &s.history, s.draft, limit)
+    counts.propose_ns += ngs_now_ns() - started
+    counts.timed_proposes += 1
+    return length
+
+
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+    """Fill the slot's pending draft from the first source that has one; return its length."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    s.draft_len = 0
+    if max_tokens <= 0 or s.history.len == 0:
+        return 0
+    for i in range(d.num_sources):
+        s.draft_len = _ask(d, i, slot, max_tokens)
+        if s.draft_len > 0:
+            s.owner = i
+            d.counts[i].num_drafts += 1
+            d.counts[i].num_draft_tokens += s.draft_len
+            break
+    return s.draft_len
+
+
+cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """How many tokens of the pending draft the target's tokens confirm."""
+    return common_prefix(s.draft, tokens, n if n < s.draft_len else s.draft_len)
+
+
+cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
+    """Tell the owner of the pending draft. A draft longer than what was verified is not rejected."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceC* c = &d.sources[s.owner]
+    cdef Py_ssize_t right = draft_right(s, tokens, n)
+    d.counts[s.owner].accept_calls += 1
+    d.counts[s.owner].accepted_len[num_accepted] += 1
+    c.feedback(c.state, slot, &s.history, right, right < n and right < s.draft_len)
+    s.draft_len = 0
+
+
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
+    """Commit what the target emitted; the caller has checked num_accepted against the draft."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceCountsC* counts = &d.counts[s.owner]
+    cdef Py_ssize_t half = d.max_history // 2
+    cdef int64_t started = 0
+    if _reserve(d, slot, n) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    if s.draft_len > 0:
+        if counts.accept_calls % TIMED_EVERY == 0:
+            started = ngs_now_ns()
+        _feed_back(d, slot, tokens, n, num_accepted)
+    if n > half:
+        _age(d, slot, 0)
+        s.base += n - half
+        tokens += n - half
+        n = half
+    elif s.history.len + n > d.max_history:
+        _age(d, slot, half)
+    _append(d, slot, tokens, n, True)
+    if started:
+        counts.accept_ns += ngs_now_ns() - started
+        counts.timed_accepts += 1
+    return STATUS_OK
+
+
+cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Cut the request to `length` tokens; when those were dropped already, nothing is left to draft from."""
+    cdef SlotC* s = &d.slots[slot]
+    s.draft_len = 0
+    if length >= s.base:
+        _rewind(d, slot, length - s.base)
+    else:
+        _rewind(d, slot, 0)
+        s.base = length
+
+
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Status* status) noexcept nogil:
+    """Make the history equal `tokens`: accept what continues it, begin anew otherwise (returns -1)."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t known = s.base + s.history.len
+    cdef Py_ssize_t accepted
+    status[0] = STATUS_OK
+    if not s.active or n < known or history_common_prefix(&s.history, tokens + s.base, n - s.base) < s.history.len:
+        status[0] = driver_begin(d, slot, tokens, n)
+        return -1
+    if n == known:
+        return 0
+    accepted = draft_right(s, tokens + known, n - known - 1)
+    status[0] = driver_accept(d, slot, tokens + known, n - known, accepted)
+    return accepted
+
+
+cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
+                          const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,
+                          ReplayC* r, int64_t* draft_lengths) noexcept nogil:
+    """Play a recorded request: begin, then draft, accept the right prefix and one token, repeat."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t limit, length, accepted
+    cdef int64_t started = ngs_now_ns()
+    cdef Status status = driver_begin(d, slot, prompt, prompt_len)
+    cdef int64_t begun = ngs_now_ns()
+    memset(r, 0, sizeof(ReplayC))
+    if n > 0 and status == STATUS_OK:
+        status = driver_accept(d, slot, output, 1, 0)
+    while i + 1 < n and status == STATUS_OK:
+        limit = n - i - 1
+        if max_tokens and limit > max_tokens:
+            limit = max_tokens
+        length = driver_propose(d, slot, limit)
+        accepted = draft_right(s, output + i + 1, n - i - 1)
+        r.steps += 1
+        r.drafts += length > 0
+        r.drafted += length
+        r.accepted += accepted
+        draft_lengths[length] += 1
+        length = accepted + 1 if i + 1 + accepted < n else accepted
+        status = driver_accept(d, slot, output + i + 1, length, accepted)
+        r.tokens += length
+        i += accepted + 1
+    r.begin_ns = begun - started
+    r.step_ns = ngs_now_ns() - begun
+    return status

@@ -1,0 +1,329 @@
+"""ngram-cache: draft token by token from counts of the slot, of past generations and of a corpus.
+
+Each token is looked for in the slot's own counts (context, lax thresholds), in what was generated
+before (dynamic, strict thresholds), then in the corpus (static); longer n-grams first. Static
+counts re-weight the followers of the other two. Per call O(new tokens + draft); re-weighting adds
+the shorter one of two follower lists.
+Source: llama.cpp common/ngram-cache.cpp; differs in what docs/differences.md lists (C1-C7).
+"""
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from ngramspec._cache cimport NgramCache, cache_learn
+from ngramspec._counts cimport (
+    NGRAM_MAX, CountsC, NgramC, counts_add, counts_check, counts_find, counts_free, counts_init,
+    counts_nbytes, counts_of, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
+)
+from ngramspec._history cimport HistoryC, grow
+from ngramspec._source cimport Source, ignore_feedback
+from ngramspec._types cimport (
+    STATUS_NO_MEMORY, STATUS_OK, Status, count_t, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
+)
+
+cdef enum:
+    STATIC_SIZE = 2       # n-gram size of static counts, as in llama.cpp
+
+# A follower that became the best one, so that taking its token back can restore the one before.
+cdef struct BestChangeC:
+    uint32_t place        # history position of the follower * 8 + n-gram size
+    token_t old_best
+
+cdef struct LookupSlotC:
+    CountsC context
+    BestChangeC* changes  # oldest first
+    Py_ssize_t num_changes
+    Py_ssize_t changes_capacity
+
+cdef struct ThresholdC:
+    int64_t min_sample    # fewest occurrences of the n-gram
+    int64_t min_percent   # smallest share of the follower, 0..100
+
+cdef struct LookupC:
+    Py_ssize_t n_draft
+    Py_ssize_t ngram_min
+    Py_ssize_t ngram_max
+    ThresholdC[NGRAM_MAX] lax
+    ThresholdC[NGRAM_MAX] strict
+    ThresholdC static_only
+    bint static_veto      # static may lift a follower that then fails the threshold
+    bint dynamic_update
+    CountsC* dynamic      # NULL = none; used under its lock
+    int* dynamic_lock
+    CountsC* static_counts  # NULL = none; frozen, so read without a lock
+    Py_ssize_t num_slots
+    LookupSlotC* slots
+
+# The newest tokens, drafted ones included, and the hashes of the n-grams that end with them.
+cdef struct SuffixC:
+    token_t[NGRAM_MAX] tokens
+    uint32_t[NGRAM_MAX + 1] hashes
+    Py_ssize_t len
+
+
+cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    cdef LookupSlotC* s = &k.slots[slot]
+    cdef Py_ssize_t num_adds = extra * (k.ngram_max - k.ngram_min + 1)
+    # As many as the whole history can log: learning it anew after a rewind must not fail.
+    cdef Py_ssize_t num_changes = (h.len + extra) * (k.ngram_max - k.ngram_min + 1)
+    if grow(<void**>&s.changes, &s.changes_capacity, num_changes, sizeof(BestChangeC)) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    return counts_reserve(&s.context, num_adds)
+
+
+cdef void _learn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """Count tokens[start:end] in the slot's context and log each change of a best follower."""
+    cdef Py_ssize_t i, size
+    cdef token_t old_best
+    cdef uint64_t h
+    for i in range(start if start > 1 else 1, end):
+        h = 0
+        for size in range(1, (k.ngram_max if k.ngram_max < i else i) + 1):
+            h = ngram_hash_step(h, tokens[i - size])
+            if size < k.ngram_min:
+                continue
+            old_best = counts_add(&s.context, <uint32_t>h, &tokens[i - 1], size, tokens[i], 1)
+            if old_best >= 0:
+                s.changes[s.num_changes] = BestChangeC(<uint32_t>(i * 8 + size), old_best)
+                s.num_changes += 1
+
+
+cdef void _unlearn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """Take tokens[start:end] back, the newest first."""
+    cdef Py_ssize_t i, size
+    cdef token_t old_best
+    cdef BestChangeC* change
+    for i in range(end - 1, (start if start > 1 else 1) - 1, -1):
+        for size in range(k.ngram_max if k.ngram_max < i else i, k.ngram_min - 1, -1):
+            old_best = -1
+            change = &s.changes[s.num_changes - 1]
+            if s.num_changes > 0 and change.place == <uint32_t>(i * 8 + size):
+                old_best = change.old_best
+                s.num_changes -= 1
+            counts_undo(&s.context, ngram_hash(&tokens[i - 1], size), &tokens[i - 1], size, tokens[i], old_best)
+
+
+cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    cdef LookupSlotC* s = &k.slots[slot]
+    if h.len - length <= length:
+        _unlearn(k, s, h.tokens, length, h.len)
+    else:
+        counts_reset(&s.context)
+        s.num_changes = 0
+        _learn(k, s, h.tokens, 0, length)
+
+
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    _learn(k, &k.slots[slot], h.tokens, start, h.len)
+    if committed and k.dynamic != NULL and k.dynamic_update:
+        ngs_lock(k.dynamic_lock)
+        # Without memory for it the text is not learned; drafting goes on.
+        if counts_reserve(k.dynamic, (h.len - start) * NGRAM_MAX) == STATUS_OK:
+            cache_learn(k.dynamic, h.tokens, start, h.len, k.ngram_min, k.ngram_max)
+        ngs_unlock(k.dynamic_lock)
+
+
+cdef inline int64_t _score(const CountsC* static_counts, const NgramC* weights, token_t token, int64_t count) noexcept nogil:
+    cdef int64_t weight = counts_of(static_counts, weights, token)
+    return count * 100 * weight if weight > 0 else count
+
+
+cdef Py_ssize_t _list_len(const CountsC* c, const NgramC* g, Py_ssize_t limit) noexcept nogil:
+    cdef Py_ssize_t num = 1 if g.followers < 0 else 0
+    cdef int32_t item = g.followers
+    while item >= 0 and num < limit:
+        num += 1
+        item = c.followers[item].next
+    return num
+
+
+cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, const NgramC* weights, ThresholdC t) noexcept nogil:
+    """The follower with the highest count x static weight.
+
+    Only the most frequent one and those that static knows too can have it, so the shorter of the
+    two lists is walked.
+    """
+    cdef const CountsC* walked = c
+    cdef const NgramC* entry = g
+    cdef token_t best = g.best
+    cdef token_t token
+    cdef int64_t best_score = _score(k.static_counts, weights, best, g.best_count)
+    cdef int64_t count, score
+    cdef int32_t item
+    if g.followers < 0:
+        return best
+    if _list_len(k.static_counts, weights, 64) < _list_len(c, g, 64):
+        walked = k.static_counts
+        entry = weights
+    item = entry.followers
+    token = entry.best
+    while token >= 0:
+        count = counts_of(c, g, token)
+        score = _score(k.static_counts, weights, token, count)
+        if score > best_score and (k.static_veto or 100 * count >= t.min_percent * g.total):
+            best = token
+            best_score = score
+        token = walked.followers[item].token if item >= 0 else -1
+        item = walked.followers[item].next if item >= 0 else -1
+    return best
+
+
+cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, const SuffixC* x,
+                      const NgramC* weights) noexcept nogil:
+    """The follower that passes its threshold for the longest n-gram, -1 when none does."""
+    cdef Py_ssize_t size = k.ngram_max if k.ngram_max < x.len else x.len
+    cdef const NgramC* g
+    cdef ThresholdC t
+    cdef token_t best
+    while size >= k.ngram_min:
+        g = counts_find(c, x.hashes[size], &x.tokens[NGRAM_MAX - 1], size)
+        if g != NULL:
+            t = thresholds[size - 1]
+            # No follower is more frequent than the best one, so none passes when it fails.
+            if g.total >= t.min_sample and 100 * <int64_t>g.best_count >= t.min_percent * g.total:
+                best = g.best if weights == NULL else _reweighted(k, c, g, weights, t)
+                if best == g.best or 100 * <int64_t>counts_of(c, g, best) >= t.min_percent * g.total:
+                    return best
+        size -= 1
+    return -1
+
+
+cdef void _push(SuffixC* x, token_t token) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef uint64_t h = 0
+    for i in range(NGRAM_MAX - 1):
+        x.tokens[i] = x.tokens[i + 1]
+    x.tokens[NGRAM_MAX - 1] = token
+    x.len = x.len + 1 if x.len < NGRAM_MAX else NGRAM_MAX
+    for i in range(1, x.len + 1):
+        h = ngram_hash_step(h, x.tokens[NGRAM_MAX - i])
+        x.hashes[i] = <uint32_t>h
+
+
+cdef token_t _next(const LookupC* k, const LookupSlotC* s, const SuffixC* x) noexcept nogil:
+    cdef const NgramC* weights = NULL
+    cdef token_t token
+    if k.static_counts != NULL:
+        weights = counts_find(k.static_counts, x.hashes[STATIC_SIZE], &x.tokens[NGRAM_MAX - 1], STATIC_SIZE)
+    token = _next_of(k, &s.context, k.lax, x, weights)
+    if token < 0 and k.dynamic != NULL:
+        token = _next_of(k, k.dynamic, k.strict, x, weights)
+    if (token < 0 and weights != NULL and weights.total >= k.static_only.min_sample
+            and 100 * <int64_t>weights.best_count >= k.static_only.min_percent * weights.total):
+        token = weights.best
+    return token
+
+
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    cdef SuffixC x
+    cdef Py_ssize_t i = h.len - NGRAM_MAX if h.len > NGRAM_MAX else 0
+    cdef Py_ssize_t num = 0
+    cdef token_t token
+    if h.len < STATIC_SIZE:
+        return 0
+    memset(&x, 0, sizeof(SuffixC))
+    for i in range(i, h.len):
+        _push(&x, h.tokens[i])
+    if limit > k.n_draft:
+        limit = k.n_draft
+    if k.dynamic != NULL:
+        ngs_lock(k.dynamic_lock)
+    while num < limit:
+        token = _next(k, &k.slots[slot], &x)
+        if token < 0:
+            break
+        out[num] = token
+        num += 1
+        _push(&x, token)
+    if k.dynamic != NULL:
+        ngs_unlock(k.dynamic_lock)
+    return num
+
+
+cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+    cdef LookupSlotC* s = &(<LookupC*>state).slots[slot]
+    if s.num_changes > 0 and s.changes[s.num_changes - 1].place >> 3 >= <uint64_t>h.len:
+        return "cache: a change is logged past the history"
+    return counts_check(&s.context)
+
+
+cdef size_t _nbytes(void* state) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    cdef size_t total = 0
+    cdef Py_ssize_t i
+    for i in range(k.num_slots):
+        total += sizeof(LookupSlotC) + counts_nbytes(&k.slots[i].context)
+        total += <size_t>k.slots[i].changes_capacity * sizeof(BestChangeC)
+    return total
+
+
+@cython.final
+cdef class CacheSource(Source):
+    """CacheSource(slots, config, dynamic, static): the source behind "ngram-cache".
+
+    Args:
+        slots: Number of slots, >= 1.
+        config: Checked parameters: n_draft, ngram_min, ngram_max, lax, strict (one pair of minimum
+            sample and minimum percent per size 1..4), static_only (one pair), static_veto,
+            dynamic_update.
+        dynamic: NgramCache of what was generated, or None. It grows with accepted tokens.
+        static: NgramCache of a corpus, or None. It is frozen.
+
+    Raises:
+        MemoryError: The state cannot be allocated.
+    """
+
+    cdef LookupC _state
+    cdef readonly NgramCache dynamic
+    cdef readonly NgramCache static
+
+    def __cinit__(self, Py_ssize_t slots, config not None, NgramCache dynamic, NgramCache static):
+        cdef LookupC* k = &self._state
+        cdef Py_ssize_t i
+        self.name = "ngram-cache"
+        self.slots = slots
+        self.dynamic = dynamic
+        self.static = static
+        memset(k, 0, sizeof(LookupC))
+        k.n_draft = config.n_draft
+        k.ngram_min = config.ngram_min
+        k.ngram_max = config.ngram_max
+        k.static_veto = config.static_veto
+        k.dynamic_update = config.dynamic_update
+        for i in range(NGRAM_MAX):
+            k.lax[i] = ThresholdC(config.lax[i][0], config.lax[i][1])
+            k.strict[i] = ThresholdC(config.strict[i][0], config.strict[i][1])
+        k.static_only = ThresholdC(config.static_only[0], config.static_only[1])
+        if dynamic is not None:
+            k.dynamic = &dynamic.c
+            k.dynamic_lock = &dynamic.lock
+        if static is not None:
+            static.freeze()
+            k.static_counts = &static.c
+        k.slots = <LookupSlotC*>calloc(<size_t>slots, sizeof(LookupSlotC))
+        if k.slots == NULL:
+            raise MemoryError("ngram-cache: no memory for the slots")
+        k.num_slots = slots
+        for i in range(slots):
+            counts_init(&k.slots[i].context, 0)
+        self.c.state = k
+        self.c.max_draft = config.n_draft
+        self.c.reserve = _reserve
+        self.c.rewind = _rewind
+        self.c.extend = _extend
+        self.c.propose = _propose
+        self.c.feedback = ignore_feedback
+        self.c.check = _check
+        self.c.nbytes = _nbytes
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self._state.num_slots):
+            counts_free(&self._state.slots[i].context)
+            free(self._state.slots[i].changes)
+        free(self._state.slots)

@@ -1,0 +1,231 @@
+"""HashPool: n-gram hash -> the token that followed, in a fixed amount of memory.
+
+Same hash and same cell index as llama.cpp's ngram-mod (common/ngram-mod.cpp). Differs: check bits
+against false hits, a confidence per cell, and a clock hand that frees the least confirmed cell
+for a new one instead of clearing the table.
+"""
+
+cimport cython
+from libc.string cimport memset
+
+from ngramspec._arguments cimport token_view
+from ngramspec._hash cimport hash_tokens
+from ngramspec._types cimport (
+    int32_t, ngs_add64, ngs_alloc_zeroed, ngs_free_zeroed, ngs_load32, ngs_load64, ngs_store32, ngs_store64,
+)
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    TOKEN_MASK = 0x3FFFFF
+    CHECK_POSITION = 22
+    CONFIDENCE_ONE = 0x40000000
+
+
+cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
+    return <uint32_t>(h >> p.check_shift) << CHECK_POSITION if p.check_shift < 64 else 0
+
+
+cdef inline uint32_t _cell_of(const PoolC* p, hash_t h, token_t token) noexcept nogil:
+    return _check_of(p, h) | <uint32_t>(token + 1)
+
+
+cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil:
+    """The token that followed the n-gram last; -1 = unknown."""
+    cdef uint32_t cell = ngs_load32(&p.cells[h & p.mask])
+    if (cell & TOKEN_MASK) == 0 or ((cell ^ _check_of(p, h)) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
+        return -1
+    return <token_t>(cell & TOKEN_MASK) - 1
+
+
+cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
+    """Move the clock hand until it has freed a cell: confidence is worn down, 0 is emptied."""
+    cdef int64_t hand = ngs_load64(&p.hand)
+    cdef int64_t steps
+    cdef uint32_t cell
+    for steps in range(4 * (<int64_t>p.mask + 1)):
+        cell = ngs_load32(&p.cells[hand])
+        if cell >= CONFIDENCE_ONE:
+            ngs_store32(&p.cells[hand], cell - CONFIDENCE_ONE)
+        elif cell != 0 and <hash_t>hand != spare:
+            ngs_store32(&p.cells[hand], 0)
+            ngs_add64(&p.num_used, -1)
+            ngs_add64(&p.num_aged, 1)
+            hand = (hand + 1) & <int64_t>p.mask
+            break
+        hand = (hand + 1) & <int64_t>p.mask
+    ngs_store64(&p.hand, hand)
+
+
+cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil:
+    """Record that `token` followed the n-gram; the newest continuation wins."""
+    cdef uint32_t* cell = &p.cells[h & p.mask]
+    cdef uint32_t old = ngs_load32(cell)
+    cdef uint32_t new = _cell_of(p, h, token)
+    if token > POOL_MAX_TOKEN:
+        return
+    if (old & ~<uint32_t>(3u * CONFIDENCE_ONE)) == new:
+        if old < 3u * CONFIDENCE_ONE:
+            ngs_store32(cell, old + CONFIDENCE_ONE)
+        return
+    ngs_store32(cell, new)
+    if old == 0:
+        delta.used += 1
+        if ngs_load64(&p.num_used) + delta.used > p.max_used:
+            _free_one(p, h & p.mask)
+    elif ((old ^ new) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
+        delta.collided += 1
+    else:
+        delta.replaced += 1
+
+
+cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil:
+    if delta.used:
+        ngs_add64(&p.num_used, delta.used)
+    if delta.collided:
+        ngs_add64(&p.num_collided, delta.collided)
+    if delta.replaced:
+        ngs_add64(&p.num_replaced, delta.replaced)
+
+
+@cython.final
+cdef class HashPool:
+    """HashPool(capacity=4194304, check_bits=8, max_occupancy=0.5): what followed each n-gram, shared.
+
+    One pool may serve all slots of a drafter, several drafters and several threads at once.
+    Memory is fixed: 4 bytes per cell. The n-gram itself is not stored, so a lookup can return
+    another n-gram's token with probability occupancy / 2**check_bits.
+
+    Args:
+        capacity: Number of cells, a power of two, 1024..2**31. 4194304 makes cell numbers equal
+            llama.cpp's.
+        check_bits: Bits of the n-gram's hash kept in the cell against false hits, 0..8.
+        max_occupancy: Share of cells in use above which each new entry frees the least confirmed
+            old one, 0 < max_occupancy <= 0.95.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        MemoryError: The table cannot be allocated.
+
+    Thread-safety: all methods, from any thread; entries are single words, so concurrent use can
+    lose an entry, never corrupt one.
+    """
+
+    def __cinit__(self, capacity=1 << 22, check_bits=8, max_occupancy=0.5):
+        if not isinstance(capacity, int) or capacity < 1024 or capacity > 1 << 31 or capacity & (capacity - 1):
+            raise InputError(f"capacity must be a power of two in 1024..{1 << 31} cells, got {capacity!r}")
+        if not isinstance(check_bits, int) or not 0 <= check_bits <= 8:
+            raise InputError(f"check_bits must be an integer in 0..8, got {check_bits!r}")
+        if not isinstance(max_occupancy, (int, float)) or not 0.0 < max_occupancy <= 0.95:
+            raise InputError(f"max_occupancy must be above 0 and at most 0.95, got {max_occupancy!r}")
+        self.check_bits = check_bits
+        self.max_occupancy = max_occupancy
+        self.c.mask = <hash_t>capacity - 1
+        self.c.check_shift = 64 - <int>check_bits
+        self.c.max_used = <int64_t>(<double>capacity * <double>max_occupancy)
+        self.c.cells = <uint32_t*>ngs_alloc_zeroed(<size_t>capacity * sizeof(uint32_t))
+        if self.c.cells == NULL:
+            raise MemoryError(f"no memory for a pool of {capacity} cells ({4 * capacity} bytes)")
+
+    def __dealloc__(self):
+        ngs_free_zeroed(self.c.cells)
+
+    @property
+    def capacity(self):
+        """Return the number of cells."""
+        return <Py_ssize_t>self.c.mask + 1
+
+    @property
+    def num_used(self):
+        """Return the number of cells in use; approximate while other threads insert."""
+        return ngs_load64(&self.c.num_used)
+
+    @property
+    def nbytes(self):
+        """Return the size of the table in bytes."""
+        return self.capacity * sizeof(uint32_t)
+
+    def index_of(self, token_ids):
+        """Return the cell number of an n-gram.
+
+        Args:
+            token_ids: The n-gram, oldest first. int32, shape (n,), n >= 1.
+
+        Raises:
+            InputError: token_ids is not a 1-D int32 array, empty, or has negative ids.
+        """
+        return <Py_ssize_t>(_hash_of(token_ids) & self.c.mask)
+
+    def lookup(self, token_ids):
+        """Return the token that followed an n-gram last, -1 when none is known. Arguments as index_of."""
+        return pool_lookup(&self.c, _hash_of(token_ids))
+
+    def insert(self, token_ids, int32_t token):
+        """Record that `token` followed an n-gram.
+
+        Args:
+            token_ids: The n-gram, oldest first. int32, shape (n,), n >= 1.
+            token: The token after it, 0..4194302.
+
+        Raises:
+            InputError: token_ids as in index_of; token out of its bounds.
+        """
+        cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
+        if token < 0 or token > POOL_MAX_TOKEN:
+            raise InputError(f"token must be in 0..{POOL_MAX_TOKEN}, got {token}")
+        pool_insert(&self.c, _hash_of(token_ids), token, &delta)
+        pool_commit(&self.c, &delta)
+
+    def entries(self):
+        """Return a copy of the table: int32, shape (capacity,), the token of each cell or -1."""
+        cells = np.empty(self.capacity, dtype=np.int32)
+        cdef int32_t[::1] view = cells
+        cdef Py_ssize_t i
+        with nogil:
+            for i in range(view.shape[0]):
+                view[i] = <int32_t>(ngs_load32(&self.c.cells[i]) & TOKEN_MASK) - 1
+        return cells
+
+    def clear(self):
+        """Empty the pool. Entries that other threads insert meanwhile may be lost or stay."""
+        memset(self.c.cells, 0, self.nbytes)
+        ngs_store64(&self.c.num_used, 0)
+
+    def stats(self):
+        """Return occupancy and collision figures.
+
+        Returns:
+            dict: capacity, num_used, occupancy (share of cells in use), num_replaced (newer
+            continuation of a known n-gram), num_collided (another n-gram's entry overwritten; 0
+            without check bits), num_aged (entries freed for new ones), false_hit_rate (expected
+            share of unknown n-grams that find an entry).
+        """
+        cdef double occupancy = <double>self.num_used / <double>self.capacity
+        return {
+            "capacity": self.capacity,
+            "num_used": self.num_used,
+            "occupancy": occupancy,
+            "num_replaced": ngs_load64(&self.c.num_replaced),
+            "num_collided": ngs_load64(&self.c.num_collided),
+            "num_aged": ngs_load64(&self.c.num_aged),
+            "false_hit_rate": occupancy / (1 << self.check_bits),
+        }
+
+    def check(self):
+        """Return the first broken invariant, "" when all hold. O(capacity); no thread may insert meanwhile."""
+        cdef Py_ssize_t i
+        cdef int64_t used = 0
+        for i in range(self.capacity):
+            used += self.c.cells[i] != 0
+            if self.c.cells[i] != 0 and (self.c.cells[i] & TOKEN_MASK) == 0:
+                return "pool: a cell holds check bits but no token"
+        return "" if used == self.c.num_used else "pool: num_used differs from the cells in use"
+
+
+cdef hash_t _hash_of(token_ids) except? 0:
+    cdef const token_t[::1] view = token_view(token_ids, "token_ids")
+    if view.shape[0] == 0:
+        raise InputError("token_ids must hold at least 1 token, got 0")
+    return hash_tokens(&view[0], view.shape[0])

@@ -1,0 +1,9 @@
+# Counts as flat int32 records, llama.cpp's lookup-cache layout:
+#   4 x token (-1 behind the last) | F | F x (token, count)
+from ngramspec._counts cimport CountsC
+from ngramspec._types cimport Status, token_t
+
+cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size)
+cdef object all_records(CountsC* c, int* lock)
+cdef object add_records(CountsC* c, int* lock, object records)
+cdef object raise_for(Status status)

@@ -1,0 +1,218 @@
+"""Counts to and from flat int32 records, the body of llama.cpp's lookup-cache files.
+
+The lock is held around kernels only: none of them takes the GIL, so no thread can wait for both.
+Source of the layout: llama.cpp common/ngram-cache.cpp (common_ngram_cache_save and _load).
+"""
+
+from libc.stdlib cimport qsort
+
+from ngramspec._counts cimport (
+    NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash, ngram_size,
+)
+from ngramspec._types cimport STATUS_FROZEN, STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t
+
+import numpy as np
+
+from ngramspec.errors import InputError, StateError
+
+cdef enum:
+    HEAD = NGRAM_MAX + 1  # int32 before the pairs of a record
+
+
+cdef int _by_token(const void* a, const void* b) noexcept nogil:
+    cdef int32_t x = (<const int32_t*>a)[0]
+    cdef int32_t y = (<const int32_t*>b)[0]
+    return (x > y) - (x < y)
+
+
+cdef Py_ssize_t _num_followers(const CountsC* c, const NgramC* g) noexcept nogil:
+    cdef Py_ssize_t num = 0
+    cdef int32_t item = g.followers
+    if item < 0:
+        return 1
+    while item >= 0:
+        num += 1
+        item = c.followers[item].next
+    return num
+
+
+cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) noexcept nogil:
+    """Write one record and return its length in int32."""
+    cdef Py_ssize_t num = 0
+    cdef int32_t item = g.followers
+    cdef int32_t* pair = out + HEAD
+    cdef Py_ssize_t i
+    for i in range(NGRAM_MAX):
+        out[i] = g.key[i]
+    if item < 0:
+        pair[0] = g.best
+        pair[1] = g.best_count
+        num = 1
+    while item >= 0:
+        pair[2 * num] = c.followers[item].token
+        pair[2 * num + 1] = g.best_count if c.followers[item].token == g.best else c.followers[item].count
+        num += 1
+        item = c.followers[item].next
+    qsort(pair, <size_t>num, 2 * sizeof(int32_t), _by_token)
+    out[NGRAM_MAX] = <int32_t>num
+    return HEAD + 2 * num
+
+
+cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size):
+    """The record of one n-gram as an int32 array, empty when it is unknown."""
+    cdef Py_ssize_t room = 0
+    cdef Py_ssize_t needed = -1
+    cdef const NgramC* g
+    cdef int32_t[::1] out
+    while needed != room:
+        room = max(needed, 0)
+        array = np.empty(room, dtype=np.int32)
+        out = array
+        ngs_lock(lock)
+        g = counts_find(c, ngram_hash(newest, size), newest, size)
+        needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
+        if needed == room and room > 0:
+            _write_record(c, g, &out[0])
+        ngs_unlock(lock)
+    return array
+
+
+cdef Py_ssize_t _total_len(const CountsC* c, Py_ssize_t* num_records) noexcept nogil:
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t i
+    num_records[0] = 0
+    for i in range(c.num_ngrams):
+        if c.ngrams[i].key[0] >= 0:
+            total += HEAD + 2 * _num_followers(c, &c.ngrams[i])
+            num_records[0] += 1
+    return total
+
+
+cdef void _write_all(const CountsC* c, int32_t* out, int64_t* starts) noexcept nogil:
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t record = 0
+    cdef Py_ssize_t i
+    for i in range(c.num_ngrams):
+        if c.ngrams[i].key[0] >= 0:
+            starts[record] = at
+            at += _write_record(c, &c.ngrams[i], out + at)
+            record += 1
+
+
+cdef object all_records(CountsC* c, int* lock):
+    """All records, sorted by n-gram, as one int32 array."""
+    cdef Py_ssize_t room = -1
+    cdef Py_ssize_t needed = 0
+    cdef Py_ssize_t room_records = 0
+    cdef Py_ssize_t num_records = 0
+    cdef int32_t[::1] out
+    cdef int64_t[::1] starts
+    while needed != room or num_records != room_records:
+        room = needed
+        room_records = num_records
+        array = np.empty(room + 1, dtype=np.int32)
+        out = array
+        start_array = np.empty(room_records + 1, dtype=np.int64)
+        starts = start_array
+        with nogil:
+            ngs_lock(lock)
+            needed = _total_len(c, &num_records)
+            if needed == room and num_records == room_records:
+                _write_all(c, &out[0], &starts[0])
+            ngs_unlock(lock)
+    return _sorted_records(array[:room], start_array[:room_records])
+
+
+cdef object _sorted_records(object records, object starts):
+    cdef const int32_t[::1] old
+    cdef int32_t[::1] new
+    cdef const int64_t[::1] begins
+    cdef Py_ssize_t i, j, at = 0
+    if not len(starts):
+        return records
+    order = np.lexsort([records[starts + k] for k in range(NGRAM_MAX - 1, -1, -1)])
+    old = records
+    result = np.empty_like(records)
+    new = result
+    begins = np.ascontiguousarray(starts[order])
+    with nogil:
+        for i in range(begins.shape[0]):
+            for j in range(HEAD + 2 * old[begins[i] + NGRAM_MAX]):
+                new[at] = old[begins[i] + j]
+                at += 1
+    return result
+
+
+cdef const char* _invalid(const int32_t* r, Py_ssize_t left) noexcept nogil:
+    """What is wrong with the record at r, NULL when nothing is."""
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t i
+    if left < HEAD:
+        return "the record is cut off in its n-gram"
+    while size < NGRAM_MAX and r[size] >= 0:
+        size += 1
+    if size == 0:
+        return "the n-gram is empty"
+    for i in range(size, NGRAM_MAX):
+        if r[i] != -1:
+            return "a token id of the n-gram is negative"
+    if r[NGRAM_MAX] < 1:
+        return "the number of followers is not positive"
+    if r[NGRAM_MAX] > (left - HEAD) // 2:
+        return "the record is cut off in its followers"
+    for i in range(r[NGRAM_MAX]):
+        if r[HEAD + 2 * i] < 0:
+            return "a follower's token id is negative"
+        if r[HEAD + 2 * i + 1] < 1:
+            return "a follower's count is not positive"
+    return NULL
+
+
+cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    cdef Py_ssize_t i
+    while size < NGRAM_MAX and r[size] >= 0:
+        size += 1
+    for i in range(r[NGRAM_MAX]):
+        counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
+
+
+cdef object add_records(CountsC* c, int* lock, object records):
+    """Check all records, then add them; nothing is added when one is invalid."""
+    cdef const int32_t[::1] view
+    cdef const char* broken = NULL
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t num_adds = 0
+    cdef Py_ssize_t end
+    cdef Status status = STATUS_OK
+    try:
+        view = records
+    except (ValueError, TypeError, BufferError):
+        raise InputError(f"records must be an int32 array of shape (m,), got {type(records).__name__} "
+                         f"{getattr(records, 'dtype', '')}{getattr(records, 'shape', '')}") from None
+    end = view.shape[0]
+    with nogil:
+        while at < end and broken == NULL:
+            broken = _invalid(&view[at], end - at)
+            if broken == NULL:
+                num_adds += view[at + NGRAM_MAX]
+                at += HEAD + 2 * view[at + NGRAM_MAX]
+    if broken != NULL:
+        raise InputError(f"{broken.decode()}, at position {at}", at)
+    with nogil:
+        ngs_lock(lock)
+        status = counts_reserve(c, num_adds)
+        at = 0
+        while at < end and status == STATUS_OK:
+            _add_record(c, &view[at])
+            at += HEAD + 2 * view[at + NGRAM_MAX]
+        ngs_unlock(lock)
+    raise_for(status)
+
+
+cdef object raise_for(Status status):
+    """Raise what a failed counts_reserve means."""
+    if status == STATUS_FROZEN:
+        raise StateError("the cache is frozen: it serves as static statistics and cannot change")
+    if status != STATUS_OK:
+        raise MemoryError("ngram-cache: no memory for more n-grams")

@@ -1,0 +1,31 @@
+# Source: one way to guess tokens. The driver (_drafter) owns the histories and calls the kernels.
+from ngramspec._history cimport HistoryC
+from ngramspec._types cimport Status, token_t
+
+# Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
+# the GIL; only `reserve` may fail, and leaves everything as it was when it does.
+cdef struct SourceC:
+    void* state
+    Py_ssize_t max_draft  # longest draft that `propose` can return, in tokens
+    # room for extra tokens beyond h.len, so that extend cannot fail
+    Status (*reserve)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil
+    # forget what tokens from `length` on taught; called before the history is cut
+    void (*rewind)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil
+    # tokens from `start` on have joined; `committed`: emitted by the target, not part of a prompt
+    void (*extend)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil
+    # write a draft of at most `limit` tokens (<= max_draft), return its length
+    Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil
+    # the source's last draft was right for `right` tokens; `rejected`: the target chose another token then.
+    # Called before the committed tokens join the history.
+    void (*feedback)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
+    # first broken invariant or NULL
+    const char* (*check)(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
+    size_t (*nbytes)(void* state) noexcept nogil
+
+cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
+
+cdef class Source:
+    cdef SourceC c
+    cdef readonly str name
+    cdef readonly Py_ssize_t slots
+    cdef bint _taken      # already part of a Drafter: its state follows that drafter's histories

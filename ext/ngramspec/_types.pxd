@@ -1,0 +1,28 @@
+# Types and platform helpers shared by all native modules.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+ctypedef int32_t token_t     # token id, >= 0; -1 marks "none"
+ctypedef int32_t count_t     # occurrences; saturates at COUNT_MAX
+ctypedef uint64_t hash_t     # rolling n-gram hash
+
+cdef enum:
+    COUNT_MAX = 0x7FFFFFFF
+
+# What a kernel that allocates returns.
+cdef enum Status:
+    STATUS_OK = 0
+    STATUS_NO_MEMORY = 1
+    STATUS_FROZEN = 2
+
+cdef extern from "ngs_native.h" nogil:
+    uint32_t ngs_load32(const uint32_t* cell)
+    void ngs_store32(uint32_t* cell, uint32_t value)
+    int64_t ngs_load64(const int64_t* cell)
+    void ngs_store64(int64_t* cell, int64_t value)
+    int64_t ngs_add64(int64_t* cell, int64_t value)
+    void ngs_prefetch(const void* address)
+    int64_t ngs_now_ns()
+    void ngs_lock(int* flag)
+    void ngs_unlock(int* flag)
+    void* ngs_alloc_zeroed(size_t num_bytes)
+    void ngs_free_zeroed(void* memory)

@@ -1,0 +1,40 @@
+"""Draftless speculative decoding: n-gram drafters that guess from what was already said."""
+
+from typing import TYPE_CHECKING, Any
+
+from ngramspec._cache import NgramCache
+from ngramspec._drafter import Drafter
+from ngramspec._pool import HashPool
+from ngramspec._version import __version__
+from ngramspec.drafters import DRAFTER_NAMES, create_drafter
+from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache
+from ngramspec.models import embedded_model
+from ngramspec.stats import Replay, SourceStats
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp import NgramDraft, attach
+
+__all__ = [
+    "DRAFTER_NAMES",
+    "Drafter",
+    "HashPool",
+    "NgramCache",
+    "NgramDraft",
+    "Replay",
+    "SourceStats",
+    "__version__",
+    "attach",
+    "create_drafter",
+    "embedded_model",
+    "read_lookup_cache",
+    "write_lookup_cache",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The adapters are loaded when first used, so that importing the package stays light.
+    if name in ("NgramDraft", "attach"):
+        from ngramspec.adapters import llama_cpp
+
+        return getattr(llama_cpp, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,149 @@
+"""One dataclass per drafter: its parameters, llama.cpp's names and defaults, and their bounds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec._cache import NgramCache
+    from ngramspec._pool import HashPool
+
+Percents = Sequence[int]
+PathLike = str | os.PathLike[str]
+MAX_LENGTH = 65535  # longest n-gram and longest draft of the simple and map drafters, in tokens
+MAX_DRAFT = 4096  # longest draft of ngram-mod and ngram-cache, in tokens
+
+
+def check_int(name: str, value: object, low: int, high: int) -> None:
+    """Raise InputError unless value is an int in low..high."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InputError(f"{name} must be an integer in {low}..{high}, got {value!r}")
+
+
+def _check_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+
+
+@dataclass(frozen=True)
+class SimpleConfig:
+    """Parameters of ngram-simple."""
+
+    size_n: int = 12  # tokens matched
+    size_m: int = 48  # draft length
+    min_hits: int = 1  # earlier occurrences needed
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_int("size_n", self.size_n, 1, MAX_LENGTH)
+        check_int("size_m", self.size_m, 1, MAX_LENGTH)
+        check_int("min_hits", self.min_hits, 1, MAX_LENGTH)
+
+
+@dataclass(frozen=True)
+class MapKConfig(SimpleConfig):
+    """Parameters of ngram-map-k: size_n is the key's length, size_m the longest draft."""
+
+
+@dataclass(frozen=True)
+class MapK4vConfig(SimpleConfig):
+    """Parameters of ngram-map-k4v."""
+
+    max_values: int = 4  # continuations told apart per key
+    window: int = 16  # latest occurrences that vote
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        super().__post_init__()
+        check_int("max_values", self.max_values, 2, 16)
+        check_int("window", self.window, 1, MAX_LENGTH)
+
+
+@dataclass(frozen=True)
+class ModConfig:
+    """Parameters of ngram-mod; capacity, check_bits and max_occupancy make a pool unless one is given."""
+
+    n_match: int = 24  # tokens hashed per lookup
+    n_min: int = 48  # tokens in a row that the pool must know
+    n_max: int = 64  # longest draft
+    pool: HashPool | None = None
+    capacity: int = 1 << 22  # cells, 4 bytes each
+    check_bits: int = 8
+    max_occupancy: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Check the bounds; HashPool checks its own."""
+        check_int("n_match", self.n_match, 1, MAX_LENGTH)
+        check_int("n_min", self.n_min, 0, MAX_DRAFT)
+        check_int("n_max", self.n_max, 1, MAX_DRAFT)
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """Parameters of ngram-cache. Sequences have one value per n-gram size 1..4."""
+
+    n_draft: int = 8  # longest draft
+    ngram_min: int = 1
+    ngram_max: int = 4
+    static: NgramCache | PathLike | None = None
+    dynamic: NgramCache | PathLike | None = None
+    lax_min_sample: Sequence[int] = (2, 2, 1, 1)
+    lax_min_percent: Percents = (66, 50, 50, 50)
+    strict_min_sample: Sequence[int] = (4, 3, 2, 2)
+    strict_min_percent: Percents = (75, 66, 66, 66)
+    static_min_sample: int = 2
+    static_min_percent: int = 50
+    static_veto: bool = True  # a follower that static favours may displace one that passes
+    dynamic_update: bool = True
+    max_ngrams: int = 1 << 22  # bound of a dynamic cache that is made from a path
+
+    def __post_init__(self) -> None:
+        """Check the bounds; NgramCache checks max_ngrams."""
+        check_int("n_draft", self.n_draft, 1, MAX_DRAFT)
+        check_int("ngram_min", self.ngram_min, 1, 4)
+        check_int("ngram_max", self.ngram_max, self.ngram_min, 4)
+        for name in ("lax_min_sample", "strict_min_sample"):
+            self._check_sizes(name, 1 << 30)
+        for name in ("lax_min_percent", "strict_min_percent"):
+            self._check_sizes(name, 100)
+        check_int("static_min_sample", self.static_min_sample, 0, 1 << 30)
+        check_int("static_min_percent", self.static_min_percent, 0, 100)
+        _check_bool("static_veto", self.static_veto)
+        _check_bool("dynamic_update", self.dynamic_update)
+
+    def _check_sizes(self, name: str, high: int) -> None:
+        values = getattr(self, name)
+        if not isinstance(values, (list, tuple)) or len(values) != 4:
+            raise InputError(f"{name} must hold 4 integers, one per n-gram size, got {values!r}")
+        for size, value in enumerate(values, start=1):
+            check_int(f"{name} of size {size}", value, 0, high)
+
+    @property
+    def lax(self) -> tuple[tuple[int, int], ...]:
+        """Minimum sample and percent per size for the context."""
+        return tuple(zip(self.lax_min_sample, self.lax_min_percent, strict=True))
+
+    @property
+    def strict(self) -> tuple[tuple[int, int], ...]:
+        """Minimum sample and percent per size for the dynamic cache."""
+        return tuple(zip(self.strict_min_sample, self.strict_min_percent, strict=True))
+
+    @property
+    def static_only(self) -> tuple[int, int]:
+        """Minimum sample and percent for static counts alone."""
+        return (self.static_min_sample, self.static_min_percent)
+
+
+Config = SimpleConfig | MapKConfig | MapK4vConfig | ModConfig | CacheConfig
+CONFIGS: dict[str, type[Config]] = {
+    "ngram-simple": SimpleConfig,
+    "ngram-map-k": MapKConfig,
+    "ngram-map-k4v": MapK4vConfig,
+    "ngram-mod": ModConfig,
+    "ngram-cache": CacheConfig,
+}

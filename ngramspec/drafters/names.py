@@ -1,0 +1,43 @@
+"""The drafters' names and their order of priority, as in llama.cpp's common/speculative."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from ngramspec.errors import InputError
+
+# The order is the priority: the first one with a draft wins.
+DRAFTER_NAMES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint that names the known words nearest to an unknown one, or all of them."""
+    known = tuple(known)
+    close = difflib.get_close_matches(name.replace("_", "-"), known, n=2, cutoff=0.6)
+    close = close or difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+
+
+def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
+    """Split a comma-separated list (or take a sequence) of drafter names and put it in order.
+
+    Args:
+        spec: Such as "ngram-mod,ngram-cache".
+        order: "priority" for llama.cpp's order, "given" for the caller's.
+
+    Raises:
+        InputError: No name, an unknown or repeated name, or another order.
+    """
+    parts = spec.split(",") if isinstance(spec, str) else list(spec)
+    names = [part.strip() for part in parts]
+    if not any(names):
+        raise InputError(f"spec must name at least one drafter, known: {', '.join(DRAFTER_NAMES)}")
+    for name in names:
+        if name not in DRAFTER_NAMES:
+            raise InputError(f"unknown drafter {name!r}; {nearest(name, DRAFTER_NAMES)}")
+    if len(set(names)) != len(names):
+        raise InputError(f"each drafter may be named once, got {','.join(names)}")
+    if order not in ("priority", "given"):
+        raise InputError(f'order must be "priority" or "given", got {order!r}')
+    return tuple(sorted(names, key=DRAFTER_NAMES.index) if order == "priority" else names)

@@ -1,0 +1,1 @@
+"""Files: what they hold, byte by byte, and how they are checked."""

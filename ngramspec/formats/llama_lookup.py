@@ -1,0 +1,82 @@
+"""llama.cpp's lookup-cache files: a bare sequence of records, written and read exactly.
+
+A record is 4 x int32 tokens of the n-gram (-1 behind the last), int32 number of followers F, then
+F pairs of int32 token and count, little-endian. No header, no checksum: what can be checked is
+that every record is whole and its values are possible. Source: common/ngram-cache.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ngramspec._cache import NgramCache
+from ngramspec.errors import FormatError, InputError
+
+_MOST = 1 << 30  # n-grams that a cache of unknown size may hold
+
+
+def read_lookup_cache(
+    path: str | os.PathLike[str], *, max_ngrams: int | None = None
+) -> NgramCache:
+    """Read a lookup-cache file.
+
+    Args:
+        path: A file written by llama-lookup-create, llama-lookup-merge, llama-lookup or by
+            write_lookup_cache.
+        max_ngrams: Bound of the cache, None = as many as the file has.
+
+    Returns:
+        NgramCache: A new cache that may be updated.
+
+    Raises:
+        FormatError: The file is not a whole number of valid records; names file and offset.
+        OSError: The file cannot be read.
+
+    Cost: O(bytes), natively.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path}: expected a lookup-cache file, found a directory")
+    raw = path.read_bytes()
+    if len(raw) % 4:
+        whole = len(raw) - len(raw) % 4
+        raise FormatError(f"{path}: {len(raw) - whole} stray bytes at offset {whole}")
+    records = np.frombuffer(raw, dtype="<i4").astype(np.int32, copy=False)
+    cache = NgramCache(1, 4, max_ngrams or _MOST)
+    try:
+        cache.add_records(records)
+    except InputError as error:
+        raise FormatError(f"{path}: {error.args[0]} (offset {4 * error.args[1]})") from None
+    return cache
+
+
+def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
+    """Write a cache as a lookup-cache file: equal counts give equal bytes, a crash no half file.
+
+    Args:
+        cache: The counts. Not changed.
+        path: Replaced as a whole once all bytes are on disk.
+
+    Returns:
+        int: Bytes written.
+
+    Raises:
+        OSError: The folder does not exist, the disk is full, or the like; the old file stays.
+    """
+    path = Path(path)
+    data = cache.records().astype("<i4", copy=False)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return int(data.nbytes)

@@ -1,0 +1,80 @@
+"""What drafters count, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStats:
+    """Counts of one draft source since its drafter was made or reset, over all slots."""
+
+    name: str
+    begin_calls: int  # requests begun
+    propose_calls: int  # times it was asked for a draft
+    accept_calls: int  # verifications of its drafts
+    num_drafts: int  # drafts it made, empty ones not counted
+    num_accepted_drafts: int  # drafts of which at least one token was accepted
+    num_draft_tokens: int  # tokens in its drafts, after cutting to max_tokens
+    num_accepted_tokens: int
+    accepted_per_position: tuple[int, ...]  # drafts accepted at position 0, 1, ... ; ends at the last non-zero
+    begin_ns: int  # time in begin
+    propose_ns: int  # time in propose, estimated from every 16th call
+    accept_ns: int  # time in accept, estimated from every 16th call
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted share of the drafted tokens, 0 without drafts."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens per verification of a draft, the target's own included; 1 without drafts."""
+        return 1.0 + (self.num_accepted_tokens / self.accept_calls if self.accept_calls else 0.0)
+
+    def line(self) -> str:
+        """Return llama-server's statistics line for this source."""
+        parts = [
+            f"statistics {self.name:>16}: #calls(b,g,a) = {self.begin_calls:4d} {self.propose_calls:6d}"
+            f" {self.accept_calls:6d}",
+            f"#gen drafts = {self.num_drafts:6d}",
+            f"#acc drafts = {self.num_accepted_drafts:5d}",
+            f"#gen tokens = {self.num_draft_tokens:6d}",
+            f"#acc tokens = {self.num_accepted_tokens:5d}",
+        ]
+        if self.accept_calls:
+            rates = ", ".join(f"{n / self.accept_calls:.3f}" for n in self.accepted_per_position)
+            parts.append(f"#mean acc len = {self.mean_accepted_length:.2f}")
+            parts.append(f"#acc rate/pos = ({rates})")
+        times = (f"{ns / 1e6:.3f}" for ns in (self.begin_ns, self.propose_ns, self.accept_ns))
+        parts.append(f"dur(b,g,a) = {', '.join(times)} ms")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a recorded session would have cost: the outcome of Drafter.replay."""
+
+    tokens: int  # output tokens after the first one; each step yields its accepted tokens and one more
+    steps: int  # target passes
+    drafts: int  # steps with a draft
+    drafted: int  # tokens in all drafts
+    accepted: int  # of these the right ones
+    draft_lengths: npt.NDArray[np.int64]  # drafts by length, index 0 = steps without a draft
+    begin_ns: int  # time in begin
+    step_ns: int  # time in all propose and accept calls
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens per target pass, accepted ones and the target's own; 1 is plain decoding."""
+        return 1.0 + self.accepted / self.steps if self.steps else 1.0
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted share of the drafted tokens, 0 without drafts."""
+        return self.accepted / self.drafted if self.drafted else 0.0

@@ -1,0 +1,45 @@
+"""Build the native modules: Cython sources in ext/, compiled into the package."""
+
+import os
+import sys
+from glob import glob
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
+MODULES = [
+    os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))
+]
+HEADERS = sorted(glob("ext/include/*.h"))
+CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "freethreading_compatible": True,
+    "auto_pickle": False,
+    "embedsignature": False,
+    "binding": True,
+}
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                f"ngramspec.{module}",
+                [f"ext/ngramspec/{module}.pyx"],
+                include_dirs=["ext/include"],
+                depends=HEADERS,
+                extra_compile_args=CFLAGS,
+            )
+            for module in MODULES
+        ],
+        include_path=["ext"],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
+    )
+)
