@@ -26,12 +26,7 @@ static inline int64_t ngs_now_ns(void) {
     QueryPerformanceFrequency(&frequency);
     return (int64_t)((double)now.QuadPart * 1e9 / (double)frequency.QuadPart);
 }
-static inline void *ngs_alloc_zeroed(size_t bytes) {
-    void *memory = _aligned_malloc(bytes, 64);
-    if (memory) memset(memory, 0, bytes);
-    return memory;
-}
-static inline void ngs_free_zeroed(void *memory) { _aligned_free(memory); }
+static inline void *ngs_alloc(size_t bytes) { return malloc(bytes); }
 #else
 #include <sched.h>
 #include <time.h>
@@ -52,19 +47,31 @@ static inline int64_t ngs_now_ns(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-static inline void *ngs_alloc_zeroed(size_t bytes) {
+/* Uninitialised memory to be released by free. Tables of many megabytes are read at random: large
+ * pages save them a fault per 4 KiB when they fill and a page walk per access later. */
+static inline void *ngs_alloc(size_t bytes) {
+    const size_t large_page = (size_t)1 << 21;
     void *memory = NULL;
-    /* Random access over many megabytes: large pages save a page walk per access. */
-    size_t alignment = bytes >= ((size_t)1 << 21) ? (size_t)1 << 21 : 64;
-    if (posix_memalign(&memory, alignment, bytes)) return NULL;
+    if (bytes < large_page) return malloc(bytes);
+    if (posix_memalign(&memory, large_page, bytes)) return NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    if (alignment > 64) madvise(memory, bytes, MADV_HUGEPAGE);
+    madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
-    memset(memory, 0, bytes);
     return memory;
 }
-static inline void ngs_free_zeroed(void *memory) { free(memory); }
 #endif
+
+/* realloc that moves large blocks to large pages. */
+static inline void *ngs_grow(void *memory, size_t used_bytes, size_t bytes) {
+    void *moved;
+    if (bytes < ((size_t)1 << 21)) return realloc(memory, bytes);
+    moved = ngs_alloc(bytes);
+    if (moved && memory) {
+        memcpy(moved, memory, used_bytes);
+        free(memory);
+    }
+    return moved;
+}
 
 /* A lock held for microseconds around kernels that neither raise nor take the GIL. */
 static inline void ngs_lock(int *flag) {

@@ -1,6 +1,6 @@
 # CountsC: n-gram -> followers with counts. The store behind all three roles of ngram-cache.
 from ngramspec._table cimport TableC
-from ngramspec._types cimport Status, count_t, int32_t, token_t, uint8_t, uint32_t, uint64_t
+from ngramspec._types cimport Status, count_t, int32_t, ngs_prefetch, token_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     NGRAM_MAX = 4         # tokens of an n-gram at most, as in llama.cpp's files
@@ -57,6 +57,18 @@ cdef inline Py_ssize_t ngram_size(const NgramC* g) noexcept nogil:
     while size < NGRAM_MAX and g.key[size] >= 0:
         size += 1
     return size
+
+
+cdef inline void counts_prefetch(const CountsC* c, uint32_t hash) noexcept nogil:
+    """Fetch the table cell where the n-gram's probe starts."""
+    ngs_prefetch(&c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)])
+
+
+cdef inline void counts_prefetch_ngram(const CountsC* c, uint32_t hash) noexcept nogil:
+    """Fetch the n-gram that the table cell names."""
+    cdef int32_t ngram = c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)].item
+    if ngram >= 0:
+        ngs_prefetch(&c.ngrams[ngram])
 
 
 cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil

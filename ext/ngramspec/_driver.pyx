@@ -28,8 +28,6 @@ cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
     """Cut the held history to `length` tokens."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
-    if length == s.history.len:
-        return
     for i in range(d.num_sources):
         d.sources[i].rewind(d.sources[i].state, slot, &s.history, length)
     s.history.len = length

@@ -1,9 +1,9 @@
 """The token history of a slot: append, compare and copy, nothing per token in Python."""
 
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_grow
 
 
 cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t item_bytes) noexcept nogil:
@@ -17,7 +17,7 @@ cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t 
         wanted = needed
     if <size_t>wanted > (<size_t>-1) // 2 // item_bytes:
         return STATUS_NO_MEMORY
-    moved = realloc(memory[0], <size_t>wanted * item_bytes)
+    moved = ngs_grow(memory[0], <size_t>capacity[0] * item_bytes, <size_t>wanted * item_bytes)
     if moved == NULL:
         return STATUS_NO_MEMORY
     memory[0] = moved

@@ -5,12 +5,12 @@ the last n tokens one probe, taking tokens back one probe each. Matches are conf
 comparing tokens. Used by ngram-simple, ngram-map-k and ngram-map-k4v.
 """
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
 from ngramspec._hash cimport hash_fold, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._history cimport grow
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, token_t
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_alloc, token_t
 
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
@@ -32,7 +32,7 @@ cdef Status _resize(IndexC* x, Py_ssize_t capacity) noexcept nogil:
     cdef IndexCellC* old = x.cells
     cdef Py_ssize_t old_capacity = x.capacity
     cdef Py_ssize_t i
-    cdef IndexCellC* cells = <IndexCellC*>malloc(<size_t>capacity * sizeof(IndexCellC))
+    cdef IndexCellC* cells = <IndexCellC*>ngs_alloc(<size_t>capacity * sizeof(IndexCellC))
     if cells == NULL:
         return STATUS_NO_MEMORY
     memset(cells, 0xFF, <size_t>capacity * sizeof(IndexCellC))

@@ -14,7 +14,7 @@ from libc.string cimport memset
 from ngramspec._cache cimport NgramCache, cache_learn
 from ngramspec._counts cimport (
     NGRAM_MAX, CountsC, NgramC, counts_add, counts_check, counts_find, counts_free, counts_init,
-    counts_nbytes, counts_of, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
+    counts_nbytes, counts_of, counts_prefetch, counts_prefetch_ngram, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
 )
 from ngramspec._history cimport HistoryC, grow
 from ngramspec._source cimport Source, ignore_feedback
@@ -24,6 +24,7 @@ from ngramspec._types cimport (
 
 cdef enum:
     STATIC_SIZE = 2       # n-gram size of static counts, as in llama.cpp
+    BLOCK = 16            # tokens learned together
 
 # A follower that became the best one, so that taking its token back can restore the one before.
 cdef struct BestChangeC:
@@ -32,6 +33,7 @@ cdef struct BestChangeC:
 
 cdef struct LookupSlotC:
     CountsC context
+    Py_ssize_t num_learned  # tokens of the history that are counted; fewer than all only without memory
     BestChangeC* changes  # oldest first
     Py_ssize_t num_changes
     Py_ssize_t changes_capacity
@@ -63,31 +65,49 @@ cdef struct SuffixC:
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
-    cdef LookupC* k = <LookupC*>state
-    cdef LookupSlotC* s = &k.slots[slot]
-    cdef Py_ssize_t num_adds = extra * (k.ngram_max - k.ngram_min + 1)
-    # As many as the whole history can log: learning it anew after a rewind must not fail.
-    cdef Py_ssize_t num_changes = (h.len + extra) * (k.ngram_max - k.ngram_min + 1)
-    if grow(<void**>&s.changes, &s.changes_capacity, num_changes, sizeof(BestChangeC)) != STATUS_OK:
-        return STATUS_NO_MEMORY
-    return counts_reserve(&s.context, num_adds)
+    return STATUS_OK      # _learn makes its own room, a block at a time
 
 
-cdef void _learn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    """Count tokens[start:end] in the slot's context and log each change of a best follower."""
-    cdef Py_ssize_t i, size
+cdef Status _learn_block(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t end) noexcept nogil:
+    """Count tokens[num_learned:end], at most BLOCK, and log each change of a best follower.
+
+    The cells of all their n-grams are fetched before the first is used: the tables outgrow the
+    CPU's caches with the context, and waiting for one cell after the other would cost most.
+    """
+    cdef uint32_t[BLOCK * NGRAM_MAX] hashes
+    cdef Py_ssize_t start = s.num_learned
+    cdef Py_ssize_t i, size, most
     cdef token_t old_best
     cdef uint64_t h
-    for i in range(start if start > 1 else 1, end):
+    cdef Py_ssize_t num_changes = s.num_changes + (end - start) * NGRAM_MAX
+    if (grow(<void**>&s.changes, &s.changes_capacity, num_changes, sizeof(BestChangeC)) != STATUS_OK
+            or counts_reserve(&s.context, (end - start) * NGRAM_MAX) != STATUS_OK):
+        return STATUS_NO_MEMORY
+    for i in range(start, end):
         h = 0
-        for size in range(1, (k.ngram_max if k.ngram_max < i else i) + 1):
+        most = k.ngram_max if k.ngram_max < i else i
+        for size in range(1, most + 1):
             h = ngram_hash_step(h, tokens[i - size])
-            if size < k.ngram_min:
-                continue
-            old_best = counts_add(&s.context, <uint32_t>h, &tokens[i - 1], size, tokens[i], 1)
+            hashes[(i - start) * NGRAM_MAX + size - 1] = <uint32_t>h
+            counts_prefetch(&s.context, <uint32_t>h)
+    for i in range((end - start) * NGRAM_MAX if start >= NGRAM_MAX else 0):
+        counts_prefetch_ngram(&s.context, hashes[i])
+    for i in range(start, end):
+        most = k.ngram_max if k.ngram_max < i else i
+        for size in range(k.ngram_min, most + 1):
+            old_best = counts_add(&s.context, hashes[(i - start) * NGRAM_MAX + size - 1], &tokens[i - 1], size, tokens[i], 1)
             if old_best >= 0:
                 s.changes[s.num_changes] = BestChangeC(<uint32_t>(i * 8 + size), old_best)
                 s.num_changes += 1
+    s.num_learned = end
+    return STATUS_OK
+
+
+cdef void _learn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t end) noexcept nogil:
+    """Count all tokens up to `end`. Without memory the rest waits for the next call; drafting goes on."""
+    while s.num_learned < end:
+        if _learn_block(k, s, tokens, end if end - s.num_learned < BLOCK else s.num_learned + BLOCK) != STATUS_OK:
+            return
 
 
 cdef void _unlearn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
@@ -108,17 +128,20 @@ cdef void _unlearn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_s
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
     cdef LookupSlotC* s = &k.slots[slot]
-    if h.len - length <= length:
-        _unlearn(k, s, h.tokens, length, h.len)
+    if s.num_learned <= length:
+        return
+    if s.num_learned - length <= length:
+        _unlearn(k, s, h.tokens, length, s.num_learned)
+        s.num_learned = length
     else:
         counts_reset(&s.context)
-        s.num_changes = 0
-        _learn(k, s, h.tokens, 0, length)
+        s.num_changes = s.num_learned = 0
+        _learn(k, s, h.tokens, length)
 
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
-    _learn(k, &k.slots[slot], h.tokens, start, h.len)
+    _learn(k, &k.slots[slot], h.tokens, h.len)
     if committed and k.dynamic != NULL and k.dynamic_update:
         ngs_lock(k.dynamic_lock)
         # Without memory for it the text is not learned; drafting goes on.
@@ -207,6 +230,9 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
 cdef token_t _next(const LookupC* k, const LookupSlotC* s, const SuffixC* x) noexcept nogil:
     cdef const NgramC* weights = NULL
     cdef token_t token
+    cdef Py_ssize_t size
+    for size in range(1, x.len + 1 if s.num_learned else 0):
+        counts_prefetch(&s.context, x.hashes[size])
     if k.static_counts != NULL:
         weights = counts_find(k.static_counts, x.hashes[STATIC_SIZE], &x.tokens[NGRAM_MAX - 1], STATIC_SIZE)
     token = _next_of(k, &s.context, k.lax, x, weights)

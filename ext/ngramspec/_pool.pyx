@@ -6,12 +6,13 @@ for a new one instead of clearing the table.
 """
 
 cimport cython
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 from ngramspec._arguments cimport token_view
 from ngramspec._hash cimport hash_tokens
 from ngramspec._types cimport (
-    int32_t, ngs_add64, ngs_alloc_zeroed, ngs_free_zeroed, ngs_load32, ngs_load64, ngs_store32, ngs_store64,
+    int32_t, ngs_add64, ngs_alloc, ngs_load32, ngs_load64, ngs_store32, ngs_store64,
 )
 
 import numpy as np
@@ -125,12 +126,13 @@ cdef class HashPool:
         self.c.mask = <hash_t>capacity - 1
         self.c.check_shift = 64 - <int>check_bits
         self.c.max_used = <int64_t>(<double>capacity * <double>max_occupancy)
-        self.c.cells = <uint32_t*>ngs_alloc_zeroed(<size_t>capacity * sizeof(uint32_t))
+        self.c.cells = <uint32_t*>ngs_alloc(<size_t>capacity * sizeof(uint32_t))
         if self.c.cells == NULL:
             raise MemoryError(f"no memory for a pool of {capacity} cells ({4 * capacity} bytes)")
+        memset(self.c.cells, 0, self.nbytes)
 
     def __dealloc__(self):
-        ngs_free_zeroed(self.c.cells)
+        free(self.c.cells)
 
     @property
     def capacity(self):

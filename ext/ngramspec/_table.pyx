@@ -1,9 +1,9 @@
 """Open-addressing table from a 32-bit hash to an item number; deletion leaves no tombstones."""
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_alloc
 
 
 cdef Status table_reserve(TableC* t, Py_ssize_t num_items) noexcept nogil:
@@ -15,7 +15,7 @@ cdef Status table_reserve(TableC* t, Py_ssize_t num_items) noexcept nogil:
         capacity <<= 1
     if capacity == t.capacity:
         return STATUS_OK
-    grown.cells = <HashCellC*>malloc(<size_t>capacity * sizeof(HashCellC))
+    grown.cells = <HashCellC*>ngs_alloc(<size_t>capacity * sizeof(HashCellC))
     if grown.cells == NULL:
         return STATUS_NO_MEMORY
     memset(grown.cells, 0xFF, <size_t>capacity * sizeof(HashCellC))

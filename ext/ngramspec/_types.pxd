@@ -24,5 +24,5 @@ cdef extern from "ngs_native.h" nogil:
     int64_t ngs_now_ns()
     void ngs_lock(int* flag)
     void ngs_unlock(int* flag)
-    void* ngs_alloc_zeroed(size_t num_bytes)
-    void ngs_free_zeroed(void* memory)
+    void* ngs_alloc(size_t num_bytes)
+    void* ngs_grow(void* memory, size_t used_bytes, size_t num_bytes)
