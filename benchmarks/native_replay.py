@@ -63,7 +63,9 @@ def medians(runs: list[dict[str, float]]) -> dict[str, float]:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def measure(kinds: list[str], names: list[str], program: str | None, repeats: int) -> dict[str, Any]:
+def measure(
+    kinds: list[str], names: list[str], program: str | None, repeats: int
+) -> dict[str, Any]:
     """Run every set with every drafter, ours and theirs in turn."""
     sets: dict[str, Any] = {}
     for name in names:
@@ -85,7 +87,7 @@ def measure(kinds: list[str], names: list[str], program: str | None, repeats: in
 
 
 def ratios(sets: dict[str, Any], kinds: list[str]) -> dict[str, dict[str, float]]:
-    """Return the geometric mean of the time ratios per drafter: all sets, and the long-prompt ones."""
+    """Return the geometric mean of the time ratios per drafter: all sets, and the demanding."""
 
     def mean(kind: str, names: list[str]) -> float:
         logs = [math.log(sets[name][kind]["ratio"]) for name in names]
@@ -98,19 +100,28 @@ def ratios(sets: dict[str, Any], kinds: list[str]) -> dict[str, dict[str, float]
 def format_row(name: str, kind: str, row: dict[str, Any]) -> str:
     """Return one line of the table."""
     ours = row["ours"]
-    line = f"{name:30} {kind:14} {ours['us_per_token']:7.3f} us  MAT {ours['mean_accepted_length']:.3f}"
+    line = f"{name:30} {kind:14} {cells(ours)}"
     if "theirs" in row:
-        theirs = row["theirs"]
-        line += f" | llama.cpp {theirs['us_per_token']:7.3f} us  MAT {theirs['mean_accepted_length']:.3f}"
-        line += f" | ratio {row['ratio']:.3f}"
+        line += f" | llama.cpp {cells(row['theirs'])} | ratio {row['ratio']:.3f}"
     return line
+
+
+def cells(figures: dict[str, float]) -> str:
+    """Return time and mean accepted length."""
+    return f"{figures['us_per_token']:7.3f} us  MAT {figures['mean_accepted_length']:.3f}"
 
 
 def main() -> None:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--llamacpp", metavar="PROGRAM", help="llama.cpp's drafters as a replay program")
-    parser.add_argument("--drafter", action="append", choices=DRAFTER_NAMES, help="default: all five")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--llamacpp", metavar="PROGRAM", help="llama.cpp's drafters as a replay program"
+    )
+    parser.add_argument(
+        "--drafter", action="append", choices=DRAFTER_NAMES, help="default: all five"
+    )
     parser.add_argument("--set", action="append", choices=trace_names(), help="default: all sets")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -118,7 +129,10 @@ def main() -> None:
     kinds = options.drafter or list(DRAFTER_NAMES)
     result = measure(kinds, options.set or trace_names(), options.llamacpp, options.repeats)
     for kind, mean in (result["geometric_mean_ratio"] or {}).items():
-        print(f"{kind:14} time ratio, geometric mean: all sets {mean['all']:.3f}, long prompts {mean['long prompts']:.3f}")
+        print(
+            f"{kind:14} time ratio, geometric mean: all sets {mean['all']:.3f}, "
+            f"long prompts {mean['long prompts']:.3f}"
+        )
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))
 

@@ -45,7 +45,9 @@ def session(context: int, seed: int) -> tuple[Tokens, Tokens]:
     return prompt, output
 
 
-def time_drafter(kind: str, params: dict[str, Any], context: int, max_tokens: int, seed: int) -> dict[str, float]:
+def time_drafter(
+    kind: str, params: dict[str, Any], context: int, max_tokens: int, seed: int
+) -> dict[str, float]:
     """Time begin, and propose + accept of one session; the verification in between is not timed."""
     prompt, output = session(context, seed)
     if kind == "ngram-mod":
@@ -109,7 +111,9 @@ def measure_clock() -> float:
     return statistics.median(readings)
 
 
-def median_of(run: Callable[[int], dict[str, float] | None], repeats: int) -> dict[str, float] | None:
+def median_of(
+    run: Callable[[int], dict[str, float] | None], repeats: int
+) -> dict[str, float] | None:
     """Return the median of each figure over sessions with different seeds."""
     runs = [figures for seed in range(repeats) if (figures := run(seed)) is not None]
     return {key: statistics.median(r[key] for r in runs) for key in runs[0]} if runs else None
@@ -117,7 +121,9 @@ def median_of(run: Callable[[int], dict[str, float] | None], repeats: int) -> di
 
 def main() -> None:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--max-tokens", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -126,20 +132,33 @@ def main() -> None:
     for kind in DRAFTER_NAMES:
         rows[kind] = {
             str(context): median_of(
-                lambda seed, k=kind, c=context: time_drafter(k, SMALL[k], c, options.max_tokens, seed), options.repeats
+                lambda seed, k=kind, c=context: time_drafter(
+                    k, SMALL[k], c, options.max_tokens, seed
+                ),
+                options.repeats,
             )
             for context in CONTEXTS
         }
     rows["llama-cpp-python lookup"] = {
-        str(c): median_of(lambda seed, c=c: time_prompt_lookup(c, options.max_tokens, seed), 2) for c in CONTEXTS
+        str(c): median_of(lambda seed, c=c: time_prompt_lookup(c, options.max_tokens, seed), 2)
+        for c in CONTEXTS
     }
-    print(f"{'propose + accept, us per step':30}" + "".join(f"{context:>12}" for context in CONTEXTS))
+    print(
+        f"{'propose + accept, us per step':30}" + "".join(f"{context:>12}" for context in CONTEXTS)
+    )
     for name, row in rows.items():
-        cells = (f"{row[str(c)]['us_per_step']:12.2f}" if row[str(c)] else f"{'-':>12}" for c in CONTEXTS)
+        cells = (
+            f"{row[str(c)]['us_per_step']:12.2f}" if row[str(c)] else f"{'-':>12}" for c in CONTEXTS
+        )
         print(f"{name:30}" + "".join(cells))
-    print(f"\n{'begin, ns per prompt token':30}" + "".join(f"{context:>12}" for context in CONTEXTS))
+    print(
+        f"\n{'begin, ns per prompt token':30}" + "".join(f"{context:>12}" for context in CONTEXTS)
+    )
     for name in DRAFTER_NAMES:
-        print(f"{name:30}" + "".join(f"{rows[name][str(c)]['begin_ns_per_token']:12.2f}" for c in CONTEXTS))
+        print(
+            f"{name:30}"
+            + "".join(f"{rows[name][str(c)]['begin_ns_per_token']:12.2f}" for c in CONTEXTS)
+        )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

@@ -22,7 +22,9 @@ class SourceStats:
     num_accepted_drafts: int  # drafts of which at least one token was accepted
     num_draft_tokens: int  # tokens in its drafts, after cutting to max_tokens
     num_accepted_tokens: int
-    accepted_per_position: tuple[int, ...]  # drafts accepted at position 0, 1, ... ; ends at the last non-zero
+    accepted_per_position: tuple[
+        int, ...
+    ]  # drafts accepted at position 0, 1, ... ; ends at the last non-zero
     begin_ns: int  # time in begin
     propose_ns: int  # time in propose, estimated from every 16th call
     accept_ns: int  # time in accept, estimated from every 16th call
@@ -40,8 +42,8 @@ class SourceStats:
     def line(self) -> str:
         """Return llama-server's statistics line for this source."""
         parts = [
-            f"statistics {self.name:>16}: #calls(b,g,a) = {self.begin_calls:4d} {self.propose_calls:6d}"
-            f" {self.accept_calls:6d}",
+            f"statistics {self.name:>16}: #calls(b,g,a) = {self.begin_calls:4d} "
+            f"{self.propose_calls:6d} {self.accept_calls:6d}",
             f"#gen drafts = {self.num_drafts:6d}",
             f"#acc drafts = {self.num_accepted_drafts:5d}",
             f"#gen tokens = {self.num_draft_tokens:6d}",
@@ -60,7 +62,7 @@ class SourceStats:
 class Replay:
     """What a recorded session would have cost: the outcome of Drafter.replay."""
 
-    tokens: int  # output tokens after the first one; each step yields its accepted tokens and one more
+    tokens: int  # output tokens after the first; a step yields its accepted ones and one more
     steps: int  # target passes
     drafts: int  # steps with a draft
     drafted: int  # tokens in all drafts

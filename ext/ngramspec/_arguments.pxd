@@ -1,4 +1,14 @@
 # The one place that turns Python arguments into C ones.
+from cpython.buffer cimport Py_buffer
+
 from ngramspec._types cimport token_t
 
+# Tokens of a Python argument, viewed in place; free with tokens_release.
+cdef struct TokensC:
+    const token_t* data   # NULL when len is 0
+    Py_ssize_t len
+    Py_buffer buffer      # keeps data alive
+
+cdef int tokens_view(object token_ids, str name, TokensC* tokens) except -1
+cdef void tokens_release(TokensC* tokens)
 cdef const token_t[::1] token_view(object token_ids, str name)

@@ -71,9 +71,23 @@ cdef inline void counts_prefetch_ngram(const CountsC* c, uint32_t hash) noexcept
         ngs_prefetch(&c.ngrams[ngram])
 
 
+cdef inline uint32_t follower_hash(int32_t ngram, token_t token) noexcept nogil:
+    cdef uint64_t h = (<uint64_t><uint32_t>ngram << 32) ^ <uint32_t>token
+    h *= <uint64_t>0x9E3779B97F4A7C15u
+    return <uint32_t>((h ^ (h >> 29)) >> 16)
+
+
+cdef inline void counts_prefetch_follower(const CountsC* c, uint32_t hash, token_t token) noexcept nogil:
+    """Fetch the cell of a follower that is not its n-gram's best."""
+    cdef int32_t ngram = c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)].item
+    if ngram >= 0 and c.ngrams[ngram].best != token:
+        ngs_prefetch(&c.follower_table.cells[<Py_ssize_t>follower_hash(ngram, token) & (c.follower_table.capacity - 1)])
+
+
 cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil
 cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil
 cdef const NgramC* counts_find(const CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size) noexcept nogil
+cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size,
                         token_t token, count_t count) noexcept nogil
 cdef void counts_undo(CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size,

@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from ngramspec._history cimport grow
 from ngramspec._table cimport HashCellC, TableC, table_clear, table_erase, table_put, table_reserve
-from ngramspec._types cimport COUNT_MAX, STATUS_FROZEN, STATUS_NO_MEMORY, STATUS_OK, int64_t, uint64_t
+from ngramspec._types cimport COUNT_MAX, STATUS_FROZEN, STATUS_NO_MEMORY, STATUS_OK, int64_t
 
 cdef enum:
     NONE = -1
@@ -22,12 +22,6 @@ cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil:
     memset(c, 0, sizeof(CountsC))
     c.free_ngram = c.free_follower = NONE
     c.max_ngrams = max_ngrams
-
-
-cdef inline uint32_t _pair_hash(int32_t ngram, token_t token) noexcept nogil:
-    cdef uint64_t h = (<uint64_t><uint32_t>ngram << 32) ^ <uint32_t>token
-    h *= <uint64_t>0x9E3779B97F4A7C15u
-    return <uint32_t>((h ^ (h >> 29)) >> 16)
 
 
 cdef inline bint _is_key(const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil:
@@ -53,7 +47,7 @@ cdef inline int32_t _find_ngram(const CountsC* c, uint32_t hash, const token_t* 
 
 cdef inline int32_t _find_follower(const CountsC* c, int32_t ngram, token_t token) noexcept nogil:
     cdef const TableC* t = &c.follower_table
-    cdef uint32_t hash = _pair_hash(ngram, token)
+    cdef uint32_t hash = follower_hash(ngram, token)
     cdef Py_ssize_t mask = t.capacity - 1
     cdef Py_ssize_t i = <Py_ssize_t>hash & mask
     cdef const FollowerC* f
@@ -69,6 +63,22 @@ cdef const NgramC* counts_find(const CountsC* c, uint32_t hash, const token_t* n
     """The entry of the `size` tokens that end at `newest`, NULL when unknown; hash = ngram_hash of them."""
     cdef int32_t ngram = _find_ngram(c, hash, newest, size)
     return &c.ngrams[ngram] if ngram >= 0 else NULL
+
+
+cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil:
+    """The entry of the tokens that end at `newest` if it lies just behind g, else NULL.
+
+    N-grams of a text that came once lie in its order, so a walk along it needs no probe.
+    """
+    cdef const NgramC* end = c.ngrams + c.num_ngrams
+    cdef Py_ssize_t _i
+    for _i in range(NGRAM_MAX):
+        g += 1
+        if g >= end:
+            return NULL
+        if _is_key(g, newest, size):
+            return g
+    return NULL
 
 
 cdef count_t counts_of(const CountsC* c, const NgramC* g, token_t token) noexcept nogil:
@@ -120,14 +130,14 @@ cdef int32_t _take_follower(CountsC* c, int32_t ngram, token_t token, count_t co
     f.ngram = ngram
     f.next = c.ngrams[ngram].followers
     c.ngrams[ngram].followers = item
-    table_put(&c.follower_table, _pair_hash(ngram, token), item)
+    table_put(&c.follower_table, follower_hash(ngram, token), item)
     return item
 
 
 cdef void _drop_follower(CountsC* c, int32_t item) noexcept nogil:
     """Free a record that has left its n-gram's list."""
     cdef FollowerC* f = &c.followers[item]
-    table_erase(&c.follower_table, _pair_hash(f.ngram, f.token), item)
+    table_erase(&c.follower_table, follower_hash(f.ngram, f.token), item)
     f.token = NONE
     f.next = c.free_follower
     c.free_follower = item
@@ -153,9 +163,9 @@ cdef void _drop_ngram(CountsC* c, int32_t ngram) noexcept nogil:
 
 cdef bint _age_one(CountsC* c, int32_t spare) noexcept nogil:
     """Move the clock hand until it drops an n-gram other than `spare`."""
-    cdef Py_ssize_t steps
+    cdef Py_ssize_t _step
     cdef int32_t ngram
-    for steps in range((MAX_AGE + 2) * c.num_ngrams):
+    for _step in range((MAX_AGE + 2) * c.num_ngrams):
         ngram = <int32_t>c.hand
         c.hand = c.hand + 1 if c.hand + 1 < c.num_ngrams else 0
         if ngram == spare or c.ngrams[ngram].key[0] < 0:

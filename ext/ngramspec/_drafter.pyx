@@ -1,9 +1,10 @@
 """Drafter: the public face of one source or a chain of them, for any number of slots."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memcpy
 
-from ngramspec._arguments cimport token_view
+from ngramspec._arguments cimport TokensC, token_view, tokens_release, tokens_view
 from ngramspec._driver cimport (
     ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_follow, driver_propose, driver_replay,
     driver_truncate,
@@ -85,15 +86,16 @@ cdef class Drafter(Slots):
         """
         cdef SlotC* s = self._active(slot, "propose")
         cdef Py_ssize_t length
-        cdef token_t[::1] view
+        cdef Py_buffer view
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
             length = driver_propose(&self.d, slot, max_tokens)
             draft = _empty(length, _int32)
             if length:
-                view = draft
-                memcpy(&view[0], s.draft, <size_t>length * sizeof(token_t))
+                PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
+                memcpy(view.buf, s.draft, <size_t>length * sizeof(token_t))
+                PyBuffer_Release(&view)
         return draft
 
     def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
@@ -115,16 +117,22 @@ cdef class Drafter(Slots):
 
         Cost: O(n) amortised. Threads: keeps the GIL.
         """
-        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
-        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef TokensC tokens
         cdef SlotC* s = self._active(slot, "accept")
-        cdef Status status
+        cdef Py_ssize_t draft_len
+        cdef bint valid
+        cdef Status status = STATUS_OK
+        tokens_view(token_ids, "token_ids", &tokens)
         with self._lock:
-            if num_accepted < 0 or num_accepted > tokens.shape[0] or num_accepted > draft_right(s, data, tokens.shape[0]):
-                raise _bad_acceptance(num_accepted, tokens.shape[0], s.draft_len)
-            status = driver_accept(&self.d, slot, data, tokens.shape[0], num_accepted)
+            draft_len = s.draft_len
+            valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
+            if valid:
+                status = driver_accept(&self.d, slot, tokens.data, tokens.len, num_accepted)
+        tokens_release(&tokens)
+        if not valid:
+            raise _bad_acceptance(num_accepted, tokens.len, draft_len)
         if status != STATUS_OK:
-            raise MemoryError(f"accept: no memory for {tokens.shape[0]} more tokens")
+            raise MemoryError(f"accept: no memory for {tokens.len} more tokens")
 
     def follow(self, Py_ssize_t slot, token_ids):
         """Make the slot's history equal token_ids, whatever happened since the last call.

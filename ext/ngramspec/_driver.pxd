@@ -22,13 +22,13 @@ cdef struct SourceCountsC:
     int64_t accept_ns     # of the timed calls only
     int64_t timed_proposes
     int64_t timed_accepts
-    int64_t* accepted_len # verified drafts by accepted tokens, index 0..max_draft
+    int64_t* accepted_len  # verified drafts by accepted tokens, index 0..max_draft
 
 cdef struct DriverC:
     SlotC* slots
     Py_ssize_t num_slots
     SourceC* sources
-    SourceCountsC* counts # one per source
+    SourceCountsC* counts  # one per source
     Py_ssize_t num_sources
     Py_ssize_t max_draft
     Py_ssize_t max_history
@@ -44,7 +44,8 @@ cdef struct ReplayC:
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
-cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                          Py_ssize_t num_accepted) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Status* status) noexcept nogil
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil

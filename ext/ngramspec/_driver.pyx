@@ -130,7 +130,8 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     s.draft_len = 0
 
 
-cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                          Py_ssize_t num_accepted) noexcept nogil:
     """Commit what the target emitted; the caller has checked num_accepted against the draft."""
     cdef SlotC* s = &d.slots[slot]
     cdef SourceCountsC* counts = &d.counts[s.owner]

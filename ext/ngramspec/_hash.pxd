@@ -10,8 +10,8 @@ cdef inline hash_t hash_step(hash_t h, token_t token) noexcept nogil:
 cdef inline hash_t hash_power(Py_ssize_t n) noexcept nogil:
     """LCG^n: the weight that a token has when it leaves a window of n tokens."""
     cdef hash_t power = 1
-    cdef Py_ssize_t i
-    for i in range(n):
+    cdef Py_ssize_t _i
+    for _i in range(n):
         power *= <hash_t>6364136223846793005u
     return power
 

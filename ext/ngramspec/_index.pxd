@@ -12,8 +12,8 @@ cdef struct IndexC:
     Py_ssize_t num_used   # cells in use, at most 3/4 of capacity
     int32_t* previous     # per start: the previous start with the same hash, -1 = none; owned
     Py_ssize_t previous_capacity
-    Py_ssize_t num_starts # starts 0..num_starts-1 are indexed: all that have a token after the n-gram
-    Py_ssize_t num_hashed # tokens of the history that `tail` has seen
+    Py_ssize_t num_starts  # starts 0..num_starts-1 are indexed: all that have a token after the n-gram
+    Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
     hash_t tail           # hash of the last n tokens seen (of all of them while fewer than n)
     hash_t power          # LCG^n
     Py_ssize_t n          # n-gram size, >= 1

@@ -13,13 +13,14 @@ from libc.string cimport memset
 
 from ngramspec._cache cimport NgramCache, cache_learn
 from ngramspec._counts cimport (
-    NGRAM_MAX, CountsC, NgramC, counts_add, counts_check, counts_find, counts_free, counts_init,
-    counts_nbytes, counts_of, counts_prefetch, counts_prefetch_ngram, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
+    NGRAM_MAX, CountsC, NgramC, counts_add, counts_check, counts_find, counts_find_next, counts_free,
+    counts_init, counts_nbytes, counts_of, counts_prefetch, counts_prefetch_follower,
+    counts_prefetch_ngram, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
 )
 from ngramspec._history cimport HistoryC, grow
 from ngramspec._source cimport Source, ignore_feedback
 from ngramspec._types cimport (
-    STATUS_NO_MEMORY, STATUS_OK, Status, count_t, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
+    STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
 )
 
 cdef enum:
@@ -62,6 +63,7 @@ cdef struct SuffixC:
     token_t[NGRAM_MAX] tokens
     uint32_t[NGRAM_MAX + 1] hashes
     Py_ssize_t len
+    const NgramC* walked  # entry of the longest size that gave the last token from the context, or NULL
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
@@ -71,8 +73,8 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
 cdef Status _learn_block(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t end) noexcept nogil:
     """Count tokens[num_learned:end], at most BLOCK, and log each change of a best follower.
 
-    The cells of all their n-grams are fetched before the first is used: the tables outgrow the
-    CPU's caches with the context, and waiting for one cell after the other would cost most.
+    Cells, n-grams and followers are each fetched for the whole block before the first is used:
+    they outgrow the CPU's caches with the context, and waiting for one after the other costs most.
     """
     cdef uint32_t[BLOCK * NGRAM_MAX] hashes
     cdef Py_ssize_t start = s.num_learned
@@ -90,8 +92,11 @@ cdef Status _learn_block(const LookupC* k, LookupSlotC* s, const token_t* tokens
             h = ngram_hash_step(h, tokens[i - size])
             hashes[(i - start) * NGRAM_MAX + size - 1] = <uint32_t>h
             counts_prefetch(&s.context, <uint32_t>h)
-    for i in range((end - start) * NGRAM_MAX if start >= NGRAM_MAX else 0):
-        counts_prefetch_ngram(&s.context, hashes[i])
+    if start >= NGRAM_MAX:
+        for i in range((end - start) * NGRAM_MAX):
+            counts_prefetch_ngram(&s.context, hashes[i])
+        for i in range((end - start) * NGRAM_MAX):
+            counts_prefetch_follower(&s.context, hashes[i], tokens[start + i // NGRAM_MAX])
     for i in range(start, end):
         most = k.ngram_max if k.ngram_max < i else i
         for size in range(k.ngram_min, most + 1):
@@ -195,16 +200,25 @@ cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, co
     return best
 
 
-cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, const SuffixC* x,
+cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, SuffixC* x,
                       const NgramC* weights) noexcept nogil:
     """The follower that passes its threshold for the longest n-gram, -1 when none does."""
-    cdef Py_ssize_t size = k.ngram_max if k.ngram_max < x.len else x.len
+    cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
+    cdef Py_ssize_t longest = k.ngram_max if k.ngram_max < x.len else x.len
+    cdef Py_ssize_t size = longest
+    cdef const NgramC* walked = counts_find_next(c, x.walked, newest, size) if x.walked != NULL else NULL
     cdef const NgramC* g
     cdef ThresholdC t
     cdef token_t best
+    x.walked = NULL
+    if walked == NULL and c.ngram_table.capacity > 0:
+        for size in range(1, longest + 1):
+            counts_prefetch(c, x.hashes[size])
+    size = longest
     while size >= k.ngram_min:
-        g = counts_find(c, x.hashes[size], &x.tokens[NGRAM_MAX - 1], size)
+        g = walked if size == longest and walked != NULL else counts_find(c, x.hashes[size], newest, size)
         if g != NULL:
+            x.walked = g if size == longest else NULL
             t = thresholds[size - 1]
             # No follower is more frequent than the best one, so none passes when it fails.
             if g.total >= t.min_sample and 100 * <int64_t>g.best_count >= t.min_percent * g.total:
@@ -227,17 +241,16 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
         x.hashes[i] = <uint32_t>h
 
 
-cdef token_t _next(const LookupC* k, const LookupSlotC* s, const SuffixC* x) noexcept nogil:
+cdef token_t _next(const LookupC* k, const LookupSlotC* s, SuffixC* x) noexcept nogil:
     cdef const NgramC* weights = NULL
     cdef token_t token
-    cdef Py_ssize_t size
-    for size in range(1, x.len + 1 if s.num_learned else 0):
-        counts_prefetch(&s.context, x.hashes[size])
     if k.static_counts != NULL:
         weights = counts_find(k.static_counts, x.hashes[STATIC_SIZE], &x.tokens[NGRAM_MAX - 1], STATIC_SIZE)
     token = _next_of(k, &s.context, k.lax, x, weights)
     if token < 0 and k.dynamic != NULL:
+        x.walked = NULL
         token = _next_of(k, k.dynamic, k.strict, x, weights)
+        x.walked = NULL
     if (token < 0 and weights != NULL and weights.total >= k.static_only.min_sample
             and 100 * <int64_t>weights.best_count >= k.static_only.min_percent * weights.total):
         token = weights.best

@@ -27,6 +27,7 @@ cdef enum:
 cdef struct MapSlotC:
     IndexC index
     uint16_t* caps        # per start: longest draft of its n-gram as known there; inherited by later starts
+    Py_ssize_t num_caps   # starts that have one; the index may be rebuilt beneath them
     Py_ssize_t caps_capacity
     Py_ssize_t key_start  # latest start of the key of the last draft; its cap takes the feedback
     Py_ssize_t cap        # cap in force for the last draft
@@ -39,7 +40,7 @@ cdef struct ValueC:
 cdef struct MapC:
     Py_ssize_t size_m
     Py_ssize_t min_hits
-    Py_ssize_t max_values # 1: ngram-map-k, more: ngram-map-k4v
+    Py_ssize_t max_values  # 1: ngram-map-k, more: ngram-map-k4v
     Py_ssize_t window     # occurrences that vote
     Py_ssize_t num_slots
     MapSlotC* slots
@@ -53,18 +54,22 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    index_rewind(&(<MapC*>state).slots[slot].index, h, length)
+    cdef MapSlotC* s = &(<MapC*>state).slots[slot]
+    cdef Py_ssize_t kept = length - s.index.n if length > s.index.n else 0
+    if s.num_caps > kept:
+        s.num_caps = kept
+    index_rewind(&s.index, h, length)
 
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
-    cdef Py_ssize_t i = s.index.num_starts
-    cdef Py_ssize_t previous
+    cdef Py_ssize_t i, previous
     index_extend(&s.index, h)
-    for i in range(i, s.index.num_starts):
+    for i in range(s.num_caps, s.index.num_starts):
         previous = s.index.previous[i]
         s.caps[i] = s.caps[previous] if previous >= 0 else <uint16_t>m.size_m
+    s.num_caps = s.index.num_starts
 
 
 cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssize_t latest) noexcept nogil:
@@ -127,6 +132,8 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
     cdef Py_ssize_t i
+    if s.num_caps != s.index.num_starts:
+        return "map: starts without a cap"
     for i in range(s.index.num_starts):
         if s.caps[i] < 1 or s.caps[i] > m.size_m:
             return "map: a cap is outside 1..size_m"

@@ -20,7 +20,7 @@ cdef enum:
     BLOCK = 32            # prompt tokens whose pool cells are fetched together
 
 cdef struct ModSlotC:
-    Py_ssize_t num_hashed # tokens of the history that `tail` has seen
+    Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
     hash_t tail           # hash of the last n_match tokens seen (of all while fewer)
     Py_ssize_t streak     # newest committed tokens in a row that the pool knew beforehand
 

@@ -44,9 +44,9 @@ cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil:
 cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
     """Move the clock hand until it has freed a cell: confidence is worn down, 0 is emptied."""
     cdef int64_t hand = ngs_load64(&p.hand)
-    cdef int64_t steps
+    cdef int64_t _step
     cdef uint32_t cell
-    for steps in range(4 * (<int64_t>p.mask + 1)):
+    for _step in range(4 * (<int64_t>p.mask + 1)):
         cell = ngs_load32(&p.cells[hand])
         if cell >= CONFIDENCE_ONE:
             ngs_store32(&p.cells[hand], cell - CONFIDENCE_ONE)

@@ -7,7 +7,7 @@ Source of the layout: llama.cpp common/ngram-cache.cpp (common_ngram_cache_save 
 from libc.stdlib cimport qsort
 
 from ngramspec._counts cimport (
-    NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash, ngram_size,
+    NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash,
 )
 from ngramspec._types cimport STATUS_FROZEN, STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t
 

@@ -1,10 +1,9 @@
 """Slots: the memory behind a Drafter, and what it tells about itself."""
 
-cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from ngramspec._driver cimport DriverC, SlotC, SourceCountsC
+from ngramspec._driver cimport SlotC, SourceCountsC
 from ngramspec._history cimport history_free
 from ngramspec._source cimport Source, SourceC
 from ngramspec._types cimport int64_t, token_t

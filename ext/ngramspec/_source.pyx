@@ -1,7 +1,5 @@
 """Base of the draft sources: a struct of kernels and the Python object that keeps it alive."""
 
-cimport cython
-
 
 cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil:
     pass

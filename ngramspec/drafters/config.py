@@ -66,7 +66,7 @@ class MapK4vConfig(SimpleConfig):
 
 @dataclass(frozen=True)
 class ModConfig:
-    """Parameters of ngram-mod; capacity, check_bits and max_occupancy make a pool unless one is given."""
+    """Parameters of ngram-mod; the last three make a pool unless one is given."""
 
     n_match: int = 24  # tokens hashed per lookup
     n_min: int = 48  # tokens in a row that the pool must know

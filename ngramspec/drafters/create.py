@@ -92,7 +92,9 @@ def _parameters(
             raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
         for key in own:
             if key not in known[name]:
-                raise InputError(f"unknown parameter {key!r} for {name}; {nearest(key, known[name])}")
+                raise InputError(
+                    f"unknown parameter {key!r} for {name}; {nearest(key, known[name])}"
+                )
         per_name[name].update(own)
     return per_name
 

@@ -19,9 +19,7 @@ from ngramspec.errors import FormatError, InputError
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
 
-def read_lookup_cache(
-    path: str | os.PathLike[str], *, max_ngrams: int | None = None
-) -> NgramCache:
+def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = None) -> NgramCache:
     """Read a lookup-cache file.
 
     Args:
