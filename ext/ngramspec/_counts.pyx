@@ -15,6 +15,7 @@ from ngramspec._types cimport COUNT_MAX, STATUS_FROZEN, STATUS_NO_MEMORY, STATUS
 
 cdef enum:
     NONE = -1
+    NO_ROOM = -2
     MAX_AGE = 3
 
 
@@ -218,20 +219,25 @@ cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssi
     cdef NgramC* g
     if ngram < 0:
         ngram = _take_ngram(c, hash, newest, size)
-    g = &c.ngrams[ngram]
-    if c.max_ngrams > 0 and c.ages[ngram] < MAX_AGE:
+    elif c.max_ngrams > 0 and c.ages[ngram] < MAX_AGE:
         c.ages[ngram] += 1
+    g = &c.ngrams[ngram]
     if token == g.best or g.best_count == 0:
         g.best = token
         g.best_count = _saturated(g.best_count, count)
     else:
         old_best = _count_other(c, ngram, token, count)
+        if old_best == NO_ROOM:
+            return NONE
     g.total = _saturated(g.total, count)
     return old_best
 
 
 cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t count) noexcept nogil:
-    """Count a follower that is not the best one; return the old best if it had to give way, else -1."""
+    """Count a follower that is not the best one; return the old best if it had to give way, else -1.
+
+    NO_ROOM: the bound left no room for one more follower, nothing was counted.
+    """
     cdef NgramC* g = &c.ngrams[ngram]
     cdef token_t old_best = g.best
     cdef int32_t item
@@ -239,7 +245,7 @@ cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t coun
         while c.num_followers - c.num_free_followers + 2 > 2 * c.max_ngrams and _age_one(c, ngram):
             pass
         if c.num_followers - c.num_free_followers + 2 > 2 * c.max_ngrams:
-            return NONE
+            return NO_ROOM
     if g.followers < 0:
         _take_follower(c, ngram, g.best, g.best_count)
     item = _find_follower(c, ngram, token)

@@ -198,7 +198,10 @@ cdef object add_records(CountsC* c, int* lock, object records):
                 num_adds += view[at + NGRAM_MAX]
                 at += HEAD + 2 * view[at + NGRAM_MAX]
     if broken != NULL:
-        raise InputError(f"{broken.decode()}, at position {at}", at)
+        error = InputError(f"{broken.decode()}, at position {at} of records")
+        error.reason = broken.decode()
+        error.position = at
+        raise error
     with nogil:
         ngs_lock(lock)
         status = counts_reserve(c, num_adds)

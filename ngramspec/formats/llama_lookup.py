@@ -48,7 +48,8 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
     try:
         cache.add_records(records)
     except InputError as error:
-        raise FormatError(f"{path}: {error.args[0]} (offset {4 * error.args[1]})") from None
+        reason, position = getattr(error, "reason", error), getattr(error, "position", 0)
+        raise FormatError(f"{path}: {reason}, in the record at offset {4 * position}") from None
     return cache
 
 

@@ -1,0 +1,46 @@
+# make demo   set up .venv and run the main job on the embedded model
+# make test   the same set-up, then linters, types, stubs and the whole test suite
+# make help   the other targets
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
+
+.PHONY: help demo test check fuzz docs clean
+
+help:
+	@grep -E '^# make' Makefile | sed 's/^# //'
+	@echo "make check  linters, types and stubs only"
+	@echo "make fuzz   property tests with many more examples, and the tests marked slow"
+	@echo "make clean  remove what was built, .venv included"
+
+# llama-cpp-python is built from source the first time (minutes) and reused afterwards.
+$(STAMP): $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
+	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
+	$(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,dev]"
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/ngramspec demo
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest ngramspec --allowlist tools/stubtest_allowlist.txt
+
+test: check
+	$(BIN)/python -m pytest
+
+fuzz: $(STAMP)
+	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest tests/property
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info ngramspec/*.so

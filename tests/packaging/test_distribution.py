@@ -1,0 +1,76 @@
+"""The sdist holds what a build needs, and the wheel built from it works elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ngramspec
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str, cwd: Path) -> str:
+    """Run a command, show its output when it fails."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the sdist."""
+    out = tmp_path_factory.mktemp("dist")
+    command = (sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(out))
+    run(*command, cwd=ROOT)
+    return next(out.glob("*.tar.gz"))
+
+
+def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    for path in sorted((ROOT / "ext").rglob("*")):
+        if path.suffix in (".pyx", ".pxd", ".h"):
+            assert str(path.relative_to(ROOT)) in names
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml"} <= names
+    assert "ngramspec/models/tiny-code-q8_0.gguf" in names
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+
+
+def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
+    sdist: Path, tmp_path: Path
+) -> None:
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", str(tmp_path), str(sdist)),
+        cwd=tmp_path,
+    )
+    wheel = next(tmp_path.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "site")
+    assert "ngramspec/py.typed" in names
+    assert "ngramspec/_drafter.pyi" in names
+    assert not [name for name in names if name.startswith(("tests/", "ext/", "benchmarks/"))]
+    code = (
+        "import sys; sys.path.insert(0, 'site'); import ngramspec\n"
+        "assert 'site' in ngramspec.__file__, ngramspec.__file__\n"
+        "d = ngramspec.create_drafter('ngram-simple', size_n=2, size_m=4)\n"
+        "d.begin(0, [5, 6, 7, 8, 5]); d.accept(0, [6], 0)\n"
+        "print(d.propose(0, 8).tolist(), ngramspec.embedded_model().stat().st_size > 1000)"
+    )
+    printed = run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path)
+    assert printed.strip() == "[7, 8, 5, 6] True"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    from importlib.metadata import version
+
+    assert version("ngramspec") == ngramspec.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {ngramspec.__version__}" in changelog

@@ -1,0 +1,95 @@
+"""Imports point one way: errors and stats below the native modules, policy above, adapters on top."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ngramspec"
+# Folder or module -> level. A module may import from lower levels and from its own folder.
+LEVELS = {
+    "errors": 0,
+    "stats": 0,
+    "_version": 0,
+    "models": 0,
+    "native": 1,
+    "formats": 2,
+    "drafters": 3,
+    "adapters": 4,
+    "cli": 6,
+}
+NATIVE_LEVELS = {
+    "_types": 0,
+    "_arguments": 1,
+    "_hash": 1,
+    "_history": 1,
+    "_table": 1,
+    "_index": 2,
+    "_counts": 2,
+    "_pool": 2,
+    "_records": 3,
+    "_source": 3,
+    "_cache": 4,
+    "_driver": 4,
+    "_simple": 5,
+    "_map": 5,
+    "_mod": 5,
+    "_lookup": 5,
+    "_slots": 5,
+    "_drafter": 6,
+}
+
+
+def part_of(name: str) -> str:
+    """Return the part of the package that a dotted module name belongs to."""
+    first = name.split(".")[1] if "." in name else ""
+    return "native" if first.startswith("_") and first not in ("_version", "__main__") else first
+
+
+def imports(path: Path) -> list[str]:
+    """Return the ngramspec modules that a Python file imports anywhere."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.append(node.module)
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return [name for name in found if name.startswith("ngramspec.")]
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_python_modules_import_downwards_only(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0]
+    for name in imports(path):
+        part = part_of(name)
+        assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
+
+
+def test_native_modules_cimport_downwards_only() -> None:
+    sources = sorted((ROOT / "ext" / "ngramspec").glob("*.p*"))
+    assert {path.stem for path in sources} == set(NATIVE_LEVELS)
+    for path in sources:
+        for name in re.findall(r"^from ngramspec\.(_\w+) cimport", path.read_text(), re.M):
+            if name != path.stem:
+                assert NATIVE_LEVELS[name] < NATIVE_LEVELS[path.stem], f"{path} cimports {name}"
+
+
+def test_native_modules_import_only_errors_and_stats_from_python() -> None:
+    for path in sorted((ROOT / "ext" / "ngramspec").glob("*.pyx")):
+        imported = re.findall(r"^from ngramspec\.(\w+) import", path.read_text(), re.M)
+        assert set(imported) <= {"errors", "stats"}, path
+
+
+def test_llama_cpp_is_imported_inside_functions_only() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] == "llama_cpp" for name in names), path

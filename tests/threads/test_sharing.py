@@ -1,0 +1,169 @@
+"""Pools and caches shared by threads: nothing torn, nothing stuck, nothing lost but a race's entry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ngramspec import Drafter, HashPool, NgramCache, create_drafter
+
+THREADS = 4
+ROUNDS = 30
+
+
+def run_together(work: Callable[[int], None]) -> None:
+    """Run work(0..THREADS-1) at the same time; the first exception is raised here."""
+    failures: list[BaseException] = []
+    start = threading.Barrier(THREADS)
+
+    def body(number: int) -> None:
+        start.wait()
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads), "threads are stuck"
+    if failures:
+        raise failures[0]
+
+
+def text(seed: int, length: int = 4000, vocabulary: int = 500) -> np.ndarray:
+    """Return random tokens that repeat parts of themselves."""
+    rng = np.random.default_rng(seed)
+    once = rng.integers(0, vocabulary, length // 2, dtype=np.int32)
+    return np.concatenate([once, once])
+
+
+def test_drafters_in_threads_share_one_pool() -> None:
+    pool = HashPool(capacity=1 << 14)  # small: inserts collide and age all the time
+    accepted = [0] * THREADS
+
+    def work(number: int) -> None:
+        drafter = create_drafter("ngram-mod", pool=pool, n_match=4, n_min=1, n_max=16)
+        for seed in range(ROUNDS):
+            tokens = text(seed % 3)
+            accepted[number] += drafter.replay(tokens[:500], tokens[500:]).accepted
+            assert drafter.check() == ""
+
+    run_together(work)
+    assert min(accepted) > 0
+    entries = pool.entries()
+    assert entries.max() < 500
+    assert entries.min() >= -1
+    # Counting is approximate under races; it must not run away.
+    assert abs(pool.num_used - int((entries >= 0).sum())) < pool.capacity // 100
+
+
+def test_an_entry_that_all_threads_write_is_always_one_of_the_written_tokens() -> None:
+    pool = HashPool(capacity=1024)
+    key = np.array([1, 2, 3], dtype=np.int32)
+
+    def work(number: int) -> None:
+        for _ in range(2000):
+            pool.insert(key, 100 + number)
+            assert pool.lookup(key) in range(100, 100 + THREADS)
+
+    run_together(work)
+
+
+def test_slots_of_one_drafter_may_be_used_from_different_threads() -> None:
+    spec = "ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache"
+    drafter = create_drafter(spec, slots=THREADS, size_n=3, n_match=4, n_min=2)
+
+    def work(number: int) -> None:
+        for seed in range(5):
+            tokens = text(seed, 1000)
+            drive(drafter, number, tokens[:300], tokens[300:])
+            assert drafter.history(number).tolist() == tokens.tolist()
+
+    run_together(work)
+    assert drafter.check() == ""
+
+
+def drive(drafter: Drafter, slot: int, prompt: np.ndarray, output: np.ndarray) -> None:
+    """Replay by single calls."""
+    drafter.begin(slot, prompt)
+    i = 0
+    while i < len(output):
+        draft = drafter.propose(slot, len(output) - i)
+        wrong = np.flatnonzero(draft != output[i : i + len(draft)])
+        right = int(wrong[0]) if len(wrong) else len(draft)
+        drafter.accept(slot, output[i : i + right + 1], right)
+        i += right + 1
+
+
+def test_one_drafter_serves_replay_and_single_calls_at_once() -> None:
+    drafter = create_drafter("ngram-cache", slots=THREADS)
+    tokens = text(1, 2000)
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            if number % 2:
+                drafter.replay(tokens[:100], tokens[100:], slot=number)
+            else:
+                drive(drafter, number, tokens[:100], tokens[100:400])
+            drafter.stats()
+
+    run_together(work)
+    assert drafter.check() == ""
+
+
+def test_threads_learn_into_one_dynamic_cache() -> None:
+    dynamic = NgramCache(max_ngrams=20_000)
+
+    def work(number: int) -> None:
+        drafter = create_drafter("ngram-cache", dynamic=dynamic)
+        for seed in range(5):
+            tokens = text(10 * number + seed, 1000, 50)
+            drafter.replay(tokens[:100], tokens[100:])
+            dynamic.followers([1])
+
+    run_together(work)
+    assert dynamic.check() == ""
+    assert 0 < len(dynamic) <= 20_000
+
+
+def test_caches_merge_into_each_other_without_a_deadlock() -> None:
+    caches = [NgramCache() for _ in range(2)]
+    for seed, cache in enumerate(caches):
+        cache.update(text(seed, 400, 20))
+
+    def work(number: int) -> None:
+        for _ in range(10):
+            mine, other = caches[number % 2], caches[(number + 1) % 2]
+            mine.merge(other)
+            mine.update(text(number, 200, 20))
+
+    run_together(work)
+    assert all(cache.check() == "" for cache in caches)
+
+
+def test_a_cache_frozen_while_others_learn_refuses_them_and_stays_whole() -> None:
+    from ngramspec.errors import StateError
+
+    cache = NgramCache()
+
+    def work(number: int) -> None:
+        for i in range(200):
+            if number == 0 and i == 50:
+                cache.freeze()
+            try:
+                cache.update(text(i, 200, 20))
+            except StateError:
+                assert cache.frozen
+
+    run_together(work)
+    assert cache.check() == ""
+    size = len(cache)
+    with pytest.raises(StateError, match="frozen"):
+        cache.update([1, 2, 3])
+    assert len(cache) == size

@@ -1,0 +1,172 @@
+"""Memory stays within its parameters, by ageing; counts saturate; nothing leaks."""
+
+from __future__ import annotations
+
+import gc
+import resource
+
+import numpy as np
+import pytest
+
+from ngramspec import DRAFTER_NAMES, HashPool, NgramCache, create_drafter
+
+SMALL = {"size_n": 3, "n_match": 3, "n_min": 1}
+
+
+def small(name: str, **params: object):
+    """Make a drafter with short n-grams."""
+    known = {
+        "ngram-mod": {"n_match": 3, "n_min": 1, "capacity": 1024},
+        "ngram-cache": {},
+    }.get(name, {"size_n": 3})
+    return create_drafter(name, **known, **params)
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_a_history_beyond_its_bound_drops_the_older_half_and_drafts_on(name: str) -> None:
+    drafter = small(name, max_history=1024)
+    loop = np.arange(7, dtype=np.int32)
+    text = np.resize(loop, 5000)
+    drafter.begin(0, text[:100])
+    for i in range(100, len(text)):
+        drafter.accept(0, text[i : i + 1], 0)
+        assert len(drafter.history(0)) <= 1024
+    assert drafter.check() == ""
+    assert drafter.length(0) == 5000
+    assert drafter.history(0).tolist() == text[-len(drafter.history(0)) :].tolist()
+    draft = drafter.propose(0, 4)
+    assert draft.tolist() == np.resize(loop, 5004)[5000:].tolist()
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_a_prompt_beyond_the_bound_keeps_its_newest_tokens(name: str) -> None:
+    drafter = small(name, max_history=1024)
+    text = np.resize(np.arange(11, dtype=np.int32), 3000)
+    drafter.begin(0, text)
+    assert drafter.length(0) == 3000
+    assert drafter.history(0).tolist() == text[-1024:].tolist()
+    assert len(drafter.propose(0, 4)) == 4
+    drafter.truncate(0, 2990)
+    assert drafter.history(0).tolist() == text[-1024:-10].tolist()
+    drafter.truncate(0, 10)  # dropped long ago: nothing is left to draft from
+    assert (drafter.length(0), len(drafter.history(0))) == (10, 0)
+    assert len(drafter.propose(0, 4)) == 0
+    drafter.accept(0, [1, 2, 3], 0)
+    assert drafter.length(0) == 13
+    assert drafter.check() == ""
+
+
+def test_one_accept_larger_than_the_bound_keeps_the_newest_tokens() -> None:
+    drafter = create_drafter("ngram-simple,ngram-map-k,ngram-cache", size_n=2, max_history=1024)
+    drafter.begin(0, [1, 2, 3])
+    tokens = np.arange(5000, dtype=np.int32)
+    drafter.accept(0, tokens, 0)
+    assert drafter.length(0) == 5003
+    assert drafter.history(0).tolist() == tokens[-512:].tolist()
+    assert drafter.check() == ""
+
+
+def test_a_full_pool_frees_the_least_confirmed_entries() -> None:
+    pool = HashPool(capacity=1 << 14, max_occupancy=0.05)
+    often = [([1000 + i, 2000 + i], i) for i in range(20)]
+    for _ in range(4):
+        for key, token in often:
+            pool.insert(key, token)
+    rng = np.random.default_rng(0)
+    for i in range(1200):
+        pool.insert([int(rng.integers(1 << 20)), i], 7)
+        assert pool.num_used <= 819
+    assert pool.check() == ""
+    assert pool.stats()["num_aged"] > 0
+    kept = sum(pool.lookup(key) == token for key, token in often)
+    assert kept >= 15  # once-seen entries went first; a few may have overwritten a cell
+
+
+def test_check_bits_turn_most_false_hits_away() -> None:
+    rng = np.random.default_rng(1)
+    hits = {}
+    for bits in (0, 8):
+        pool = HashPool(capacity=1024, check_bits=bits, max_occupancy=0.95)
+        for key in rng.integers(0, 1 << 20, (2000, 3), dtype=np.int32):
+            pool.insert(key, 1)
+        unknown = rng.integers(1 << 20, 1 << 21, (2000, 3), dtype=np.int32)
+        hits[bits] = sum(pool.lookup(key) >= 0 for key in unknown)
+        assert pool.stats()["false_hit_rate"] == pytest.approx(hits[bits] / 2000, abs=0.05)
+    assert hits[0] > 1000
+    assert hits[8] < 60
+
+
+def test_token_ids_too_large_for_a_pool_cell_are_not_pooled() -> None:
+    drafter = create_drafter("ngram-mod", n_match=2, n_min=0)
+    drafter.begin(0, [1, 2, 5_000_000, 2**31 - 1, 1])
+    drafter.accept(0, [2], 0)
+    assert drafter.propose(0, 4).tolist() == []
+    assert drafter.check() == ""
+
+
+@pytest.mark.parametrize("name", [n for n in DRAFTER_NAMES if n != "ngram-mod"])
+def test_the_largest_token_ids_are_drafted(name: str) -> None:
+    drafter = small(name)
+    top = 2**31 - 1
+    drafter.begin(0, [top, top - 1, top - 2, top - 3, 5, top, top - 1, top - 2])
+    assert drafter.propose(0, 1).tolist() == [top - 3]
+
+
+def test_a_dynamic_cache_stays_within_max_ngrams() -> None:
+    cache = NgramCache(max_ngrams=100)
+    rng = np.random.default_rng(2)
+    common = np.array([1, 2, 3, 4], dtype=np.int32)
+    for _ in range(300):
+        cache.update(rng.integers(10, 1000, 20, dtype=np.int32))
+        cache.update(common)
+        assert len(cache) <= 100
+        assert cache.check() == ""
+    assert cache.followers([1, 2, 3]).get(4, 0) > 100  # touched each round, so it stays
+
+
+def test_an_ngram_with_more_followers_than_room_does_not_stop_learning() -> None:
+    cache = NgramCache(1, 1, max_ngrams=16)
+    for token in range(2, 500):
+        cache.update([1, token])
+        assert cache.check() == ""
+    assert len(cache) <= 16
+
+
+def test_counts_saturate() -> None:
+    cache = NgramCache()
+    top = 2**31 - 1
+    record = np.array([5, -1, -1, -1, 1, 6, top], dtype=np.int32)
+    cache.add_records(record)
+    cache.add_records(record)
+    cache.update([5, 6])
+    assert cache.followers([5]) == {6: top}
+    assert cache.check() == ""
+
+
+def test_drafters_come_and_go_without_leaking() -> None:
+    text = np.resize(np.arange(50, dtype=np.int32), 2000)
+
+    def cycle(times: int) -> None:
+        for _ in range(times):
+            drafter = create_drafter(",".join(DRAFTER_NAMES), slots=2, capacity=1024)
+            drafter.begin(0, text)
+            drafter.accept(0, text[:40], 0)
+            drafter.truncate(0, 100)
+            drafter.begin(1, text[:500])
+
+    cycle(100)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cycle(1000)
+    gc.collect()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 20_000  # kB; one cycle holds about 700 kB
+
+
+def test_the_memory_of_a_drafter_grows_with_its_history_only() -> None:
+    drafter = create_drafter("ngram-simple")
+    sizes = []
+    for length in (1000, 10_000, 100_000):
+        drafter.begin(0, np.arange(length, dtype=np.int32))
+        sizes.append(drafter.nbytes / length)
+    assert sizes[2] < 60  # bytes per token

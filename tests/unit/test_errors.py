@@ -1,0 +1,294 @@
+"""Every documented error, its message, and that a failed call changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngramspec import Drafter, HashPool, NgramCache, create_drafter
+from ngramspec import read_lookup_cache, write_lookup_cache
+from ngramspec._simple import SimpleSource
+from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
+
+
+@pytest.fixture
+def drafter() -> Drafter:
+    """A drafter with a pending draft on slot 0; slot 1 is idle."""
+    made = create_drafter("ngram-simple", slots=2, size_n=2, size_m=4)
+    made.begin(0, [5, 6, 7, 8, 5, 6])
+    made.propose(0, 4)
+    return made
+
+
+BAD_TOKENS = [
+    (np.arange(3), "int64"),
+    (np.arange(3, dtype=np.float32), "float32"),
+    (np.arange(3, dtype=np.uint32), "uint32"),
+    (np.zeros((2, 2), dtype=np.int32), "(2, 2)"),
+    (np.arange(6, dtype=np.int32)[::2], "strided"),
+    ([1, -2], "got -2"),
+    (np.array([1, -5], dtype=np.int32), "got -5 at position 1"),
+    ([1.5], "float64"),
+    ([[1, 2]], "(1, 2)"),
+    ([2**40], "1099511627776"),
+    (None, "None"),
+    ("text", "str"),
+    (7, "int"),
+]
+
+
+@pytest.mark.parametrize(("tokens", "named"), BAD_TOKENS, ids=[named for _, named in BAD_TOKENS])
+@pytest.mark.parametrize("call", ["begin", "accept", "follow", "replay"])
+def test_tokens_of_a_wrong_kind_are_refused_and_named(
+    drafter: Drafter, call: str, tokens: Any, named: str
+) -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "begin": lambda: drafter.begin(0, tokens),
+        "accept": lambda: drafter.accept(0, tokens, 0),
+        "follow": lambda: drafter.follow(0, tokens),
+        "replay": lambda: drafter.replay([1], tokens),
+    }
+    with pytest.raises(InputError, match=re.escape(named)):
+        calls[call]()
+    unchanged(drafter)
+
+
+def unchanged(drafter: Drafter) -> None:
+    """Check that the fixture's history and pending draft are as they were."""
+    assert drafter.history(0).tolist() == [5, 6, 7, 8, 5, 6]
+    assert drafter.check() == ""
+    drafter.accept(0, [7, 8, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.begin(2, [1]), "slot must be in 0..1, got 2"),
+        (lambda d: d.propose(-1, 4), "slot must be in 0..1, got -1"),
+        (lambda d: d.accept(9, [1], 0), "slot must be in 0..1, got 9"),
+        (lambda d: d.follow(9, [1]), "slot must be in 0..1, got 9"),
+        (lambda d: d.truncate(9, 0), "slot must be in 0..1, got 9"),
+        (lambda d: d.end(9), "slot must be in 0..1, got 9"),
+        (lambda d: d.length(9), "slot must be in 0..1, got 9"),
+        (lambda d: d.history(9), "slot must be in 0..1, got 9"),
+        (lambda d: d.replay([1], [2], slot=2), "slot must be in 0..1, got 2"),
+        (lambda d: d.replay([1], [2], max_tokens=-1), "max_tokens must be >= 0, got -1"),
+        (lambda d: d.propose(0, -3), "max_tokens must be >= 0, got -3"),
+        (lambda d: d.truncate(0, 7), "length must be in 0..6, got 7"),
+        (lambda d: d.truncate(0, -1), "length must be in 0..6, got -1"),
+        (lambda d: d.accept(0, [7], 2), "num_accepted must be in 0..1"),
+        (lambda d: d.accept(0, [7], -1), "num_accepted must be in 0..1"),
+        (lambda d: d.accept(0, [7, 8, 5, 6, 7, 8], 5), "at most 4, the length of the pending"),
+        (lambda d: d.accept(0, [7, 9], 2), "the first 2 of token_ids must be the pending draft's"),
+    ],
+)
+def test_arguments_out_of_bounds_are_refused(
+    drafter: Drafter, call: Callable[[Drafter], Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        call(drafter)
+    unchanged(drafter)
+
+
+@pytest.mark.parametrize("call", ["propose", "accept", "truncate", "end", "propose_batch"])
+def test_calls_before_begin_and_after_end_are_refused(drafter: Drafter, call: str) -> None:
+    def attempt(slot: int) -> None:
+        arguments: dict[str, tuple[Any, ...]] = {
+            "propose": (slot, 4),
+            "accept": (slot, [1], 0),
+            "truncate": (slot, 0),
+            "end": (slot,),
+            "propose_batch": ([slot], [4], np.zeros((1, 4), np.int32), np.zeros(1, np.int32)),
+        }
+        with pytest.raises(StateError, match=f"{call}: no request has begun on slot {slot}"):
+            getattr(drafter, call)(*arguments[call])
+
+    attempt(1)
+    unchanged(drafter)
+    drafter.end(0)
+    attempt(0)
+
+
+@pytest.mark.parametrize(
+    ("slots", "limits", "out", "lens", "message"),
+    [
+        ([0, 0], [1], np.zeros((2, 4), np.int32), np.zeros(2, np.int32), "got 2, 1, 2 and 2"),
+        ([0], [1], np.zeros((1, 4), np.int64), np.zeros(1, np.int32), "out must be writable int32"),
+        ([0], [1], np.zeros(4, np.int32), np.zeros(1, np.int32), "out must be writable int32"),
+        ([0], [1], np.zeros((1, 4), np.int32), [0], "out must be writable int32"),
+        ([0], [-1], np.zeros((1, 4), np.int32), np.zeros(1, np.int32), "max_tokens must hold"),
+        ([5], [1], np.zeros((1, 4), np.int32), np.zeros(1, np.int32), "slot must be in 0..1"),
+    ],
+)
+def test_propose_batch_checks_all_arrays_first(
+    drafter: Drafter, slots: Any, limits: Any, out: Any, lens: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        drafter.propose_batch(slots, limits, out, lens)
+    unchanged(drafter)
+
+
+@pytest.mark.parametrize(
+    ("spec", "params", "message"),
+    [
+        ("ngram-mud", {}, "unknown drafter 'ngram-mud'; did you mean ngram-mod"),
+        ("ngram_mod", {}, "did you mean ngram-mod"),
+        ("", {}, "at least one drafter"),
+        ("ngram-mod,ngram-mod", {}, "each drafter may be named once"),
+        ("ngram-mod", {"order": "random"}, 'order must be "priority" or "given"'),
+        ("ngram-mod", {"slots": 0}, "slots must be an integer in 1.."),
+        ("ngram-mod", {"max_history": 10}, "max_history must be an integer in 1024.."),
+        ("ngram-mod", {"n_mach": 3}, "unknown parameter 'n_mach' for ngram-mod; did you mean"),
+        ("ngram-mod", {"n_match": 0}, "n_match must be an integer in 1..65535, got 0"),
+        ("ngram-mod", {"n_min": -1}, "n_min must be an integer in 0..4096, got -1"),
+        ("ngram-mod", {"n_max": 2.5}, "n_max must be an integer"),
+        ("ngram-mod", {"pool": 3}, "pool must be a HashPool, got int"),
+        ("ngram-mod", {"capacity": 1000}, "capacity must be a power of two"),
+        ("ngram-simple", {"size_n": True}, "size_n must be an integer"),
+        ("ngram-simple", {"params": {"ngram-mod": {}}}, "not in ngram-simple"),
+        ("ngram-simple", {"params": {"ngram-simple": {"n_max": 1}}}, "unknown parameter 'n_max'"),
+        ("ngram-map-k4v", {"max_values": 1}, "max_values must be an integer in 2..16"),
+        ("ngram-cache", {"ngram_min": 3, "ngram_max": 2}, "ngram_max must be an integer in 3..4"),
+        ("ngram-cache", {"lax_min_sample": (1, 2)}, "lax_min_sample must hold 4 integers"),
+        ("ngram-cache", {"strict_min_percent": (1, 2, 3, 101)}, "strict_min_percent of size 4"),
+        ("ngram-cache", {"static_veto": 1}, "static_veto must be True or False"),
+        ("ngram-cache", {"static": 3}, "static must be an NgramCache or a path, got int"),
+    ],
+)
+def test_create_drafter_names_what_is_wrong(
+    spec: str, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        create_drafter(spec, **params)
+
+
+def test_one_cache_cannot_be_static_and_dynamic() -> None:
+    cache = NgramCache()
+    with pytest.raises(InputError, match="static and dynamic must be different"):
+        create_drafter("ngram-cache", static=cache, dynamic=cache)
+
+
+def test_a_drafter_checks_its_sources() -> None:
+    source = SimpleSource(1, 2, 3, 1)
+    with pytest.raises(InputError, match="at least one source"):
+        Drafter([])
+    with pytest.raises(InputError, match="must be Source objects, got int"):
+        Drafter([3])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="made for 1 slots, the drafter has 2"):
+        Drafter([source], slots=2)
+    with pytest.raises(InputError, match="slots must be >= 1"):
+        Drafter([source], slots=0)
+    with pytest.raises(InputError, match="max_history"):
+        Drafter([source], max_history=1)
+    Drafter([source])
+    with pytest.raises(InputError, match="already belongs to a drafter"):
+        Drafter([source])
+    with pytest.raises(InputError, match="used once"):
+        Drafter([SimpleSource(1, 2, 3, 1), SimpleSource(1, 2, 3, 1)])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: HashPool(capacity=1000), "power of two"),
+        (lambda: HashPool(check_bits=9), "check_bits must be an integer in 0..8"),
+        (lambda: HashPool(max_occupancy=0.0), "max_occupancy must be above 0"),
+        (lambda: HashPool(1024).lookup([]), "at least 1 token"),
+        (lambda: HashPool(1024).index_of([-1]), "got -1"),
+        (lambda: HashPool(1024).insert([1], -1), "token must be in 0..4194302, got -1"),
+        (lambda: HashPool(1024).insert([1], 1 << 22), "token must be in 0..4194302"),
+        (lambda: NgramCache(ngram_min=0), "ngram_min must be an integer in 1..4"),
+        (lambda: NgramCache(ngram_max=5), "ngram_max must be an integer in 1..4"),
+        (lambda: NgramCache(max_ngrams=1), "max_ngrams must be an integer in 16.."),
+        (lambda: NgramCache().update([1, 2], 3), "start must be in 0..2, got 3"),
+        (lambda: NgramCache().followers([]), "must hold 1..4 tokens, got 0"),
+        (lambda: NgramCache().followers([1] * 5), "must hold 1..4 tokens, got 5"),
+        (lambda: NgramCache().add_records([1, 2]), "records must be an int32 array"),
+    ],
+)
+def test_pools_and_caches_check_their_arguments(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        call()
+
+
+def test_a_cache_does_not_merge_with_itself() -> None:
+    cache = NgramCache()
+    with pytest.raises(InputError, match="cannot be merged with itself"):
+        cache.merge(cache)
+
+
+GOOD = [5, 6, -1, -1, 1, 7, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*GOOD, 5, 6], "cut off in its n-gram, in the record at offset 28"),
+        ([*GOOD, 5, 6, -1, -1, 2, 7, 3], "cut off in its followers, in the record at offset 28"),
+        ([*GOOD, -1, -1, -1, -1, 1, 7, 3], "the n-gram is empty"),
+        ([*GOOD, 5, -2, -1, -1, 1, 7, 3], "n-gram is negative"),
+        ([*GOOD, 5, -1, 6, -1, 1, 7, 3], "n-gram is negative"),
+        ([*GOOD, 5, 6, -1, -1, 0], "number of followers is not positive"),
+        ([*GOOD, 5, 6, -1, -1, 2**31 - 1, 7, 3], "cut off in its followers"),
+        ([*GOOD, 5, 6, -1, -1, 1, -7, 3], "follower's token id is negative"),
+        ([*GOOD, 5, 6, -1, -1, 1, 7, 0], "count is not positive"),
+    ],
+)
+def test_a_damaged_lookup_cache_is_refused_with_its_offset(
+    tmp_path: Path, words: list[int], message: str
+) -> None:
+    path = tmp_path / "bad.bin"
+    path.write_bytes(np.array(words, dtype="<i4").tobytes())
+    with pytest.raises(FormatError, match=re.escape(message)) as caught:
+        read_lookup_cache(path)
+    assert str(path) in str(caught.value)
+
+
+def test_every_truncation_of_a_lookup_cache_is_refused_but_at_record_ends(tmp_path: Path) -> None:
+    cache = NgramCache()
+    cache.update([1, 2, 3, 1, 2, 4])
+    path = tmp_path / "cache.bin"
+    write_lookup_cache(cache, path)
+    whole = path.read_bytes()
+    ends = {0}
+    while max(ends) < len(whole):
+        start = max(ends)
+        followers = int.from_bytes(whole[start + 16 : start + 20], "little")
+        ends.add(start + 20 + 8 * followers)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        if length in ends:
+            assert len(read_lookup_cache(path)) == sorted(ends).index(length)
+        else:
+            with pytest.raises(FormatError):
+                read_lookup_cache(path)
+
+
+def test_a_directory_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="found a directory"):
+        read_lookup_cache(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_lookup_cache(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        create_drafter("ngram-cache", static=tmp_path / "none")
+    assert create_drafter("ngram-cache", dynamic=tmp_path / "none").sources == ("ngram-cache",)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    with pytest.raises(OSError, match="target"):
+        write_lookup_cache(NgramCache(), folder)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_the_errors_form_one_tree() -> None:
+    assert issubclass(InputError, NgramspecError)
+    assert issubclass(InputError, ValueError)
+    assert issubclass(StateError, RuntimeError)
+    assert issubclass(FormatError, ValueError)
