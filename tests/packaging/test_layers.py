@@ -1,4 +1,4 @@
-"""Imports point one way: errors and stats below the native modules, policy above, adapters on top."""
+"""Imports point one way: errors below the native modules, policy above, adapters on top."""
 
 from __future__ import annotations
 

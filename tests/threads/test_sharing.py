@@ -1,4 +1,4 @@
-"""Pools and caches shared by threads: nothing torn, nothing stuck, nothing lost but a race's entry."""
+"""Pools and caches shared by threads: nothing torn, nothing stuck."""
 
 from __future__ import annotations
 

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec import Drafter, HashPool, NgramCache, create_drafter
-from ngramspec import read_lookup_cache, write_lookup_cache
+from ngramspec import (
+    Drafter,
+    HashPool,
+    NgramCache,
+    create_drafter,
+    read_lookup_cache,
+    write_lookup_cache,
+)
 from ngramspec._simple import SimpleSource
 from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
 
