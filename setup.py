@@ -8,9 +8,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
-MODULES = [
-    os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))
-]
+MODULES = [os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))]
 HEADERS = sorted(glob("ext/include/*.h"))
 CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 DIRECTIVES = {

@@ -1,9 +1,9 @@
-"""Cost of propose + accept from Python, by context length, beside two Python peers.
+"""Cost of propose + accept from Python, by context length, beside a Python peer.
 
 Workload: the context is text without repeats, the output copies a slice of it with every 25th
 token changed; drafts of up to 8 tokens are verified against it. Figures are the mean over the
-steps of a session, the median over sessions. Peers draft from the same tokens in the same run:
-llama-cpp-python's LlamaPromptLookupDecoding and, where numba is installed, nothing else is needed.
+steps of a session, the median over sessions. begin is timed on a slot that held another prompt.
+llama-cpp-python's prompt lookup drafts from the same tokens in the same run.
 
     python benchmarks/python_calls.py [--json OUT]
 """
@@ -53,6 +53,7 @@ def time_drafter(
     if kind == "ngram-mod":
         params = {**params, "pool": POOL}
     drafter = create_drafter(kind, **params)
+    drafter.begin(0, session(context, seed + 1000)[0])  # a slot in use has its memory
     started = time.perf_counter_ns()
     drafter.begin(0, prompt)
     begin_ns = time.perf_counter_ns() - started

@@ -20,7 +20,7 @@ class Drafter(Slots):
     def propose_batch(
         self,
         slots: npt.NDArray[np.int32] | Sequence[int],
-        max_tokens: npt.NDArray[np.int32] | Sequence[int],
+        max_tokens: npt.NDArray[np.int32] | Sequence[int] | int,
         out: npt.NDArray[np.int32],
         out_lens: npt.NDArray[np.int32],
     ) -> None: ...

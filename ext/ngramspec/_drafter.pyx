@@ -201,7 +201,7 @@ cdef class Drafter(Slots):
 
         Args:
             slots: int32, shape (b,). Each must have an active request.
-            max_tokens: Longest draft wanted per slot, >= 0. int32, shape (b,).
+            max_tokens: Longest draft wanted, >= 0. int32, shape (b,), one per slot, or one int for all.
             out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
                 drafts are cut to w tokens; what lies behind a draft is left as it was.
             out_lens: int32, shape (b,), writable. Receives the draft lengths.
@@ -213,6 +213,8 @@ cdef class Drafter(Slots):
         Cost: O(b + drafted tokens). Threads: releases the GIL.
         """
         cdef const int32_t[::1] slot_view = token_view(slots, "slots")
+        if isinstance(max_tokens, int):
+            max_tokens = [max_tokens] * slot_view.shape[0]
         cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
         cdef int32_t[:, ::1] rows
         cdef int32_t[::1] lens

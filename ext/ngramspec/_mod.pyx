@@ -160,7 +160,8 @@ cdef class ModSource(Source):
         self.name = "ngram-mod"
         self.slots = slots
         self.pool = pool
-        self._state = ModC(&pool.c, n_match, n_min, n_max, hash_power(n_match), slots,
+        # As in llama.cpp, a larger n_min means full drafts only.
+        self._state = ModC(&pool.c, n_match, min(n_min, n_max), n_max, hash_power(n_match), slots,
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")

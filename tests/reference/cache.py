@@ -1,0 +1,122 @@
+"""ngram-cache: counts of what followed each short n-gram, in three caches."""
+
+from __future__ import annotations
+
+from .source import Source
+
+Followers = dict[int, int]
+STATIC_SIZE = 2  # the static cache is read with the last two tokens
+
+
+class NgramCache:
+    """n-gram -> follower -> count."""
+
+    def __init__(self, ngram_min: int = 1, ngram_max: int = 4) -> None:
+        self.ngram_min = ngram_min
+        self.ngram_max = ngram_max
+        self.counts: dict[tuple[int, ...], Followers] = {}
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def update(self, token_ids: list[int], start: int = 0) -> None:
+        for size in range(self.ngram_min, self.ngram_max + 1):
+            for i in range(max(start, size), len(token_ids)):
+                followers = self.counts.setdefault(tuple(token_ids[i - size : i]), {})
+                followers[token_ids[i]] = followers.get(token_ids[i], 0) + 1
+
+    def followers(self, ngram: list[int]) -> Followers:
+        return self.counts.get(tuple(ngram), {})
+
+
+class CacheSource(Source):
+    """One slot: the context is counted anew from its history at every proposal."""
+
+    def __init__(
+        self,
+        n_draft: int = 8,
+        ngram_min: int = 1,
+        ngram_max: int = 4,
+        static: NgramCache | None = None,
+        dynamic: NgramCache | None = None,
+        lax_min_sample: tuple[int, ...] = (2, 2, 1, 1),
+        lax_min_percent: tuple[int, ...] = (66, 50, 50, 50),
+        strict_min_sample: tuple[int, ...] = (4, 3, 2, 2),
+        strict_min_percent: tuple[int, ...] = (75, 66, 66, 66),
+        static_min_sample: int = 2,
+        static_min_percent: int = 50,
+        static_veto: bool = True,
+        dynamic_update: bool = True,
+    ) -> None:
+        self.n_draft = n_draft
+        self.ngram_min = ngram_min
+        self.ngram_max = ngram_max
+        self.static = static if static is not None else NgramCache()
+        self.dynamic = dynamic if dynamic is not None else NgramCache()
+        self.lax = (lax_min_sample, lax_min_percent)
+        self.strict = (strict_min_sample, strict_min_percent)
+        self.static_min_sample = static_min_sample
+        self.static_min_percent = static_min_percent
+        self.static_veto = static_veto
+        self.dynamic_update = dynamic_update and dynamic is not None
+
+    def learn(self, history: list[int], start: int, committed: bool) -> None:
+        if committed and self.dynamic_update:
+            self.dynamic.update(history, start)
+
+    def propose(self, history: list[int], max_tokens: int) -> list[int]:
+        self.ambiguous = False
+        if len(history) < 2:
+            return []
+        context = NgramCache(self.ngram_min, self.ngram_max)
+        context.update(history)
+        extended = list(history)
+        while len(extended) - len(history) < min(self.n_draft, max_tokens):
+            token = self.one_token(context, extended)
+            if token is None:
+                break
+            extended.append(token)
+        return extended[len(history) :]
+
+    def one_token(self, context: NgramCache, extended: list[int]) -> int | None:
+        static = self.static.followers(extended[-STATIC_SIZE:])
+        token = self.from_counts(context, extended, static, self.lax)
+        if token is None:
+            token = self.from_counts(self.dynamic, extended, static, self.strict)
+        if token is None and static:
+            limits = (self.static_min_sample, self.static_min_percent)
+            token = self.pick(static, static, limits, veto=True)
+        return token
+
+    def from_counts(
+        self,
+        cache: NgramCache,
+        extended: list[int],
+        static: Followers,
+        limits: tuple[tuple[int, ...], tuple[int, ...]],
+    ) -> int | None:
+        for size in range(min(self.ngram_max, len(extended)), self.ngram_min - 1, -1):
+            followers = cache.followers(extended[-size:])
+            score = {x: f * (100 * static[x] if x in static else 1) for x, f in followers.items()}
+            at_size = (limits[0][size - 1], limits[1][size - 1])
+            token = self.pick(followers, score, at_size, veto=self.static_veto)
+            if token is not None:
+                return token
+        return None
+
+    def pick(
+        self, followers: Followers, score: Followers, limits: tuple[int, int], veto: bool
+    ) -> int | None:
+        """The follower with the highest score if it is frequent enough."""
+        total = sum(followers.values())
+        min_sample, min_percent = limits
+        if not followers or total < min_sample:
+            return None
+        passing = [x for x, f in followers.items() if 100 * f >= min_percent * total]
+        candidates = list(followers) if veto else passing
+        top = max((score[x] for x in candidates), default=0)
+        best = [x for x in candidates if score[x] == top]
+        if len(best) > 1 and any(x in passing for x in best):
+            self.ambiguous = True
+        accepted = [x for x in best if x in passing]
+        return accepted[0] if accepted else None

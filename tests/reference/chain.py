@@ -1,0 +1,201 @@
+"""The driver: slots with a history each, sources asked in order, feedback to the draft's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from .cache import CacheSource
+from .map import MapSource
+from .mod import HashPool, ModSource
+from .simple import SimpleSource
+from .source import InputError, Source, StateError, common_prefix
+
+MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
+    "ngram-simple": SimpleSource,
+    "ngram-map-k": MapSource,
+    "ngram-map-k4v": partial(MapSource, vote=True),
+    "ngram-mod": ModSource,
+    "ngram-cache": CacheSource,
+}
+POOL_PARAMETERS = ("capacity", "check_bits", "max_occupancy")
+
+
+@dataclass
+class Slot:
+    """One running sequence."""
+
+    sources: list[Source]
+    history: list[int] = field(default_factory=list)
+    active: bool = False
+    draft: list[int] = field(default_factory=list)  # the pending draft
+    owner: Source | None = None  # who made it
+
+
+class Replay(NamedTuple):
+    """Sums over one replayed output."""
+
+    steps: int
+    drafts: int
+    drafted: int
+    accepted: int
+
+
+class ReferenceDrafter:
+    """The contract of the native drafter, on lists of tokens."""
+
+    def __init__(self, names: list[str], slots: list[list[Source]]) -> None:
+        self.sources = tuple(names)
+        self.slots = [Slot(sources) for sources in slots]
+
+    def begin(self, slot: int, token_ids: list[int]) -> None:
+        state = self._slot(slot)
+        self._check_tokens(token_ids)
+        tokens = list(token_ids)
+        state.active = True
+        self._cut(state, common_prefix(state.history, tokens))
+        self._join(state, tokens[len(state.history) :], committed=False)
+
+    def propose(self, slot: int, max_tokens: int) -> list[int]:
+        state = self._active(slot)
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be at least 0, got {max_tokens}")
+        state.draft, state.owner = [], None
+        for source in state.sources:
+            source.ambiguous = False
+            draft = source.propose(list(state.history), max_tokens)[:max_tokens]
+            if draft or source.ambiguous:
+                state.draft, state.owner = draft, source
+                break
+        return list(state.draft)
+
+    def is_ambiguous(self, slot: int) -> bool:
+        """Does the pending draft rest on a tie that the rules leave open?"""
+        owner = self.slots[slot].owner
+        return owner is not None and owner.ambiguous
+
+    def adopt(self, slot: int, draft: list[int]) -> None:
+        """After an ambiguous step: take the other side's draft as the pending one."""
+        self.slots[slot].draft = list(draft)
+
+    def accept(self, slot: int, token_ids: list[int], num_accepted: int) -> None:
+        state = self._active(slot)
+        self._check_tokens(token_ids)
+        tokens = list(token_ids)
+        if not 0 <= num_accepted <= min(len(tokens), len(state.draft)):
+            raise InputError("num_accepted exceeds the tokens or the pending draft")
+        if tokens[:num_accepted] != state.draft[:num_accepted]:
+            raise InputError("accepted tokens differ from the pending draft")
+        if state.owner is not None and state.draft:
+            state.owner.feedback(state.draft, tokens)
+        self._join(state, tokens, committed=True)
+
+    def truncate(self, slot: int, length: int) -> None:
+        state = self._active(slot)
+        if not 0 <= length <= len(state.history):
+            raise InputError(f"length must be 0 to {len(state.history)}, got {length}")
+        self._cut(state, length)
+
+    def end(self, slot: int) -> None:
+        state = self._active(slot)
+        state.active, state.draft, state.owner = False, [], None
+
+    def follow(self, slot: int, token_ids: list[int]) -> int:
+        state = self._slot(slot)
+        self._check_tokens(token_ids)
+        tokens = list(token_ids)
+        if state.active and tokens == state.history:
+            return 0
+        if not state.active or tokens[: len(state.history)] != state.history:
+            self.begin(slot, tokens)
+            return -1
+        new = tokens[len(state.history) :]
+        num_accepted = min(common_prefix(state.draft, new), len(new) - 1)
+        self.accept(slot, new, num_accepted)
+        return num_accepted
+
+    def history(self, slot: int) -> list[int]:
+        return list(self._slot(slot).history)
+
+    def length(self, slot: int) -> int:
+        return len(self._slot(slot).history)
+
+    def replay(
+        self, prompt: list[int], output: list[int], max_tokens: int = 0, slot: int = 0
+    ) -> Replay:
+        """Let the recorded output be the target's choice; a draft counts up to its first error."""
+        self.begin(slot, prompt)
+        self.accept(slot, output[:1], 0)
+        done, steps, drafts, drafted, accepted = 0, 0, 0, 0, 0
+        while done + 1 < len(output):
+            room = len(output) - done - 1
+            draft = self.propose(slot, min(room, max_tokens or room))
+            right = common_prefix(draft, output[done + 1 :])
+            self.accept(slot, output[done + 1 : done + 2 + right], right)
+            done += right + 1
+            steps += 1
+            drafts += bool(draft)
+            drafted += len(draft)
+            accepted += right
+        return Replay(steps, drafts, drafted, accepted)
+
+    def _slot(self, slot: int) -> Slot:
+        if not 0 <= slot < len(self.slots):
+            raise InputError(f"slot must be 0 to {len(self.slots) - 1}, got {slot}")
+        return self.slots[slot]
+
+    def _active(self, slot: int) -> Slot:
+        state = self._slot(slot)
+        if not state.active:
+            raise StateError(f"slot {slot} is idle: begin first")
+        return state
+
+    def _check_tokens(self, token_ids: list[int]) -> None:
+        if any(token < 0 for token in token_ids):
+            raise InputError("token ids must be at least 0")
+
+    def _cut(self, state: Slot, length: int) -> None:
+        for source in state.sources:
+            source.rewind(length)
+            source.start()
+        del state.history[length:]
+        state.draft, state.owner = [], None
+
+    def _join(self, state: Slot, tokens: list[int], committed: bool) -> None:
+        start = len(state.history)
+        state.history += tokens
+        for source in state.sources:
+            source.learn(state.history, start, committed)
+        state.draft, state.owner = [], None
+
+
+def reference_drafter(
+    spec: str | list[str],
+    slots: int = 1,
+    *,
+    order: str = "priority",
+    params: dict[str, dict[str, Any]] | None = None,
+    **shared: Any,
+) -> ReferenceDrafter:
+    """The reference of `create_drafter`; a shared parameter goes to every member that has it."""
+    names = spec.split(",") if isinstance(spec, str) else list(spec)
+    if order == "priority":
+        names = [name for name in MAKERS if name in names]
+    given = {name: {**shared, **(params or {}).get(name, {})} for name in names}
+    options = {name: _fitting(name, given[name]) for name in names}
+    rows = [[MAKERS[name](**options[name]) for name in names] for _ in range(slots)]
+    return ReferenceDrafter(names, rows)
+
+
+def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that this drafter has; a pool is made here, so that the slots share it."""
+    made = MAKERS[name]
+    target = made.func if isinstance(made, partial) else made
+    known = target.__init__.__annotations__
+    options = {key: value for key, value in given.items() if key in known and key != "vote"}
+    if name == "ngram-mod" and options.get("pool") is None:
+        pool_options = {key: given[key] for key in POOL_PARAMETERS if key in given}
+        options["pool"] = HashPool(**pool_options)
+    return options

@@ -1,0 +1,61 @@
+"""What every reference source shares: the four calls that the driver makes for one slot."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A bad argument; nothing has changed."""
+
+
+class StateError(RuntimeError):
+    """A call that needs an active slot, made on an idle one; nothing has changed."""
+
+
+class Source:
+    """One drafter's knowledge of one slot.
+
+    The driver owns the slot's history (a list of tokens, newest last) and hands it to each call.
+    """
+
+    ambiguous = False  # the last proposal rests on a tie that the rules leave open
+
+    def start(self) -> None:
+        """A request begins or the history is cut: forget what belongs to the run so far."""
+
+    def rewind(self, length: int) -> None:
+        """The history is about to be cut to `length` tokens."""
+
+    def learn(self, history: list[int], start: int, committed: bool) -> None:
+        """history[start:] has just joined; `committed` says by accept rather than by begin."""
+
+    def propose(self, history: list[int], max_tokens: int) -> list[int]:
+        """The draft before the driver cuts it to `max_tokens`; empty for none."""
+        raise NotImplementedError
+
+    def feedback(self, draft: list[int], committed: list[int]) -> None:
+        """The draft this source made, as handed out, and the tokens that really came."""
+
+
+def occurrences(history: list[int], size: int) -> list[int]:
+    """Starts of the earlier occurrences of the last `size` tokens, oldest first."""
+    last_start = len(history) - size
+    if last_start < 0:
+        return []
+    key = history[last_start:]
+    return [p for p in range(last_start) if history[p : p + size] == key]
+
+
+def copy_from(history: list[int], start: int, length: int) -> list[int]:
+    """`length` tokens from `start` on, running on through the copy itself at the end."""
+    extended = list(history)
+    for i in range(length):
+        extended.append(extended[start + i])
+    return extended[len(history) :]
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Number of leading tokens that agree."""
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count

@@ -1,0 +1,68 @@
+"""Replay of real outputs: no drafter may draft worse than llama.cpp's recorded figure."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import pytest
+
+from helpers.backends import Native, Reference
+from helpers.recordings import BENCHMARK_DATA, read_trace, trace_names
+from reference.source import common_prefix
+
+DRAFTERS = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
+ROUNDING = 0.0005  # the figures are recorded with four decimals
+UPSTREAM = json.loads((BENCHMARK_DATA / "llama_cpp_mat.json").read_text(encoding="utf-8"))["sets"]
+SHORT_PROMPT = 700  # the reference's work grows with the square of the history
+each_drafter = pytest.mark.parametrize("spec", DRAFTERS)
+each_set = pytest.mark.parametrize("name", trace_names())
+
+
+def test_every_recorded_set_is_at_hand() -> None:
+    assert trace_names() == sorted(UPSTREAM)
+    assert len(UPSTREAM) == 12
+
+
+@each_drafter
+@each_set
+def test_the_mean_accepted_length_is_at_least_upstreams(name: str, spec: str) -> None:
+    """Tokens per step: every step yields its accepted draft tokens and one of the target's."""
+    drafter = Native().drafter(spec)
+    steps, accepted = 0, 0
+    for prompt, output in read_trace(name):
+        if prompt and len(output) > 1:
+            replay = drafter.replay(prompt, output)
+            steps += replay.steps
+            accepted += replay.accepted
+    assert drafter.check() == ""
+    assert (steps + accepted) / steps >= UPSTREAM[name][spec] - ROUNDING
+
+
+@each_drafter
+@each_set
+def test_native_and_reference_draft_the_same_on_real_text(name: str, spec: str) -> None:
+    native, reference = Native().drafter(spec), Reference().drafter(spec)
+    for prompt, output in _short_requests(name):
+        for drafter in (native, reference):
+            drafter.begin(0, prompt)
+            drafter.accept(0, output[:1], 0)
+        done = 1
+        while done < len(output):
+            draft = native.propose(0, len(output) - done)
+            expected = reference.propose(0, len(output) - done)
+            if reference.is_ambiguous(0):
+                reference.adopt(0, draft)
+            else:
+                assert draft == expected
+            right = common_prefix(draft, output[done:])
+            for drafter in (native, reference):
+                drafter.accept(0, output[done : done + right + 1], right)
+            done += right + 1
+        assert native.history(0) == reference.history(0)
+
+
+def _short_requests(name: str) -> list[tuple[list[int], list[int]]]:
+    """The ends of a set's first prompts with the starts of their outputs."""
+    requests = islice(read_trace(name), 2)
+    return [(prompt[-SHORT_PROMPT:], output[:150]) for prompt, output in requests]
