@@ -12,7 +12,8 @@ from ngramspec.models import embedded_model
 from ngramspec.stats import Replay, SourceStats
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp import NgramDraft, attach
+    from ngramspec.adapters.llama_cpp.attach import attach
+    from ngramspec.adapters.llama_cpp.draft import NgramDraft
 
 __all__ = [
     "DRAFTER_NAMES",

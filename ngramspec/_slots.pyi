@@ -2,11 +2,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 
 from ngramspec._source import Source
 from ngramspec.stats import SourceStats
 
+@disjoint_base
 class Slots:
     def __new__(
         cls, sources: Iterable[Source], slots: int = 1, max_history: int = 1048576
