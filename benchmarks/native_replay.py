@@ -46,7 +46,7 @@ def run_theirs(program: str, kind: str, text: bytes) -> dict[str, float]:
     done = subprocess.run(
         [program, kind, "1", "quiet=1"], input=text, capture_output=True, check=True, env=os.environ
     )
-    summary = json.loads(done.stderr.splitlines()[-1])
+    summary = json.loads(next(line for line in done.stderr.splitlines() if line.startswith(b"{")))
     spent = (
         summary["begin_us_per_session"] * summary["sessions"]
         + summary["draft_us_per_step"] * summary["steps"]

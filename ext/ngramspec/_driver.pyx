@@ -63,7 +63,8 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     cdef int64_t started = ngs_now_ns()
     if s.base == skip:
         shared = history_common_prefix(&s.history, tokens + skip, n - skip)
-    if _reserve(d, slot, n - skip - shared) != STATUS_OK:
+    # What differs is taken back before the rest joins, so only a longer text needs room.
+    if n - skip > s.history.len and _reserve(d, slot, n - skip - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     _rewind(d, slot, shared)
     s.base = skip

@@ -17,7 +17,7 @@ from ngramspec._source cimport Source, ignore_feedback
 from ngramspec._types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
 
 cdef enum:
-    BLOCK = 32            # prompt tokens whose pool cells are fetched together
+    AHEAD = 32            # prompt tokens whose pool cells are fetched together; a power of two
 
 cdef struct ModSlotC:
     Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
@@ -49,26 +49,26 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
 
 
 cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil:
-    """Pool all n-grams of the new part, their cells fetched a block ahead of the writes."""
-    cdef hash_t[BLOCK] hashes
+    """Pool all n-grams of the new part, each cell fetched AHEAD tokens before it is written."""
+    cdef hash_t[AHEAD] hashes
     cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
     cdef const token_t* tokens = h.tokens
     cdef hash_t tail = s.tail
     cdef Py_ssize_t n = m.n_match
     cdef Py_ssize_t i = s.num_hashed
-    cdef Py_ssize_t j, num
+    cdef Py_ssize_t first
     while i < h.len and i < n:
         tail = hash_step(tail, tokens[i])
         i += 1
-    while i < h.len:
-        num = h.len - i if h.len - i < BLOCK else BLOCK
-        for j in range(num):
-            hashes[j] = tail
-            ngs_prefetch(&m.pool.cells[tail & m.pool.mask])
-            tail = hash_slide(tail, tokens[i + j - n], tokens[i + j], m.power)
-        for j in range(num):
-            pool_insert(m.pool, hashes[j], tokens[i + j], &delta)
-        i += num
+    first = i
+    for i in range(first, h.len):
+        if i >= first + AHEAD:
+            pool_insert(m.pool, hashes[i % AHEAD], tokens[i - AHEAD], &delta)
+        hashes[i % AHEAD] = tail
+        ngs_prefetch(&m.pool.cells[tail & m.pool.mask])
+        tail = hash_slide(tail, tokens[i - n], tokens[i], m.power)
+    for i in range(h.len - AHEAD if h.len - AHEAD > first else first, h.len):
+        pool_insert(m.pool, hashes[i % AHEAD], tokens[i], &delta)
     s.tail = tail
     s.num_hashed = h.len
     s.streak = 0
