@@ -1,0 +1,271 @@
+"""NgramDraft: the `draft_model=` of llama-cpp-python, on top of the native drafters.
+
+The host calls the object once per verification round with all token ids so far. Everything else is
+inferred: `Drafter.follow` compares the ids with the slot's history, so a continuation is learned
+with its accepted draft tokens, and anything else (new request, edited prompt, cut context) begins
+the request again at the cost of the changed suffix.
+
+How it learns what it must not propose: the first call for a buffer finds the Llama that owns it
+(see `host`), which gives batch size, vocabulary and end tokens, without any change in the app.
+`bind`, `attach` and the constructor's arguments give the same facts to those who prefer to say
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from ngramspec.adapters.llama_cpp.compat import HostMethods
+from ngramspec.adapters.llama_cpp.host import Host, TokenIds
+from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
+from ngramspec.errors import InputError, NgramspecError, StateError
+
+log = logging.getLogger(__name__)
+
+# One token less than a batch of 64 leaves, the size at which CPU flash attention changes kernels.
+MAX_DRAFT = 62
+# Smallest n_batch in practical use is 64; a draft and the token before it must fit in one batch,
+# and llama.cpp ends the whole process when they do not.
+UNKNOWN_HOST_BATCH = 64
+MAX_TOKENS = 2**31 - 1
+FEW = 32  # below this a Python loop is faster than two calls of numpy
+DEFAULT_SPEC = "ngram-mod,ngram-cache"
+EMPTY = np.empty(0, dtype=np.intc)
+
+
+@dataclasses.dataclass
+class DraftCounters:
+    """What one NgramDraft did: calls, non-empty drafts, tokens, failures, time.
+
+    drafted counts tokens handed to the host, accepted those of them that it committed.
+    failures counts calls answered with an empty draft because something was wrong with the input.
+    """
+
+    calls: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+    def count(self, drafted: int) -> None:
+        """Count one call and its draft of `drafted` tokens."""
+        self.calls += 1
+        self.drafts += drafted > 0
+        self.drafted += int(drafted)
+
+
+class NgramDraft(HostMethods):
+    """Propose drafts to llama-cpp-python from n-grams of the text itself.
+
+    Args:
+        spec: Drafter names as for create_drafter, one or a comma list.
+        max_draft: Longest draft, in tokens, >= 1; cut to n_batch - 1 of the host on every call.
+            The default keeps the batch below 64 tokens: from there llama.cpp's CPU flash attention
+            computes by another kernel, with other rounding (docs/exactness.md).
+        slots: How many token sequences are followed at the same time; the oldest gives way.
+        drafter: A ready Drafter to use instead of `spec`; its slots are used, shared with nobody.
+        pool: HashPool for ngram-mod, shared with other drafters and threads. Kept, not copied.
+        n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
+            tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
+        eog_ids: Further token ids before which a draft ends.
+        heal: Attach to a Llama by itself when it cannot go on otherwise: created without
+            logits_all and about to pass n_batch tokens (it would raise), or given its draft_model
+            only after it was made (it would end the process). False: no drafts there instead.
+        params: Drafter parameters as for create_drafter.
+
+    Raises:
+        InputError: An argument is out of range, unknown or contradicts another.
+
+    The host itself limits a plain draft_model: a prompt longer than n_batch needs logits_all=True
+    (or attach(), which needs nothing), and own stopping criteria see unverified tokens at the end.
+
+    Threads: safe; one lock around each call. Cost of a call: O(tokens) to compare, by memcmp.
+    Pickling: spec, parameters and limits; histories, counters and a shared pool stay behind, so
+    the copy starts fresh, with a pool of its own. Not possible when built from `drafter`.
+    """
+
+    def __init__(
+        self,
+        spec: Any = DEFAULT_SPEC,
+        *,
+        max_draft: int = MAX_DRAFT,
+        slots: int = 4,
+        drafter: Any = None,
+        pool: Any = None,
+        n_batch: int = 0,
+        n_vocab: int = 0,
+        eog_ids: Any = (),
+        heal: bool = True,
+        **params: Any,
+    ) -> None:
+        sizes = {"max_draft": (max_draft, 1), "slots": (slots, 1)}
+        sizes.update({"n_batch": (n_batch, 0), "n_vocab": (n_vocab, 0)})
+        for name, (value, least) in sizes.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} must be an int >= {least}, got {value!r}")
+        self._config: dict[str, Any] = {"spec": spec, "max_draft": max_draft, "slots": slots}
+        self._config.update(n_batch=n_batch, n_vocab=n_vocab, heal=bool(heal))
+        self._config.update(eog_ids=tuple(sorted({int(token) for token in eog_ids})), **params)
+        self._given = drafter is not None
+        self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params)
+        self.max_draft = max_draft
+        self.counters = DraftCounters()
+        self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
+        self._lock = threading.RLock()
+        self._streams = StreamTable(self.drafter.slots)
+
+    def bind(self, llama: Any) -> Host:
+        """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
+
+        Args:
+            llama: A llama_cpp.Llama.
+
+        Returns:
+            The facts learned, owned by this object.
+        """
+        with self._lock:
+            return self._streams.bind(llama)
+
+    def __call__(self, input_ids: Any, /, **kwargs: Any) -> TokenIds:
+        """Propose what may follow `input_ids`; the call that llama-cpp-python makes.
+
+        Args:
+            input_ids: All token ids so far, oldest first, int32, shape (n,). Not kept.
+            kwargs: Ignored; the host passes none.
+
+        Returns:
+            np.intc, shape (k,), 0 <= k <= min(max_draft, n_batch - 1). A new array; no token in it
+            ends the generation, and all are below n_vocab.
+
+        Cost: O(n) memory compare plus O(new tokens + k). Threads: safe.
+        """
+        with self._lock:
+            started = time.perf_counter_ns()
+            draft = EMPTY
+            try:
+                ids = np.ascontiguousarray(input_ids, dtype=np.intc)
+                draft = self._next_draft(self._streams.of_array(ids, input_ids), ids, input_ids)
+            except NgramspecError as error:
+                self.counters.failures += 1
+                if self.counters.failures == 1:
+                    log.warning("no draft: %s (later failures are only counted)", error)
+            self.counters.count(draft.size)
+            self.counters.seconds += (time.perf_counter_ns() - started) * 1e-9
+            return draft.copy()
+
+    def stats(self) -> Any:
+        """Return the drafter's figures per source, as Drafter.stats does."""
+        return self.drafter.stats()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._given:
+            raise StateError("made from a Drafter, so it cannot be pickled: give spec= instead")
+        return dict(self._config)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        settings = dict(state)
+        self.__init__(settings.pop("spec"), **settings)  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"NgramDraft({','.join(self.drafter.sources)!r}, max_draft={self.max_draft})"
+
+    def _next_draft(self, stream: Stream, ids: TokenIds, given: Any) -> TokenIds:
+        host, draft = stream.host, EMPTY
+        if host is not None and host.refusal:
+            return EMPTY
+        if host is not None and host.attachment is not None:
+            host.attachment.arm(EMPTY, ids.size)  # whatever happens below
+        limit = self._limit(host, ids, given)
+        if self._learn(stream, ids):
+            if host is not None and host.attachment is None and host.has_processor():
+                limit = 0  # it would be shown draft tokens that are not verified yet
+            if limit > 0:
+                draft = self._cut(host, self.drafter.propose(stream.slot, limit))
+        stream.draft = draft
+        if host is not None and host.attachment is not None:
+            host.attachment.arm(draft, ids.size)
+        return draft
+
+    def _limit(self, host: Host | None, ids: TokenIds, given: Any) -> int:
+        """Return the longest draft that the host can take now, in tokens."""
+        limit = self.max_draft
+        if host is not None:
+            limit = min(limit, host.n_batch - host.pending(int(ids.size)))
+            if host.score_rows() < ids.size + limit and not self._heal(host):
+                limit = min(limit, host.score_rows() - int(ids.size))
+        else:
+            limit = min(limit, (self._config["n_batch"] or UNKNOWN_HOST_BATCH) - 1)
+        if isinstance(getattr(given, "base", None), np.ndarray):
+            limit = min(limit, given.base.size - int(ids.size))
+        return limit
+
+    def _heal(self, host: Host) -> bool:
+        """Attach to a host whose score matrix ends; tell whether that worked."""
+        if not self._config["heal"] or host.heal_failed:
+            return False
+        from ngramspec.adapters.llama_cpp.attach import attach
+
+        try:
+            attach(host.llama(), self)
+        except NgramspecError as error:
+            log.warning("no room for drafts in this Llama, and attach() fails: %s", error)
+            host.heal_failed = True
+            return False
+        log.info("attached to a Llama that has no room for the scores of this draft")
+        return True
+
+    def _learn(self, stream: Stream, ids: TokenIds) -> bool:
+        """Make the slot's history equal `ids`; False when they hold something that is no token."""
+        n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
+        start = stream.checked_len if stream.checked_len < ids.size else 0
+        if not _are_tokens(ids[start:], n_vocab):
+            stream.checked_len = 0
+            raise InputError(f"input_ids hold ids outside 0..{(n_vocab or MAX_TOKENS) - 1}")
+        accepted = self.drafter.follow(stream.slot, ids)
+        if accepted < 0 and start > 0 and not _are_tokens(ids[:start], n_vocab):
+            stream.checked_len = 0
+            raise InputError(f"input_ids hold ids outside 0..{(n_vocab or MAX_TOKENS) - 1}")
+        if accepted > 0:
+            self.counters.accepted += min(int(accepted), int(stream.draft.size))
+        stream.checked_len = int(ids.size)
+        stream.accepted_hint = 0
+        stream.saw(ids)
+        return True
+
+    def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:
+        """Return the part of a draft that the host may see."""
+        if not draft.size:
+            return EMPTY
+        if self._ends.size:
+            ends = np.flatnonzero(np.isin(draft, self._ends))
+            draft = draft[: ends[0]] if ends.size else draft
+        if host is None:
+            outside = np.flatnonzero(draft >= (self._config["n_vocab"] or MAX_TOKENS))
+            return draft[: outside[0]] if outside.size else draft
+        return draft[: host.usable_len(draft)]
+
+
+def _make_drafter(drafter: Any, spec: Any, slots: int, pool: Any, params: dict[str, Any]) -> Any:
+    if drafter is not None:
+        if pool is not None or params:
+            raise InputError("give either drafter or its parameters, not both")
+        return drafter
+    import ngramspec  # here, not above: the package imports this module lazily
+
+    if pool is not None:
+        params = {**params, "pool": pool}
+    return ngramspec.create_drafter(spec, slots=slots, **params)
+
+
+def _are_tokens(ids: TokenIds, n_vocab: int) -> bool:
+    limit = n_vocab or MAX_TOKENS
+    if ids.size < FEW:
+        return all(0 <= token < limit for token in ids.tolist())
+    return int(ids.min()) >= 0 and int(ids.max()) < limit

@@ -1,0 +1,108 @@
+"""What the drop-in must know about the Llama object it serves, and how it finds that object.
+
+llama-cpp-python calls `draft_model(input_ids)` and nothing else: no model, no batch size, no end
+tokens. But `input_ids` is always a view of one buffer that the Llama owns, so the caller can be
+recognised with certainty: it is the object up the call stack whose `input_ids` is that buffer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.attach import Attachment
+
+TokenIds = npt.NDArray[np.int32]
+
+MAX_FRAMES = 10
+UNKNOWN, GOES_ON, ENDS = 0, 1, 2
+
+
+class Host:
+    """The facts of one Llama object; holds it weakly.
+
+    attachment: the Attachment that patched the Llama, or None.
+    heal_failed: an attempt to attach was made and failed; it is not repeated.
+    refusal: why this model cannot verify drafts, "" when it can.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_ends", "_vocab", "attachment", "heal_failed"),
+        *("llama", "n_batch", "n_vocab", "refusal"),
+    )
+
+    def __init__(self, llama: Any) -> None:
+        self.llama = weakref.ref(llama)
+        self.n_batch = int(llama.n_batch)
+        self.n_vocab = int(llama.n_vocab())
+        self.attachment: Attachment | None = None
+        self.heal_failed = False
+        self.refusal = ""
+        if getattr(llama, "_is_recurrent", False) or getattr(llama, "_is_hybrid", False):
+            self.refusal = "a recurrent or hybrid model cannot take back rejected draft tokens"
+        self._vocab = llama._model.vocab
+        self._ends = np.zeros(self.n_vocab, dtype=np.uint8)
+
+    def has_processor(self) -> bool:
+        """Tell whether the running request has a logits processor."""
+        sampler = getattr(self.llama(), "_sampler", None)
+        return bool(getattr(sampler, "custom_samplers", ()))
+
+    def pending(self, length: int) -> int:
+        """Return how many of the newest `length` ids the next batch decodes, at least 1."""
+        return max(1, length - int(getattr(self.llama(), "n_tokens", length - 1)))
+
+    def score_rows(self) -> int:
+        """Return how many positions a batch with a draft may reach, in tokens.
+
+        A Llama with a draft model copies the logits of every position into `scores`; one that got
+        its draft model later makes no logits for drafts at all. Attached, neither matters.
+        """
+        llama = self.llama()
+        if self.attachment is not None:
+            return sys.maxsize
+        if llama is None or not getattr(llama, "_logits_all", False):
+            return 0
+        return int(llama.scores.shape[0])
+
+    def usable_len(self, draft: TokenIds) -> int:
+        """Return the length of the draft before its first end or out-of-range token."""
+        try:
+            kinds = self._ends[draft].tobytes()
+        except IndexError:
+            return self.usable_len(draft[: np.flatnonzero(draft >= self.n_vocab)[0]])
+        if UNKNOWN in kinds:
+            for token in set(draft.tolist()):
+                if self._ends[token] == UNKNOWN:
+                    self._ends[token] = ENDS if self._is_end(token) else GOES_ON
+            kinds = self._ends[draft].tobytes()
+        end = kinds.find(ENDS)
+        return end if end >= 0 else len(kinds)
+
+    def _is_end(self, token: int) -> bool:
+        import llama_cpp.llama_cpp as lib
+
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+
+def find_llama(buffer: Any) -> Any | None:
+    """Return the object up the call stack whose `input_ids` is `buffer`, or None.
+
+    Cost: a few microseconds; called once per buffer that has an owner.
+    """
+    frame = sys._getframe(1)
+    for _ in range(MAX_FRAMES):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        candidate = frame.f_locals.get("self")
+        with contextlib.suppress(Exception):  # whoever stands there may answer strangely
+            if candidate.input_ids is buffer and candidate.n_batch:  # type: ignore[union-attr]
+                return candidate
+    return None

@@ -1,0 +1,169 @@
+"""The three stand-ins that attach() puts into a Llama: no score matrix, batches, detokenizer."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.errors import StateError
+
+REASON = (
+    "scores and logprobs are not kept while ngramspec is attached: detach() first, "
+    "and create the Llama with logits_all=True"
+)
+
+
+SHORT = 8  # shorter lists are single pieces asked in between; they must not displace the text
+
+
+class NoScores:
+    """Stands for `Llama.scores` without storing anything: writes vanish, rows read as NaN.
+
+    The host indexes rows on its way (stopping criteria get one they hardly ever read), copies the
+    used part into saved states, and zeroes the rest when it loads one. All of that must work and
+    none of it may give numbers that look real.
+    """
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, rows: int, cols: int) -> None:
+        self.shape = (rows, cols)
+        self.dtype = np.dtype(np.single)
+
+    def __getitem__(self, key: Any) -> Any:
+        rows = key[0] if isinstance(key, tuple) else key
+        if isinstance(rows, slice):
+            return NoScores(len(range(*rows.indices(self.shape[0]))), self.shape[1])
+        return np.broadcast_to(self.dtype.type(np.nan), (self.shape[1],))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Drop the value."""
+
+    def __gt__(self, other: Any) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def copy(self) -> npt.NDArray[np.single]:
+        """Return one row of NaN: all that a saved state needs, loadable with and without us."""
+        return np.full((1, self.shape[1]), np.nan, dtype=np.single)
+
+    def tolist(self) -> list[Any]:
+        """Refuse: see REASON."""
+        raise StateError(REASON)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> npt.NDArray[np.single]:
+        raise StateError(REASON)
+
+
+class BatchWriter:
+    """Stands for `LlamaBatch.set_batch`: marks rows on demand and fills arrays without a loop.
+
+    last_rows: rows with logits in the batch written last, counted from its end.
+    """
+
+    __slots__ = ("_arrays", "_batch", "_is_verify", "last_rows")
+
+    def __init__(self, batch: Any, n_batch: int, is_verify: Callable[[int], bool]) -> None:
+        raw = batch.batch
+        self._batch = weakref.ref(batch)
+        self._is_verify = is_verify
+        self._arrays = [
+            np.ctypeslib.as_array(field, shape=(n_batch,))
+            for field in (raw.token, raw.pos, raw.n_seq_id, raw.logits)
+        ]
+        for i in range(n_batch):
+            raw.seq_id[i][0] = 0
+        self.last_rows = 1
+
+    def __call__(self, batch: Sequence[int], n_past: int, logits_all: bool) -> None:
+        """Fill the native batch; the signature is the host's."""
+        owner = self._batch()
+        if owner is None or owner.batch is None:
+            raise StateError("this Llama is closed")
+        count = len(batch)
+        every = bool(logits_all) or self._is_verify(n_past)
+        token, pos, n_seq_id, logits = self._arrays
+        owner.batch.n_tokens = count
+        token[:count] = batch
+        pos[:count] = np.arange(n_past, n_past + count)
+        n_seq_id[:count] = 1
+        logits[:count] = every
+        logits[count - 1] = 1
+        self.last_rows = count if every else 1
+
+
+class _Pieces(dict[int, bytes]):
+    """The bytes of single tokens, asked from the host once each."""
+
+    def __init__(self, ask: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, token: int) -> bytes:
+        piece = self[token] = self._ask(token)
+        return piece
+
+
+class IncrementalTokenizer:
+    """Stands for `LlamaTokenizer`: detokenizes only the tokens that are new since the last call.
+
+    The host detokenizes the whole completion again for every token. The text is the same: pieces
+    are joined as the host joins them, and lists with the begin token, which may lose a leading
+    space, go to the host's own method.
+    """
+
+    def __init__(self, original: Any, bos: int) -> None:
+        self.original = original
+        self._bos = bos
+        self._pieces = {
+            special: _Pieces(functools.partial(self._ask, special)) for special in (False, True)
+        }
+        self._last: tuple[bool, list[int], bytes] = (False, [], b"")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = True) -> list[int]:
+        """Tokenize as the host does."""
+        return list(self.original.tokenize(text, add_bos, special))
+
+    def detokenize(
+        self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False
+    ) -> bytes:
+        """Detokenize as the host does; prev_tokens have no influence there either."""
+        known, text = self._known(tokens, bool(special))
+        new = tokens[known:]
+        if self._bos in new:
+            return bytes(self.original.detokenize(tokens, prev_tokens, special))
+        text += b"".join(map(self._pieces[bool(special)].__getitem__, new))
+        if known or len(tokens) >= SHORT:
+            self._last = (bool(special), list(tokens), text)
+        return text
+
+    def _known(self, tokens: list[int], special: bool) -> tuple[int, bytes]:
+        was_special, before, text = self._last
+        count = len(before)
+        if was_special == special and count <= len(tokens) and tokens[:count] == before:
+            return count, text
+        return 0, b""
+
+    def _ask(self, special: bool, token: int) -> bytes:
+        return bytes(self.original.detokenize([token], None, special))
+
+
+def batch_layout_problem(batch: Any) -> str:
+    """Return what is unexpected about the native batch structure, "" when nothing is."""
+    names = ("token", "pos", "n_seq_id", "seq_id", "logits")
+    missing = [name for name in names if not hasattr(batch, name)]
+    if missing:
+        return f"llama_batch has no {', '.join(missing)}"
+    sizes = [ctypes.sizeof(getattr(batch, name)._type_) for name in ("token", "pos", "logits")]
+    return "" if sizes == [4, 4, 1] else f"llama_batch fields have {sizes} bytes, not [4, 4, 1]"
