@@ -2,4 +2,5 @@
 
 from ngramspec.cli import main
 
-main(prog_name="ngramspec")
+if __name__ == "__main__":
+    main(prog_name="ngramspec")

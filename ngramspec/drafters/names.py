@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from ngramspec.errors import InputError
@@ -13,6 +12,8 @@ DRAFTER_NAMES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "n
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that names the known words nearest to an unknown one, or all of them."""
+    import difflib  # only errors need it
+
     known = tuple(known)
     close = difflib.get_close_matches(name.replace("_", "-"), known, n=2, cutoff=0.6)
     close = close or difflib.get_close_matches(name, known, n=2, cutoff=0.6)

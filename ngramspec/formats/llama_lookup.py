@@ -8,7 +8,6 @@ that every record is whole and its values are possible. Source: common/ngram-cac
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +65,8 @@ def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: The folder does not exist, the disk is full, or the like; the old file stays.
     """
+    import tempfile  # only writing needs it
+
     path = Path(path)
     data = cache.records().astype("<i4", copy=False)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
