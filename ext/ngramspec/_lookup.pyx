@@ -12,32 +12,21 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from ngramspec._cache cimport NgramCache, cache_learn
-from ngramspec._counts cimport (
-    NGRAM_MAX, CountsC, NgramC, counts_add, counts_check, counts_find, counts_find_next, counts_free,
-    counts_init, counts_nbytes, counts_of, counts_prefetch, counts_prefetch_follower,
-    counts_prefetch_ngram, counts_reserve, counts_reset, counts_undo, ngram_hash, ngram_hash_step,
+from ngramspec._context cimport (
+    ContextC, context_check, context_free, context_init, context_learn, context_nbytes, context_rewind,
 )
-from ngramspec._history cimport HistoryC, grow
-from ngramspec._source cimport Source, ignore_feedback
+from ngramspec._counts cimport (
+    NGRAM_MAX, CountsC, NgramC, counts_find, counts_find_next, counts_of, counts_prefetch, counts_reserve,
+    ngram_hash_step,
+)
+from ngramspec._history cimport HistoryC
+from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._types cimport (
-    STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
+    STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
 )
 
 cdef enum:
     STATIC_SIZE = 2       # n-gram size of static counts, as in llama.cpp
-    BLOCK = 16            # tokens learned together
-
-# A follower that became the best one, so that taking its token back can restore the one before.
-cdef struct BestChangeC:
-    uint32_t place        # history position of the follower * 8 + n-gram size
-    token_t old_best
-
-cdef struct LookupSlotC:
-    CountsC context
-    Py_ssize_t num_learned  # tokens of the history that are counted; fewer than all only without memory
-    BestChangeC* changes  # oldest first
-    Py_ssize_t num_changes
-    Py_ssize_t changes_capacity
 
 cdef struct ThresholdC:
     int64_t min_sample    # fewest occurrences of the n-gram
@@ -56,7 +45,7 @@ cdef struct LookupC:
     int* dynamic_lock
     CountsC* static_counts  # NULL = none; frozen, so read without a lock
     Py_ssize_t num_slots
-    LookupSlotC* slots
+    ContextC* contexts    # one per slot
 
 # The newest tokens, drafted ones included, and the hashes of the n-grams that end with them.
 cdef struct SuffixC:
@@ -67,86 +56,16 @@ cdef struct SuffixC:
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
-    return STATUS_OK      # _learn makes its own room, a block at a time
-
-
-cdef Status _learn_block(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t end) noexcept nogil:
-    """Count tokens[num_learned:end], at most BLOCK, and log each change of a best follower.
-
-    Cells, n-grams and followers are each fetched for the whole block before the first is used:
-    they outgrow the CPU's caches with the context, and waiting for one after the other costs most.
-    """
-    cdef uint32_t[BLOCK * NGRAM_MAX] hashes
-    cdef Py_ssize_t start = s.num_learned
-    cdef Py_ssize_t i, size, most
-    cdef token_t old_best
-    cdef uint64_t h
-    cdef Py_ssize_t num_changes = s.num_changes + (end - start) * NGRAM_MAX
-    if (grow(<void**>&s.changes, &s.changes_capacity, num_changes, sizeof(BestChangeC)) != STATUS_OK
-            or counts_reserve(&s.context, (end - start) * NGRAM_MAX) != STATUS_OK):
-        return STATUS_NO_MEMORY
-    for i in range(start, end):
-        h = 0
-        most = k.ngram_max if k.ngram_max < i else i
-        for size in range(1, most + 1):
-            h = ngram_hash_step(h, tokens[i - size])
-            hashes[(i - start) * NGRAM_MAX + size - 1] = <uint32_t>h
-            counts_prefetch(&s.context, <uint32_t>h)
-    if start >= NGRAM_MAX:
-        for i in range((end - start) * NGRAM_MAX):
-            counts_prefetch_ngram(&s.context, hashes[i])
-        for i in range((end - start) * NGRAM_MAX):
-            counts_prefetch_follower(&s.context, hashes[i], tokens[start + i // NGRAM_MAX])
-    for i in range(start, end):
-        most = k.ngram_max if k.ngram_max < i else i
-        for size in range(k.ngram_min, most + 1):
-            old_best = counts_add(&s.context, hashes[(i - start) * NGRAM_MAX + size - 1], &tokens[i - 1], size, tokens[i], 1)
-            if old_best >= 0:
-                s.changes[s.num_changes] = BestChangeC(<uint32_t>(i * 8 + size), old_best)
-                s.num_changes += 1
-    s.num_learned = end
-    return STATUS_OK
-
-
-cdef void _learn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t end) noexcept nogil:
-    """Count all tokens up to `end`. Without memory the rest waits for the next call; drafting goes on."""
-    while s.num_learned < end:
-        if _learn_block(k, s, tokens, end if end - s.num_learned < BLOCK else s.num_learned + BLOCK) != STATUS_OK:
-            return
-
-
-cdef void _unlearn(const LookupC* k, LookupSlotC* s, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    """Take tokens[start:end] back, the newest first."""
-    cdef Py_ssize_t i, size
-    cdef token_t old_best
-    cdef BestChangeC* change
-    for i in range(end - 1, (start if start > 1 else 1) - 1, -1):
-        for size in range(k.ngram_max if k.ngram_max < i else i, k.ngram_min - 1, -1):
-            old_best = -1
-            change = &s.changes[s.num_changes - 1]
-            if s.num_changes > 0 and change.place == <uint32_t>(i * 8 + size):
-                old_best = change.old_best
-                s.num_changes -= 1
-            counts_undo(&s.context, ngram_hash(&tokens[i - 1], size), &tokens[i - 1], size, tokens[i], old_best)
+    return STATUS_OK      # a context makes its own room, a block at a time
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    cdef LookupC* k = <LookupC*>state
-    cdef LookupSlotC* s = &k.slots[slot]
-    if s.num_learned <= length:
-        return
-    if s.num_learned - length <= length:
-        _unlearn(k, s, h.tokens, length, s.num_learned)
-        s.num_learned = length
-    else:
-        counts_reset(&s.context)
-        s.num_changes = s.num_learned = 0
-        _learn(k, s, h.tokens, length)
+    context_rewind(&(<LookupC*>state).contexts[slot], h.tokens, length)
 
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
-    _learn(k, &k.slots[slot], h.tokens, h.len)
+    context_learn(&k.contexts[slot], h.tokens, h.len)
     if committed and k.dynamic != NULL and k.dynamic_update:
         ngs_lock(k.dynamic_lock)
         # Without memory for it the text is not learned; drafting goes on.
@@ -241,12 +160,12 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
         x.hashes[i] = <uint32_t>h
 
 
-cdef token_t _next(const LookupC* k, const LookupSlotC* s, SuffixC* x) noexcept nogil:
+cdef token_t _next(const LookupC* k, const CountsC* context, SuffixC* x) noexcept nogil:
     cdef const NgramC* weights = NULL
     cdef token_t token
     if k.static_counts != NULL:
         weights = counts_find(k.static_counts, x.hashes[STATIC_SIZE], &x.tokens[NGRAM_MAX - 1], STATIC_SIZE)
-    token = _next_of(k, &s.context, k.lax, x, weights)
+    token = _next_of(k, context, k.lax, x, weights)
     if token < 0 and k.dynamic != NULL:
         x.walked = NULL
         token = _next_of(k, k.dynamic, k.strict, x, weights)
@@ -273,7 +192,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     if k.dynamic != NULL:
         ngs_lock(k.dynamic_lock)
     while num < limit:
-        token = _next(k, &k.slots[slot], &x)
+        token = _next(k, &k.contexts[slot].counts, &x)
         if token < 0:
             break
         out[num] = token
@@ -285,10 +204,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
 
 
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
-    cdef LookupSlotC* s = &(<LookupC*>state).slots[slot]
-    if s.num_changes > 0 and s.changes[s.num_changes - 1].place >> 3 >= <uint64_t>h.len:
-        return "cache: a change is logged past the history"
-    return counts_check(&s.context)
+    return context_check(&(<LookupC*>state).contexts[slot], h.len)
 
 
 cdef size_t _nbytes(void* state) noexcept nogil:
@@ -296,8 +212,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     cdef size_t total = 0
     cdef Py_ssize_t i
     for i in range(k.num_slots):
-        total += sizeof(LookupSlotC) + counts_nbytes(&k.slots[i].context)
-        total += <size_t>k.slots[i].changes_capacity * sizeof(BestChangeC)
+        total += context_nbytes(&k.contexts[i])
     return total
 
 
@@ -344,25 +259,16 @@ cdef class CacheSource(Source):
         if static is not None:
             static.freeze()
             k.static_counts = &static.c
-        k.slots = <LookupSlotC*>calloc(<size_t>slots, sizeof(LookupSlotC))
-        if k.slots == NULL:
+        k.contexts = <ContextC*>calloc(<size_t>slots, sizeof(ContextC))
+        if k.contexts == NULL:
             raise MemoryError("ngram-cache: no memory for the slots")
         k.num_slots = slots
         for i in range(slots):
-            counts_init(&k.slots[i].context, 0)
-        self.c.state = k
-        self.c.max_draft = config.n_draft
-        self.c.reserve = _reserve
-        self.c.rewind = _rewind
-        self.c.extend = _extend
-        self.c.propose = _propose
-        self.c.feedback = ignore_feedback
-        self.c.check = _check
-        self.c.nbytes = _nbytes
+            context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
+        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self._state.num_slots):
-            counts_free(&self._state.slots[i].context)
-            free(self._state.slots[i].changes)
-        free(self._state.slots)
+            context_free(&self._state.contexts[i])
+        free(self._state.contexts)

@@ -17,7 +17,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_previous, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source
+from ngramspec._source cimport Source, SourceC
 from ngramspec._types cimport STATUS_NO_MEMORY, Status, token_t, uint16_t
 
 cdef enum:
@@ -179,15 +179,7 @@ cdef class MapSource(Source):
             raise MemoryError("ngram-map: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
-        self.c.state = &self._state
-        self.c.max_draft = size_m
-        self.c.reserve = _reserve
-        self.c.rewind = _rewind
-        self.c.extend = _extend
-        self.c.propose = _propose
-        self.c.feedback = _feedback
-        self.c.check = _check
-        self.c.nbytes = _nbytes
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, _feedback, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free
 from ngramspec._hash cimport hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._history cimport HistoryC
 from ngramspec._pool cimport HashPool, PoolC, PoolDeltaC, pool_commit, pool_insert, pool_lookup
-from ngramspec._source cimport Source, ignore_feedback
+from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
 
 cdef enum:
@@ -165,15 +165,7 @@ cdef class ModSource(Source):
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")
-        self.c.state = &self._state
-        self.c.max_draft = n_max
-        self.c.reserve = _reserve
-        self.c.rewind = _rewind
-        self.c.extend = _extend
-        self.c.propose = _propose
-        self.c.feedback = ignore_feedback
-        self.c.check = _check
-        self.c.nbytes = _nbytes
+        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
 
     def __dealloc__(self):
         free(self._state.slots)

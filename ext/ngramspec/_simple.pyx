@@ -13,7 +13,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source, ignore_feedback
+from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._types cimport Status, token_t
 
 cdef struct SimpleC:
@@ -85,15 +85,7 @@ cdef class SimpleSource(Source):
             raise MemoryError("ngram-simple: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
-        self.c.state = &self._state
-        self.c.max_draft = size_m
-        self.c.reserve = _reserve
-        self.c.rewind = _rewind
-        self.c.extend = _extend
-        self.c.propose = _propose
-        self.c.feedback = ignore_feedback
-        self.c.check = _check
-        self.c.nbytes = _nbytes
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

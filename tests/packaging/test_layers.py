@@ -31,6 +31,7 @@ NATIVE_LEVELS = {
     "_index": 2,
     "_counts": 2,
     "_pool": 2,
+    "_context": 3,
     "_records": 3,
     "_source": 3,
     "_cache": 4,

@@ -1,0 +1,109 @@
+"""The demo with one task: what it prints, that texts are equal, that a difference is an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
+
+
+@pytest.fixture(scope="module")
+def one_drafter() -> dict[str, Any]:
+    from click.testing import CliRunner
+
+    from ngramspec.cli import main
+
+    result = CliRunner().invoke(main, [*QUICK, "--drafter", "ngram-simple", "--json"])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    made: dict[str, Any] = json.loads(result.stdout)
+    return made
+
+
+def test_json_has_settings_summary_and_tasks(one_drafter: dict[str, Any]) -> None:
+    assert set(one_drafter) == {"version", "model", "settings", "identical", "summary", "tasks"}
+    assert one_drafter["settings"] == {
+        "repeats": 1, "max_tokens": 60, "threads": 1, "exact": False,
+    }  # fmt: skip
+    assert [row["drafter"] for row in one_drafter["summary"]] == ["none", "ngram-simple"]
+    (task,) = one_drafter["tasks"]
+    assert task["name"] == "repeat"
+    assert task["request"] == "Repeat this code:"
+    assert task["text"].startswith("```python\ndef read_table(path, separator):")
+
+
+def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
+    plain, drafted = one_drafter["tasks"][0]["runs"]
+    assert one_drafter["identical"] is True
+    assert plain["speedup"] == 1.0
+    assert plain["drafted"] == plain["accepted"] == 0
+    assert drafted["parting"] is None
+    assert drafted["identical_texts"] == drafted["texts"] == 1
+    assert drafted["parameters"] == {"ngram-simple": {"size_n": 4, "size_m": 12}}
+    ratio = drafted["tokens_per_second"] / plain["tokens_per_second"]
+    assert drafted["speedup"] == pytest.approx(ratio, rel=1e-3)
+    assert drafted["accepted"] > 20
+    assert drafted["steps"] < plain["steps"] / 2
+    assert 0.5 < drafted["acceptance"] <= 1
+    assert drafted["mean_accepted_length"] == pytest.approx(
+        (drafted["tokens"] - 1) / drafted["steps"], abs=1e-3
+    )
+    for run in (plain, drafted):
+        assert run["tokens_per_second"] > 0
+        assert len(run["seconds"]) == len(run["prompt_seconds"]) == 1
+
+
+def test_view_without_a_terminal(spawn: Any) -> None:
+    done = spawn(*QUICK, "--drafter", "ngram-cache,ngram-mod")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress bar where there is no terminal
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith('«    """Read a table') for line in lines)
+    row = next(line for line in lines if line.lstrip().startswith("ngram-mod,ngram-cache"))
+    assert re.fullmatch(r" *ngram-mod,ngram-cache +\d+ +[\d.]+x +\d+% +[\d.]+ +\d+ +1/1 *", row)
+    assert "1 of 1 texts equal those without drafts" in done.stdout
+
+
+def test_view_in_colour(spawn: Any) -> None:
+    done = spawn(*QUICK, "--drafter", "ngram-simple", FORCE_COLOR="1", TERM="xterm-256color")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b[32m" in done.stdout  # green: accepted draft tokens
+    assert "\x1b[1m" in done.stdout  # bold: the model's own
+    assert "«" not in done.stdout
+    marked = spawn(*QUICK, "--drafter", "ngram-simple", "--no-color", FORCE_COLOR="1")
+    assert "\x1b[32m" not in marked.stdout
+    assert "«" in marked.stdout
+
+
+def test_bit_exact_setting_can_be_timed(invoke: Any) -> None:
+    result = invoke(*QUICK, "--drafter", "ngram-cache", "--exact", "--json")
+    made = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert made["settings"]["exact"] is True
+    assert made["summary"][1]["identical_timed_texts"] == 1
+
+
+def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ngramspec.adapters import llama_cpp as adapter
+
+    original = adapter.generate_tokens
+
+    def cheating(llama: Any, prompt: Any, **options: Any) -> Any:
+        made = original(llama, prompt, **options)
+        if options["draft"] is not None and made.token_ids.size > 9:
+            made.token_ids[7] += 1
+        return made
+
+    monkeypatch.setattr(adapter, "generate_tokens", cheating)
+    result = invoke(*QUICK, "--drafter", "ngram-cache", "--json")
+    assert result.exit_code == 1
+    assert "Error: task repeat, ngram-cache: the texts part at token 8" in result.stderr
+    made = json.loads(result.stdout)
+    assert made["identical"] is False
+    assert made["tasks"][0]["runs"][1]["parting"]["position"] == 7

@@ -1,0 +1,160 @@
+"""Every documented error: one line that says what to do, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WRONG_COMMAND_LINES = {
+    "no prompt": ([], "give the prompt by -p TEXT, -f FILE, or -f - for stdin"),
+    "two prompts": (["-p", "x", "-f", "y"], "give the prompt by"),
+    "empty prompt": (["-p", " "], "the prompt is empty"),
+    "missing prompt file": (["-f", "absent.txt"], "absent.txt: No such file"),
+    "missing model": (["-p", "x", "-m", "absent.gguf"], "absent.gguf: No such file"),
+    "unknown drafter": (["-p", "x", "--spec-type", "ngram-mud"], "did you mean ngram-mod"),
+    "repeated drafter": (["-p", "x", "--spec-type", "ngram-mod,ngram-mod"], "named once"),
+    "parameter of another drafter": (
+        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-mod-n-max", "4"],
+        "--spec-ngram-mod-n-max is of ngram-mod, but --spec-type is ngram-cache",
+    ),
+    "cache without its drafter": (
+        ["-p", "x", "--spec-type", "none", "-lcs", "a.bin"],
+        "--lookup-cache-static is of ngram-cache, but --spec-type is none",
+    ),
+    "parameter out of range": (
+        ["-p", "x", "--spec-ngram-mod-n-max", "99999"],
+        "n_max must be an integer in 1..4096, got 99999",
+    ),
+    "numbers that are none": (
+        ["-p", "x", "--spec-ngram-cache-lax-min-sample", "1,b"],
+        "expected integers with commas between, got '1,b'",
+    ),
+    "too few numbers": (
+        ["-p", "x", "--spec-ngram-cache-lax-min-sample", "1,2"],
+        "must hold 4 integers",
+    ),
+    "missing static cache": (["-p", "x", "-lcs", "absent.bin"], "absent.bin: No such file"),
+    "no folder for the dynamic cache": (["-p", "x", "-lcd", "no/x.bin"], "no: No such folder"),
+    "two grammars": (["-p", "x", "--grammar", "a", "--grammar-file", "b"], "either --grammar or"),
+    "missing grammar": (["-p", "x", "--grammar-file", "absent.gbnf"], "absent.gbnf: No such file"),
+    "grammar of an unknown rule": (
+        ["-p", "x", "--grammar", "root ::= bar"],
+        'the grammar is not GBNF with a rule named "root"',
+    ),
+    "grammar without root": (["-p", "x", "--grammar", 'a ::= "b"'], 'a rule named "root"'),
+    "exact with threads": (["-p", "x", "--exact", "-t", "2"], "--exact is for one thread"),
+    "bad number": (["-p", "x", "-n", "0"], "Invalid value for '-n' / '--max-tokens'"),
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def assert_one_line(result: Any, message: str, code: int) -> None:
+    assert result.exit_code == code, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, result.stderr
+    assert message in errors[0]
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("case", WRONG_COMMAND_LINES)
+def test_wrong_command_line(invoke: Any, case: str) -> None:
+    arguments, message = WRONG_COMMAND_LINES[case]
+    assert_one_line(invoke("generate", *arguments), message, 2)
+
+
+def test_file_that_is_no_gguf(invoke: Any) -> None:
+    Path("text.gguf").write_text("hello")
+    result = invoke("generate", "-p", "x", "-m", "text.gguf")
+    assert_one_line(result, "text.gguf is not a GGUF file: it starts with b'hell'", 1)
+
+
+def test_gguf_that_is_damaged(invoke: Any) -> None:
+    Path("cut.gguf").write_bytes(b"GGUF" + bytes(60))
+    result = invoke("generate", "-p", "x", "-m", "cut.gguf")
+    assert_one_line(result, "llama.cpp cannot load cut.gguf", 1)
+
+
+def test_folder_as_model(invoke: Any) -> None:
+    assert_one_line(invoke("generate", "-p", "x", "-m", "."), "Is a directory", 1)
+
+
+def test_lookup_cache_that_is_none(invoke: Any) -> None:
+    Path("odd.bin").write_bytes(b"123")
+    result = invoke("generate", "-p", "x", "-lcs", "odd.bin")
+    assert_one_line(result, "odd.bin: 3 stray bytes at offset 0", 1)
+
+
+def test_prompt_that_does_not_fit(invoke: Any) -> None:
+    result = invoke("generate", "-p", "word " * 300, "-c", "256")
+    assert result.exit_code == 1
+    assert "n_ctx is 256" in result.stderr
+
+
+def change_loaded(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], object]) -> None:
+    """Let every Llama be changed once it is loaded."""
+    import llama_cpp
+
+    init = llama_cpp.Llama.__init__
+
+    def changed(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        change(self)
+
+    monkeypatch.setattr(llama_cpp.Llama, "__init__", changed)
+
+
+def test_model_without_chat_template(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_loaded(monkeypatch, lambda llama: llama.metadata.pop("tokenizer.chat_template"))
+    result = invoke("generate", "-p", "x", "--chat")
+    assert_one_line(result, "this model has no chat template: use --raw", 2)
+    assert invoke("generate", "-p", "x", "-n", "1").exit_code == 0
+
+
+def test_recurrent_model_takes_no_drafts(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_loaded(monkeypatch, lambda llama: setattr(llama, "_is_recurrent", True))
+    result = invoke("generate", "-p", "x", "-n", "1")
+    assert_one_line(result, "this model is recurrent", 1)
+    assert invoke("generate", "-p", "x", "-n", "1", "--spec-type", "none").exit_code == 0
+
+
+@pytest.mark.parametrize("command", [("demo",), ("generate", "-p", "x")])
+def test_missing_llama_cpp_is_explained(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    assert_one_line(invoke(*command), "pip install 'ngramspec[llama]'", 1)
+
+
+def test_missing_embedded_model_is_explained(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ngramspec.models.FILE_NAME", "absent.gguf")
+    assert_one_line(invoke("demo"), "the embedded model is missing", 2)
+
+
+def test_demo_names_the_nearest_drafters(invoke: Any) -> None:
+    result = invoke("demo", "--drafter", "ngram-simpel")
+    assert_one_line(result, "did you mean ngram-simple", 2)
+
+
+def test_exact_demo_takes_one_thread(invoke: Any) -> None:
+    result = invoke("demo", "--exact", "--threads", "2")
+    assert_one_line(result, "--exact is for one thread", 2)
+
+
+def test_demo_names_its_tasks(invoke: Any) -> None:
+    assert_one_line(invoke("demo", "--task", "sing"), "'rename', 'repeat', 'find'", 2)
+
+
+def test_debug_shows_the_traceback(spawn: Any) -> None:
+    done = spawn("--debug", "generate", "-p", "x", "--spec-type", "x")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr

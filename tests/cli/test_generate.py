@@ -1,0 +1,212 @@
+"""generate on the embedded model: prompts from everywhere, streams, figures, comparison."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROMPT = (
+    "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
+)
+SHORT = ("generate", "-n", "24", "--exact")
+
+
+def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
+    result = invoke(*SHORT, "--json", *arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    made: dict[str, Any] = json.loads(result.stdout)
+    return made
+
+
+def test_json_shape(invoke: Any) -> None:
+    made = run_json(invoke, "-p", PROMPT, "-s", "7")
+    assert made["model"].endswith(".gguf")
+    assert made["seed"] == 7
+    assert len(made["token_ids"]) == len(made["accepted"]) <= 24
+    assert sum(made["accepted"]) == made["num_accepted"] > 0
+    assert made["finish_reason"] in ("stop", "length")
+    assert list(made["stats"]) == ["ngram-mod", "ngram-cache"]
+    assert made["stats"]["ngram-cache"]["num_drafts"] > 0
+    assert "compare" not in made
+    for key in ("tokens_per_second", "seconds", "prompt_seconds", "draft_seconds"):
+        assert made[key] > 0
+
+
+def test_prompt_by_argument_file_and_stdin_is_the_same(invoke: Any, tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT, "utf-8")
+    texts = {
+        run_json(invoke, "-p", PROMPT)["text"],
+        run_json(invoke, "-f", str(file))["text"],
+        run_json(invoke, "-f", "-", stdin=PROMPT)["text"],
+        run_json(invoke, "-p", "-", stdin=PROMPT)["text"],
+    }
+    assert len(texts) == 1
+    assert "table" in texts.pop()
+
+
+def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> None:
+    done = spawn(*SHORT, "-f", "-", stdin=PROMPT)
+    assert done.returncode == 0
+    assert done.stdout == run_json(invoke, "-p", PROMPT)["text"] + "\n"
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("no --model given: using the embedded model ")
+    assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[1])
+    assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[2])
+    assert [line.split(":")[0].split()[-1] for line in lines[3:]] == ["ngram-mod", "ngram-cache"]
+    assert all("#calls(b,g,a) =" in line for line in lines[3:])
+
+
+def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
+    done = spawn(*SHORT, "-p", PROMPT, FORCE_COLOR="1", TERM="xterm-256color")
+    assert "\x1b[32m" in done.stdout
+    plain = spawn(*SHORT, "-p", PROMPT, "--no-color", FORCE_COLOR="1", TERM="xterm-256color")
+    assert "\x1b" not in plain.stdout
+    assert re.sub(r"\x1b\[\d*m", "", done.stdout) == plain.stdout
+
+
+@pytest.mark.parametrize("sampling", [(), ("--temp", "0.9", "-s", "3", "--repeat-penalty", "1.1")])
+def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) -> None:
+    made = run_json(invoke, "-p", PROMPT, "--compare", *sampling)["compare"]
+    assert made["identical"] is True
+    assert made["parting"] is None
+    assert made["speedup"] > 0
+    assert made["plain"]["drafted"] == 0
+
+
+def test_comparison_is_told_in_words(invoke: Any) -> None:
+    result = invoke(*SHORT, "-p", PROMPT, "--compare")
+    assert re.search(
+        r"^compare: [\d.]+ tokens/s without drafts, speed-up [\d.]+x; the texts are equal$",
+        result.stderr,
+        re.MULTILINE,
+    )
+
+
+def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ngramspec.adapters import llama_cpp as adapter
+
+    original = adapter.generate_tokens
+
+    def other(llama: Any, prompt: Any, **options: Any) -> Any:
+        made = original(llama, prompt, **options)
+        if made.token_ids.size > 6:
+            made.token_ids[5] += 1
+        return made
+
+    monkeypatch.setattr(adapter, "generate_tokens", other)
+    result = invoke(*SHORT, "-p", PROMPT, "--compare")
+    assert result.exit_code == 0
+    found = re.search(
+        r"part at token 6, where the two candidates are ([\d.]+) logits", result.stderr
+    )
+    assert found is not None
+    assert float(found[1]) > 0
+
+
+def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
+    specs = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-cache")
+    short = ("--spec-ngram-simple-size-n", "3")
+    texts = {
+        spec: run_json(
+            invoke, "-p", PROMPT, "--spec-type", spec, *(short if spec == "ngram-simple" else ())
+        )
+        for spec in specs
+    }
+    assert len({made["text"] for made in texts.values()}) == 1
+    assert texts["none"]["stats"] == {}
+    assert texts["ngram-simple"]["num_accepted"] > 0
+
+
+def test_order_of_the_list_can_be_kept(invoke: Any) -> None:
+    chain = ("--spec-type", "ngram-cache", "--spec_type", "ngram-mod")
+    by_priority = run_json(invoke, "-p", PROMPT, *chain)
+    as_given = run_json(invoke, "-p", PROMPT, *chain, "--spec-order", "given")
+    assert list(by_priority["stats"]) == ["ngram-mod", "ngram-cache"]
+    assert list(as_given["stats"]) == ["ngram-cache", "ngram-mod"]
+
+
+def test_max_draft_cuts_every_draft(invoke: Any) -> None:
+    made = run_json(invoke, "-p", PROMPT, "--max-draft", "1")
+    assert 0 < made["drafted"] == made["drafts"]
+
+
+def test_seeds_decide(invoke: Any) -> None:
+    hot = ("-p", PROMPT, "--temp", "1.5", "--min-p", "0")
+    first = run_json(invoke, *hot, "-s", "1")["token_ids"]
+    assert run_json(invoke, *hot, "-s", "1")["token_ids"] == first
+    assert run_json(invoke, *hot, "-s", "2")["token_ids"] != first
+
+
+def test_grammar_is_obeyed(invoke: Any, tmp_path: Path) -> None:
+    made = run_json(invoke, "-p", PROMPT, "--grammar", "root ::= [0-9]+")
+    assert made["text"].isdigit()
+    file = tmp_path / "letters.gbnf"
+    file.write_text("root ::= [a-z]+")
+    made = run_json(invoke, "-p", PROMPT, "--grammar-file", str(file))
+    assert re.fullmatch("[a-z]+", made["text"])
+
+
+def test_chat_is_the_default_and_raw_completes(invoke: Any) -> None:
+    chat = run_json(invoke, "-p", PROMPT)
+    raw = run_json(invoke, "-p", PROMPT, "--raw")
+    with_system = run_json(invoke, "-p", PROMPT, "-sys", "You are a helpful assistant.")
+    assert raw["prompt_tokens"] < chat["prompt_tokens"] < with_system["prompt_tokens"]
+    assert run_json(invoke, "-p", PROMPT, "--chat")["text"] == chat["text"]
+
+
+def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
+    cache = tmp_path / "learned.bin"
+    arguments = ("-p", PROMPT, "--spec-type", "ngram-cache", "-lcd", str(cache))
+    first = run_json(invoke, *arguments)
+    size = cache.stat().st_size
+    second = run_json(invoke, *arguments)
+    assert size > 100
+    assert second["text"] == first["text"]
+    third = run_json(invoke, "-p", PROMPT, "-lcs", str(cache))
+    assert third["text"] == first["text"]
+
+
+def test_time_of_the_taker_is_not_counted(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ngramspec.cli.text import PieceDecoder
+
+    feed = PieceDecoder.feed
+
+    def slowly(self: PieceDecoder, token_id: int) -> str:
+        time.sleep(0.05)
+        return feed(self, token_id)
+
+    monkeypatch.setattr(PieceDecoder, "feed", slowly)
+    made = run_json(invoke, "-p", PROMPT)
+    assert made["seconds"] < 0.05 * len(made["token_ids"])
+
+
+def test_model_file_is_named_without_a_note(invoke: Any) -> None:
+    from ngramspec import embedded_model
+
+    result = invoke(*SHORT, "-p", PROMPT, "--model", str(embedded_model()))
+    assert result.exit_code == 0
+    assert "embedded" not in result.stderr
+
+
+def test_characters_of_several_tokens_are_whole(invoke: Any) -> None:
+    from ngramspec.cli.text import PieceDecoder, decode_pieces, marked_text, plain_text, styled
+
+    class Bytes:
+        def detokenize(self, tokens: list[int]) -> bytes:
+            return bytes(tokens)
+
+    ids = list("a é\n✓b".encode())
+    accepted = [i % 2 == 0 for i in range(len(ids))]
+    pieces = decode_pieces(Bytes(), ids, accepted)
+    assert plain_text(pieces) == "a é\n✓b"
+    assert list(styled([("x", True), ("y", False)])) == [("x", "green"), ("y", "bold")]
+    assert marked_text([("x\n\ny", True), ("z", False)]) == "«x»\n\n«y»z"
+    decoder = PieceDecoder(Bytes())
+    assert [decoder.feed(byte) for byte in "é".encode()] == ["", "é"]
+    assert decoder.feed(0xE2) + decoder.finish() == "\N{REPLACEMENT CHARACTER}"

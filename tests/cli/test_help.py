@@ -1,0 +1,78 @@
+"""Help, version, the generated document, and that asking for help loads nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ngramspec import DRAFTER_NAMES, __version__
+from ngramspec.drafters.config import CONFIGS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_tool() -> Any:
+    spec = importlib.util.spec_from_file_location("cli_docs", ROOT / "tools" / "cli_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_document_is_what_help_says() -> None:
+    tool = load_tool()
+    assert tool.DOCS.read_text("utf-8") == tool.render(), "stale: run python tools/cli_docs.py"
+
+
+def test_the_document_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = load_tool().render()
+    monkeypatch.setenv("COLUMNS", "40")
+    assert load_tool().render() == wide
+
+
+def test_version(invoke: Any) -> None:
+    assert invoke("--version").output.split()[-1] == __version__
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("generate",)])
+def test_every_help_has_examples_and_fits_80_columns(invoke: Any, command: tuple[str, ...]) -> None:
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    examples = result.output.split("Examples:\n")[1]
+    assert "ngramspec demo" in examples or "ngramspec generate" in examples
+    options = result.output.split("Examples:")[0]
+    assert max(map(len, options.splitlines())) <= 80
+
+
+def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
+    text = invoke("generate", "--help").output
+    for name in DRAFTER_NAMES:
+        for field in CONFIGS[name].__dataclass_fields__:
+            if field not in ("pool", "static", "dynamic"):
+                assert f"--spec-{name}-{field}".replace("_", "-") in text
+    for option in ("-lcs, --lookup-cache-static", "-lcd, --lookup-cache-dynamic", "--spec-type"):
+        assert option in text
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from ngramspec.cli import main\n"
+        "main(['generate', '--help'], standalone_mode=False)\n"
+        "heavy = {'rich', 'llama_cpp', 'jinja2', 'ngramspec.adapters'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_module_runs_like_the_command(spawn: Any) -> None:
+    done = spawn("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: ngramspec [OPTIONS] COMMAND")
