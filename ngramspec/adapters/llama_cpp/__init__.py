@@ -5,8 +5,10 @@ Importing this package does not import llama_cpp.
 
 from __future__ import annotations
 
-from ngramspec.adapters.llama_cpp.attach import Attachment, attach
-from ngramspec.adapters.llama_cpp.draft import DraftCounters, NgramDraft
+from ngramspec.adapters.llama_cpp.attach import attach
+from ngramspec.adapters.llama_cpp.attachment import Attachment
+from ngramspec.adapters.llama_cpp.counters import DraftCounters
+from ngramspec.adapters.llama_cpp.draft import NgramDraft
 from ngramspec.adapters.llama_cpp.generate import (
     Generation,
     TokenEvent,

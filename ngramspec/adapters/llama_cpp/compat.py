@@ -26,7 +26,7 @@ from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.draft import DraftCounters
+    from ngramspec.adapters.llama_cpp.counters import DraftCounters
 
 EMPTY = np.empty(0, dtype=np.intc)
 

@@ -13,7 +13,6 @@ them.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import time
@@ -21,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.compat import HostMethods
+from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.host import Host, TokenIds
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
 from ngramspec.errors import InputError, NgramspecError, StateError
@@ -37,28 +38,6 @@ MAX_TOKENS = 2**31 - 1
 FEW = 32  # below this a Python loop is faster than two calls of numpy
 DEFAULT_SPEC = "ngram-mod,ngram-cache"
 EMPTY = np.empty(0, dtype=np.intc)
-
-
-@dataclasses.dataclass
-class DraftCounters:
-    """What one NgramDraft did: calls, non-empty drafts, tokens, failures, time.
-
-    drafted counts tokens handed to the host, accepted those of them that it committed.
-    failures counts calls answered with an empty draft because something was wrong with the input.
-    """
-
-    calls: int = 0
-    drafts: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    failures: int = 0
-    seconds: float = 0.0
-
-    def count(self, drafted: int) -> None:
-        """Count one call and its draft of `drafted` tokens."""
-        self.calls += 1
-        self.drafts += drafted > 0
-        self.drafted += int(drafted)
 
 
 class NgramDraft(HostMethods):
@@ -210,10 +189,9 @@ class NgramDraft(HostMethods):
         """Attach to a host whose score matrix ends; tell whether that worked."""
         if not self._config["heal"] or host.heal_failed:
             return False
-        from ngramspec.adapters.llama_cpp.attach import attach
-
         try:
-            attach(host.llama(), self)
+            check_llama(host.llama())
+            Attachment(host.llama(), self, host)
         except NgramspecError as error:
             log.warning("no room for drafts in this Llama, and attach() fails: %s", error)
             host.heal_failed = True

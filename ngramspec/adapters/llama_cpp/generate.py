@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.attach import Attachment, attach
+from ngramspec.adapters.llama_cpp.attach import attach
+from ngramspec.adapters.llama_cpp.attachment import Attachment
 from ngramspec.errors import BackendError, InputError
 
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.attach import Attachment
 
 TokenIds = npt.NDArray[np.int32]
 
 MAX_FRAMES = 10
 UNKNOWN, GOES_ON, ENDS = 0, 1, 2
+
+
+class Armed(Protocol):
+    """What a host needs of its Attachment."""
+
+    def arm(self, draft: TokenIds, length: int) -> None:
+        """Announce a draft that follows the first `length` tokens."""
 
 
 class Host:
@@ -41,7 +45,7 @@ class Host:
         self.llama = weakref.ref(llama)
         self.n_batch = int(llama.n_batch)
         self.n_vocab = int(llama.n_vocab())
-        self.attachment: Attachment | None = None
+        self.attachment: Armed | None = None
         self.heal_failed = False
         self.refusal = ""
         if getattr(llama, "_is_recurrent", False) or getattr(llama, "_is_hybrid", False):

@@ -1,0 +1,201 @@
+"""Attachment: drafts for a Llama without the costs that its draft_model= brings.
+
+llama-cpp-python with a draft model computes logits for every prompt position, copies them into a
+matrix of n_ctx x n_vocab (or crashes past n_batch positions), and detokenizes the whole text for
+every token. attach() replaces a few attributes of that one object, no class and no module, and
+detach() puts every one of them back.
+
+What is replaced, and by what:
+    draft_model, scores, tokenizer_, _logits_all, _n_ctx   values (see `patches`)
+    _batch.set_batch    marks the rows of verification batches only
+    sample              refuses rows without logits; shows logits processors verified ids only
+    generate            drops draft tokens left over when a request ends
+    _create_completion  refuses logprobs
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.adapters.llama_cpp.host import Host
+from ngramspec.adapters.llama_cpp.patches import (
+    REASON,
+    BatchWriter,
+    IncrementalTokenizer,
+    NoScores,
+    batch_layout_problem,
+)
+from ngramspec.errors import BackendError, InputError, StateError
+
+NEEDED = (
+    *("_batch", "_create_completion", "_ctx", "_is_hybrid", "_is_recurrent", "_logits_all"),
+    *("_model", "_n_ctx", "_n_vocab", "_sampler", "context_params", "draft_model", "generate"),
+    *("input_ids", "n_batch", "n_tokens", "reset", "sample", "scores", "tokenizer_"),
+)
+LOGPROBS_ARGUMENT = 7
+NO_LIMIT = 1 << 62
+MISSING = object()
+
+
+class Attachment:
+    """One attached Llama. Made by attach(); a context manager that detaches at its end.
+
+    draft: The NgramDraft that proposes.
+    last_draft: The newest draft, np.intc, shape (k,), and the position of its first token.
+    Threads: as the Llama itself, one at a time.
+    """
+
+    def __init__(self, llama: Any, draft: Any, host: Host) -> None:
+        self.draft = draft
+        self.last_draft: tuple[int, npt.NDArray[np.intc]] = (0, np.empty(0, dtype=np.intc))
+        self._llama = weakref.ref(llama)
+        self._host = host
+        self._verify_at = -1
+        self._verified = 0
+        self._running = 0
+        self._writer = BatchWriter(llama._batch, llama.n_batch, self._take_verify)
+        self._saved: list[tuple[Any, str, Any, Any]] = []
+        self._patch(llama)
+        host.attachment = self
+
+    @property
+    def attached(self) -> bool:
+        """Whether the Llama still carries the patches."""
+        return bool(self._saved)
+
+    def detach(self) -> None:
+        """Put back every attribute that attach() replaced; again is harmless.
+
+        An attribute that somebody else has replaced meanwhile is left alone. A Llama that keeps
+        scores (logits_all=True) evaluates its next prompt anew: the tokens in its cache have none.
+
+        Cost: O(1). Threads: as the Llama.
+        """
+        saved, self._saved = self._saved, []
+        self._host.attachment = None
+        llama = self._llama()
+        for owner_ref, name, ours, before in reversed(saved):
+            owner = owner_ref()
+            if owner is None or owner.__dict__.get(name, MISSING) is not ours:
+                continue
+            if before is MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        if saved and llama is not None and llama._logits_all:
+            llama.reset()
+
+    def arm(self, draft: npt.NDArray[np.intc], length: int) -> None:
+        """Announce a draft: the batch that starts at the host's n_tokens verifies it."""
+        llama = self._llama()
+        self.last_draft = (length, draft)
+        self._verify_at = -1 if llama is None else int(llama.n_tokens)
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.detach()
+
+    def _patch(self, llama: Any) -> None:
+        tokenizer = llama.tokenizer_
+        if type(tokenizer).__name__ == "LlamaTokenizer":
+            tokenizer = IncrementalTokenizer(tokenizer, int(llama.token_bos()))
+        rows = int(llama.input_ids.shape[0])
+        self._replace(llama, "scores", NoScores(rows, llama._n_vocab))
+        self._replace(llama, "_n_ctx", min(int(llama._n_ctx), rows))
+        self._replace(llama, "_logits_all", False)
+        self._replace(llama, "draft_model", self.draft)
+        self._replace(llama, "tokenizer_", tokenizer)
+        self._replace(llama._batch, "set_batch", self._writer)
+        self._replace(llama, "sample", self._sample)
+        self._replace(llama, "generate", self._generate)
+        self._replace(llama, "_create_completion", self._create_completion)
+
+    def _replace(self, owner: Any, name: str, ours: Any) -> None:
+        before = owner.__dict__.get(name, MISSING)
+        self._saved.append((weakref.ref(owner), name, ours, before))
+        setattr(owner, name, ours)
+
+    def _original(self, name: str) -> tuple[Any, Any]:
+        """Return the Llama and what it had under `name`, bound, without keeping either."""
+        llama = self._llama()
+        if llama is None:
+            raise StateError("the attached Llama is gone")
+        before = next((old for _, saved, _, old in self._saved if saved == name), MISSING)
+        return llama, getattr(type(llama), name).__get__(llama) if before is MISSING else before
+
+    def _take_verify(self, n_past: int) -> bool:
+        """Tell whether the batch at n_past verifies a draft, once."""
+        at, self._verify_at = self._verify_at, -1
+        return at == n_past
+
+    def _sample(self, *args: Any, idx: int | None = None, **kwargs: Any) -> int:
+        llama, original = self._original("sample")
+        if idx is None:
+            return int(original(*args, **kwargs))
+        row = idx - llama.n_tokens
+        if not -self._writer.last_rows <= row < 0:
+            raise StateError(
+                f"no logits for position {idx}: the last batch has them for its last "
+                f"{self._writer.last_rows} of {llama.n_tokens} tokens; {REASON}"
+            )
+        self._verified = idx + 1
+        sampler = llama._sampler
+        if sampler is None or not sampler.custom_samplers:
+            return int(original(*args, idx=idx, **kwargs))
+        evaluated, llama.n_tokens = llama.n_tokens, idx + 1
+        try:
+            return int(sampler.sample(llama._ctx, row))
+        finally:
+            llama.n_tokens = evaluated
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Generator[int, Any, None]:
+        llama, original = self._original("generate")
+        self._running = turn = self._running + 1
+        self._verified = NO_LIMIT
+        try:
+            yield from original(*args, **kwargs)
+        finally:
+            if turn == self._running and self._verified < llama.n_tokens:
+                llama.n_tokens = self._verified
+                llama._ctx.kv_cache_seq_rm(-1, self._verified, -1)
+                llama._requires_eval = True
+
+    def _create_completion(self, *args: Any, **kwargs: Any) -> Any:
+        _, original = self._original("_create_completion")
+        by_place = args[LOGPROBS_ARGUMENT] if len(args) > LOGPROBS_ARGUMENT else None
+        if kwargs.get("logprobs", by_place) is not None:
+            raise StateError(f"logprobs asked for: {REASON}")
+        return original(*args, **kwargs)
+
+
+def check_llama(llama: Any) -> None:
+    """Raise why `llama` cannot be attached."""
+    missing = [name for name in NEEDED if not hasattr(llama, name)]
+    if len(missing) == len(NEEDED):
+        raise InputError(f"expected a llama_cpp.Llama, got {type(llama).__name__}")
+    if missing:
+        raise BackendError(
+            f"this llama-cpp-python has no {', '.join(missing)}: attach() knows releases like "
+            "0.3.36; use Llama(..., draft_model=NgramDraft(...)) instead"
+        )
+    if isinstance(llama.scores, NoScores):
+        raise StateError("this Llama is attached already: detach() the earlier Attachment first")
+    if llama._batch.batch is None or llama._model.model is None:
+        raise StateError("this Llama is closed")
+    if llama._is_recurrent or llama._is_hybrid:
+        kind = "hybrid" if llama._is_hybrid else "recurrent"
+        raise BackendError(f"{kind} model: it cannot take back rejected draft tokens")
+    if llama.context_params.embeddings:
+        raise BackendError("this Llama was created with embedding=True: it generates no text")
+    if llama.n_batch < 2:
+        raise BackendError(f"n_batch must be >= 2 to verify a draft, got {llama.n_batch}")
+    problem = batch_layout_problem(llama._batch.batch)
+    if problem:
+        raise BackendError(problem)

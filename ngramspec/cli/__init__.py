@@ -1,0 +1,37 @@
+"""The ngramspec command: one module per command, everything heavy imported when a command runs."""
+
+from __future__ import annotations
+
+import click
+
+from ngramspec._version import __version__
+from ngramspec.cli.demo import demo
+from ngramspec.cli.generate import generate
+from ngramspec.cli.group import CommandGroup
+
+__all__ = ["main"]
+
+EPILOG = """\b
+Examples:
+  ngramspec demo
+  ngramspec generate -p "def area(width, height):" --raw
+  ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
+"""
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+)
+@click.version_option(__version__, "--version", prog_name="ngramspec")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Draftless speculative decoding: n-gram drafters guess, the model verifies.
+
+    Drafts change the speed of a text and never its words.
+    """
+
+
+main.add_command(demo)
+main.add_command(generate)

@@ -1,0 +1,186 @@
+"""The drafters' options, made from their parameter dataclasses, with llama.cpp's names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ngramspec.cli.group import SectionOption
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+SECTION = "Drafts"
+PARAMETERS = "Drafter parameters"
+DEFAULT_SPEC = "ngram-mod,ngram-cache"
+NO_DRAFTS = "none"
+BY_FILE = ("static", "dynamic")
+NOT_AN_OPTION = ("pool", *BY_FILE)
+HELP = {
+    "size_n": "Tokens matched.",
+    "size_m": "Longest draft, in tokens.",
+    "min_hits": "Earlier occurrences needed.",
+    "max_values": "Continuations told apart per key.",
+    "window": "Latest occurrences that vote.",
+    "n_match": "Tokens hashed per lookup.",
+    "n_min": "Tokens in a row that the pool must know.",
+    "n_max": "Longest draft, in tokens.",
+    "capacity": "Cells of the pool, 4 bytes each.",
+    "check_bits": "Bits per cell against false hits.",
+    "max_occupancy": "Filled share at which old cells give way.",
+    "n_draft": "Longest draft, in tokens.",
+    "ngram_min": "Shortest n-gram, in tokens.",
+    "ngram_max": "Longest n-gram, in tokens.",
+    "lax_min_sample": "Counts needed in the text, by n-gram size 1 to 4.",
+    "lax_min_percent": "Share needed in the text, by size.",
+    "strict_min_sample": "Counts needed in the dynamic cache, by size.",
+    "strict_min_percent": "Share needed in the dynamic cache, by size.",
+    "static_min_sample": "Counts needed in the static cache alone.",
+    "static_min_percent": "Share needed in the static cache alone.",
+    "static_veto": "Let the static cache outvote a follower that passes.",
+    "dynamic_update": "Let the dynamic cache learn what is generated.",
+    "max_ngrams": "N-grams kept in the dynamic cache at most.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftChoice:
+    """What the options say: which drafters with which parameters, or none.
+
+    params: by drafter, only what was given. lookup_static, lookup_dynamic: files of ngram-cache.
+    """
+
+    names: tuple[str, ...]
+    order: str
+    max_draft: int
+    params: Mapping[str, Mapping[str, Any]]
+    lookup_static: Path | None
+    lookup_dynamic: Path | None
+
+    @property
+    def label(self) -> str:
+        """Return the names with commas, "none" without drafts."""
+        return ",".join(self.names) or NO_DRAFTS
+
+
+def drafter_options(function: Function) -> Function:
+    """Add --spec-type, its parameters and the lookup caches to a command."""
+    for option in reversed(list(_options())):
+        function = option(function)
+    return function
+
+
+def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
+    """Remove the drafter options from a command's values and return what they say.
+
+    Raises:
+        InputError: An unknown or repeated drafter.
+        click.UsageError: A parameter of a drafter that is not in the list.
+    """
+    spec = ",".join(values.pop("spec_type"))
+    order = values.pop("spec_order")
+    names = () if spec == NO_DRAFTS else parse_names(spec, order)
+    params: dict[str, dict[str, Any]] = {}
+    for name in DRAFTER_NAMES:
+        for field in _fields(name):
+            value = values.pop(_key(name, field.name))
+            if value is not None:
+                _need(name, names, _flag(name, field.name))
+                params.setdefault(name, {})[field.name] = value
+    files = {role: values.pop(f"lookup_cache_{role}") for role in BY_FILE}
+    for role, path in files.items():
+        if path is not None:
+            _need("ngram-cache", names, f"--lookup-cache-{role}")
+    max_draft = values.pop("max_draft")
+    return DraftChoice(names, order, max_draft, params, files["static"], files["dynamic"])
+
+
+def _options() -> Any:
+    own: dict[str, Any] = {"cls": SectionOption, "section": SECTION}
+    yield click.option(
+        "--spec-type",
+        metavar="LIST",
+        multiple=True,
+        default=(DEFAULT_SPEC,),
+        help=f"Drafters with commas between: {', '.join(DRAFTER_NAMES)}; or none."
+        f"  [default: {DEFAULT_SPEC}]",
+        **own,
+    )
+    yield click.option(
+        "--spec-order",
+        type=click.Choice(["priority", "given"]),
+        default="priority",
+        show_default=True,
+        help="Which drafter is asked first: llama.cpp's order, or that of the list.",
+        **own,
+    )
+    yield click.option(
+        "--max-draft",
+        type=click.IntRange(1),
+        metavar="N",
+        default=62,
+        show_default=True,
+        help="Longest draft of any drafter, in tokens.",
+        **own,
+    )
+    for short, role, text in (
+        ("-lcs", "static", "Lookup cache that ngram-cache reads."),
+        ("-lcd", "dynamic", "Lookup cache that ngram-cache reads, extends and writes at the end."),
+    ):
+        flags = (short, f"--lookup-cache-{role}")
+        yield click.option(*flags, type=click.Path(path_type=Path), help=text, **own)
+    for name in DRAFTER_NAMES:
+        for field in _fields(name):
+            yield _parameter(name, field)
+
+
+def _parameter(name: str, field: dataclasses.Field[Any]) -> Any:
+    """Return the option of one parameter; None when not given: the default is the drafter's."""
+    flag = _flag(name, field.name)
+    settings: dict[str, Any] = {"type": type(field.default), "metavar": "N"}
+    shown = str(field.default)
+    if isinstance(field.default, bool):
+        settings, shown = {"default": None}, "on" if field.default else "off"
+        flag = f"{flag}/{flag.replace('--spec-', '--no-spec-', 1)}"
+    elif isinstance(field.default, tuple):
+        settings = {"callback": _split_numbers, "metavar": "N,N,N,N"}
+        shown = ",".join(map(str, field.default))
+    return click.option(
+        flag,
+        _key(name, field.name),
+        cls=SectionOption,
+        section=PARAMETERS,
+        help=f"{HELP[field.name]}  [default: {shown}]",
+        **settings,
+    )
+
+
+def _split_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"expected integers with commas between, got {value!r}") from None
+
+
+def _fields(name: str) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(CONFIGS[name]) if field.name not in NOT_AN_OPTION]
+
+
+def _flag(name: str, field: str) -> str:
+    return f"--spec-{name}-{field}".replace("_", "-")
+
+
+def _key(name: str, field: str) -> str:
+    return f"spec_{name}_{field}".replace("-", "_")
+
+
+def _need(name: str, names: tuple[str, ...], option: str) -> None:
+    if name not in names:
+        chosen = ",".join(names) or NO_DRAFTS
+        raise click.UsageError(f"{option} is of {name}, but --spec-type is {chosen}")

@@ -1,0 +1,149 @@
+"""The demo's tasks and drafter settings, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec.cli.options import DEFAULT_SPEC
+
+# For short texts and a model for which a wrong draft token costs nearly as much as a right one
+# saves: shorter keys than llama.cpp's defaults, and shorter drafts.
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "ngram-simple": {"size_n": 4, "size_m": 12},
+    "ngram-map-k": {"size_n": 4, "size_m": 12},
+    "ngram-map-k4v": {"size_n": 4, "size_m": 12},
+    "ngram-mod": {"n_match": 5, "n_min": 2, "n_max": 16, "capacity": 1 << 16},
+    "ngram-cache": {"n_draft": 8},
+}
+DRAFTERS = (*SETTINGS, DEFAULT_SPEC)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One conversation whose last answer the model writes.
+
+    turns: user, assistant, user, ...; the last one is the user's.
+    """
+
+    name: str
+    title: str
+    turns: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """Return the turns as chat messages."""
+        roles = ("user", "assistant")
+        return [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]
+
+    @property
+    def request(self) -> str:
+        """Return the first line of the last turn, which says what is wanted."""
+        return self.turns[-1].split("\n", 1)[0]
+
+
+def _fence(code: str) -> str:
+    return f"```python\n{code.strip()}\n```"
+
+
+INVOICE = """
+def invoice_total(items, discount):
+    total = 0
+    for item in items:
+        if item.price < 0:
+            raise ValueError('negative price')
+        total = total + item.price * item.count
+    if discount:
+        total = total - total * discount
+    return round(total, 2)
+"""
+
+READ_TABLE = '''
+def read_table(path, separator):
+    """Read a table and return its rows as dictionaries."""
+    rows = []
+    with open(path) as file:
+        header = file.readline().strip().split(separator)
+        for line in file:
+            line = line.strip()
+            if not line or line.startswith('#'):
+                continue
+            values = line.split(separator)
+            if len(values) != len(header):
+                raise ValueError('bad row: %r' % line)
+            rows.append(dict(zip(header, values)))
+    return rows
+'''
+
+QUEUE = '''
+def push(self, job, priority=0):
+    """Add a job to the queue."""
+    with self.lock:
+        self.counter += 1
+        heapq.heappush(self.jobs, (priority, self.counter, job))
+        self.changed.notify()
+'''
+
+QUEUE_POP = '''
+def pop(self, timeout=None):
+    """Remove the first job and return it."""
+    with self.lock:
+        while not self.jobs:
+            if not self.changed.wait(timeout):
+                raise TimeoutError('no job')
+        priority, counter, job = heapq.heappop(self.jobs)
+        return job
+'''
+
+QUEUE_CLOSE = '''
+def close(self):
+    """Wake all who wait."""
+    with self.lock:
+        self.closed = True
+        self.changed.notify_all()
+'''
+
+COUNT_WORDS = """
+def count_words(text):
+    counts = {}
+    for word in text.split():
+        word = word.lower()
+        if word in counts:
+            counts[word] += 1
+        else:
+            counts[word] = 1
+    return counts
+"""
+
+TASKS = (
+    Task(
+        "rename",
+        "Rename a variable in a function",
+        ("Rename `total` to `amount` in this code:\n\n" + _fence(INVOICE),),
+    ),
+    Task("repeat", "Repeat code", ("Repeat this code:\n\n" + _fence(READ_TABLE),)),
+    Task(
+        "find",
+        "Find a function in a file",
+        (
+            "Show the function `pop` from this file:\n\n"
+            + _fence("\n\n\n".join(code.strip() for code in (QUEUE, QUEUE_POP, QUEUE_CLOSE))),
+        ),
+    ),
+    Task(
+        "think",
+        "Think, then answer",
+        ("Think, then rename `counts` to `found` in this code:\n\n" + _fence(COUNT_WORDS),),
+    ),
+    Task(
+        "again",
+        "Change what was just written",
+        (
+            "Rename `total` to `amount` in this code:\n\n" + _fence(INVOICE),
+            _fence(INVOICE.replace("total", "amount").replace("invoice_amount", "invoice_total")),
+            "Now rename `item` to `entry`.",
+        ),
+    ),
+)
+TASK_NAMES = tuple(task.name for task in TASKS)
