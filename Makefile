@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
-.PHONY: help demo test check fuzz docs clean
+.PHONY: help demo test check fuzz asan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
 	@echo "make fuzz   property tests with many more examples, and the tests marked slow"
+	@echo "make asan   unit, property and thread tests under the address and undefined-behaviour sanitizers"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -21,7 +22,7 @@ $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
-	$(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,dev]"
 	touch $@
 
@@ -41,6 +42,15 @@ test: check
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest tests/property
 	$(BIN)/python -m pytest -m slow
+
+asan: $(STAMP)
+	rm -rf build/asan && mkdir -p build/asan
+	cp -r ext ngramspec tests benchmarks setup.py pyproject.toml README.md LICENSE build/asan
+	rm -f build/asan/ngramspec/*.so
+	cd build/asan && NGRAMSPEC_SANITIZE=1 ../../$(BIN)/python setup.py -q build_ext --inplace
+	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 PYTHONPATH=. \
+		../../$(BIN)/python -m pytest tests/unit tests/property tests/threads -k "not leaking"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info ngramspec/*.so

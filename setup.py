@@ -11,6 +11,10 @@ DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
 MODULES = [os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))]
 HEADERS = sorted(glob("ext/include/*.h"))
 CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
+LDFLAGS = []
+if os.environ.get("NGRAMSPEC_SANITIZE") == "1":
+    LDFLAGS = ["-fsanitize=address,undefined"]
+    CFLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *LDFLAGS]
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -32,6 +36,7 @@ setup(
                 include_dirs=["ext/include"],
                 depends=HEADERS,
                 extra_compile_args=CFLAGS,
+                extra_link_args=LDFLAGS,
             )
             for module in MODULES
         ],
