@@ -1,0 +1,110 @@
+"""Measure a GGUF model: greedy answers to held-out tasks whose identifiers are invented."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from corpus import load_corpus
+from llama_cpp import Llama
+from tasks import Sample, TaskMaker
+from tqdm import tqdm
+
+TASKS = ("repeat_code", "repeat_text", "rename", "show", "think", "json", "two_turns")
+
+
+Miss = dict[str, str | int]
+
+
+@dataclass
+class Score:
+    """The result of one task."""
+
+    task: str
+    samples: int = 0
+    exact: int = 0
+    similarity: float = 0.0
+    tokens: int = 0
+
+    def add(self, exact: bool, similarity: float, tokens: int) -> None:
+        """Count one answer; `similarity` becomes the mean over all answers."""
+        self.similarity = (self.similarity * self.samples + similarity) / (self.samples + 1)
+        self.samples += 1
+        self.exact += exact
+        self.tokens += tokens
+
+
+def answer(llama: Llama, sample: Sample) -> str:
+    """Return the greedy answer to the last turn; earlier turns are given as they should be."""
+    messages: list[dict[str, str]] = []
+    for user, assistant in sample.turns:
+        messages += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+    wanted = messages.pop()["content"]
+    limit = len(llama.tokenize(wanted.encode(), add_bos=False)) + 40
+    request: dict[str, Any] = {"messages": messages, "temperature": 0.0, "max_tokens": limit}
+    reply: Any = llama.create_chat_completion(**request, repeat_penalty=1.0)
+    return str(reply["choices"][0]["message"]["content"])
+
+
+def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Score], list[Miss]]:
+    """Score every task on `count` samples; also return the answers that were not exact."""
+    llama = Llama(path, n_ctx=2048, n_threads=threads, flash_attn=True, verbose=False)
+    maker = TaskMaker(load_corpus("eval"), varied=False, longest=longest)
+    scores: list[Score] = []
+    misses: list[Miss] = []
+    bar = tqdm(total=count * len(TASKS), mininterval=5)
+    for task in TASKS:
+        score = Score(task)
+        for index in range(count):
+            sample = maker.make(f"eval-{task}-{index}", task)
+            wanted, got = sample.turns[-1][1], answer(llama, sample)
+            similarity = SequenceMatcher(None, wanted, got, autojunk=False).ratio()
+            score.add(got == wanted, similarity, len(llama.tokenize(wanted.encode())))
+            if got != wanted:
+                misses.append({"task": task, "index": index, "wanted": wanted, "got": got})
+            bar.update()
+        scores.append(score)
+    bar.close()
+    return scores, misses
+
+
+def table(scores: list[Score]) -> str:
+    """Format the scores as a Markdown table."""
+    lines = ["| task | exact | similarity | tokens per answer |", "| --- | --- | --- | --- |"]
+    for score in scores:
+        mean = score.tokens / max(score.samples, 1)
+        exact = f"{score.exact} of {score.samples}"
+        lines.append(f"| {score.task} | {exact} | {score.similarity:.3f} | {mean:.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Evaluate the model named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="GGUF file")
+    parser.add_argument("--count", type=int, default=30, help="samples per task")
+    parser.add_argument("--longest", type=int, default=600, help="longest copy in tokens")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--json", default="", help="also write scores and misses to this file")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    scores, misses = evaluate(options.model, options.count, options.longest, options.threads)
+    print(table(scores))
+    if options.json:
+        content = {
+            "model": options.model,
+            "longest": options.longest,
+            "seconds": round(time.monotonic() - begin, 1),
+            "scores": [asdict(score) for score in scores],
+            "misses": misses,
+        }
+        Path(options.json).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Train the embedded model, from scratch or onwards from a GGUF file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from batches import Batch, BatchStream
+from corpus import load_corpus
+from model import ModelConfig, TinyLlama, load_gguf
+from tasks import TaskMaker
+from tokenizer import load_tokenizer
+from torch import Tensor
+from tqdm import tqdm
+
+
+@dataclass
+class Progress:
+    """What a resumed run needs to go on where it stopped."""
+
+    step: int = 0
+    pool: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--init", default="", help="GGUF file to continue from")
+    parser.add_argument("--tokenizer", default="", help="tokenizer.json or GGUF (default: --init)")
+    parser.add_argument("--out", default="checkpoint.pt", help="checkpoint file")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--device", default="cpu", help="torch device")
+    parser.add_argument("--rate", type=float, default=0.02, help="peak learning rate of Muon")
+    parser.add_argument("--hold", type=float, default=0.3, help="share of time before the decay")
+    parser.add_argument("--budget", type=int, default=5120, help="padded tokens in a batch")
+    parser.add_argument("--context", type=int, default=1536, help="longest conversation")
+    parser.add_argument("--first", type=int, default=900, help="longest copy at the beginning")
+    parser.add_argument("--last", type=int, default=900, help="longest copy at the end")
+    parser.add_argument("--plain", type=float, default=0.2, help="share of plain text")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and weights")
+    parser.add_argument("--save-minutes", type=float, default=5.0, help="checkpoint interval")
+    return parser.parse_args()
+
+
+class Optimizers:
+    """Muon for the matrices, AdamW for embeddings and norms, under one schedule."""
+
+    def __init__(self, model: TinyLlama, rate: float, hold: float) -> None:
+        """Split the parameters by kind."""
+        named = list(model.named_parameters())
+        matrices = [p for name, p in named if name.startswith("blk.") and p.ndim == 2]
+        others = [p for name, p in named if not (name.startswith("blk.") and p.ndim == 2)]
+        self.muon = torch.optim.Muon(matrices, lr=rate, weight_decay=0.0, momentum=0.95)
+        self.adam = torch.optim.AdamW(others, lr=rate / 8, betas=(0.9, 0.98), weight_decay=0.0)
+        self.rate, self.hold = rate, hold
+
+    def step(self, progress: float, count: int) -> None:
+        """Warm up over 30 steps, hold, then fall linearly to zero as `progress` reaches one."""
+        scale = min(1.0, (1.0 - progress) / (1.0 - self.hold), (count + 1) / 30)
+        for optimizer, rate in ((self.muon, self.rate), (self.adam, self.rate / 8)):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * max(scale, 0.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return both states for a checkpoint."""
+        return [self.muon.state_dict(), self.adam.state_dict()]
+
+    def restore(self, states: list[dict[str, Any]]) -> None:
+        """Load what `state` returned."""
+        self.muon.load_state_dict(states[0])
+        self.adam.load_state_dict(states[1])
+
+
+def answer_loss(model: TinyLlama, batch: Batch, device: str) -> Tensor:
+    """Return the mean cross entropy on the assistant's tokens, computed under bfloat16."""
+    tokens, targets = batch.tokens.to(device), batch.targets.to(device)
+    with torch.autocast(torch.device(device).type, torch.bfloat16):
+        hidden = model.hidden(tokens)
+        wanted = targets >= 0
+        logits = model.logits(hidden[wanted])
+        return F.cross_entropy(logits.float(), targets[wanted])
+
+
+def save(path: Path, model: TinyLlama, optimizers: Optimizers, progress: Progress) -> None:
+    """Write a checkpoint, replacing the old one only when complete."""
+    content = {"model": model.state_dict(), "optimizers": optimizers.state(), **vars(progress)}
+    partial = path.with_suffix(".partial")
+    torch.save(content, partial)
+    partial.replace(path)
+
+
+def load(path: Path, model: TinyLlama, optimizers: Optimizers) -> Progress:
+    """Read a checkpoint back."""
+    content = torch.load(path, weights_only=True)
+    model.load_state_dict(content["model"])
+    optimizers.restore(content["optimizers"])
+    return Progress(*(content[key] for key in ("step", "pool", "seconds", "tokens")))
+
+
+def run(model: TinyLlama, stream: BatchStream, options: argparse.Namespace) -> Progress:
+    """Train until the time budget is spent; return what was done."""
+    optimizers, path = Optimizers(model, options.rate, options.hold), Path(options.out)
+    progress = load(path, model, optimizers) if options.resume else Progress()
+    stream.pool, total = progress.pool, options.minutes * 60
+    before = progress.seconds
+    begin = saved = time.monotonic()
+    mean = 0.0
+    bar = tqdm(total=total, unit="s", mininterval=10, initial=int(before))
+    for batch in stream:
+        done = min(progress.seconds / total, 1.0)
+        stream.maker.longest = int(options.first + (options.last - options.first) * done)
+        loss = answer_loss(model, batch, options.device)
+        loss.backward()
+        optimizers.step(done, progress.step)
+        mean = 0.98 * mean + 0.02 * loss.item() if progress.step else loss.item()
+        now = time.monotonic()
+        bar.update(now - begin + before - progress.seconds)
+        progress.seconds, progress.pool = now - begin + before, stream.pool
+        progress.step += 1
+        progress.tokens += batch.tokens.numel()
+        bar.set_postfix(loss=f"{mean:.4f}", step=progress.step, tokens=progress.tokens)
+        if now - saved > options.save_minutes * 60 or progress.seconds >= total:
+            save(path, model, optimizers, progress)
+            saved = now
+        if progress.seconds >= total:
+            break
+    bar.close()
+    return progress
+
+
+def main() -> None:
+    """Build model, tokenizer and data, then train."""
+    options = parse_options()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    model = load_gguf(options.init) if options.init else TinyLlama(ModelConfig())
+    tokenizer = load_tokenizer(options.tokenizer or options.init)
+    maker = TaskMaker(load_corpus("train"))
+    stream = BatchStream(
+        maker, tokenizer, options.budget, options.context, options.plain, options.seed
+    )
+    progress = run(model.to(options.device), stream, options)
+    print(f"{progress.step} steps, {progress.tokens} tokens, {progress.seconds / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()
