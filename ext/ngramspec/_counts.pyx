@@ -85,10 +85,8 @@ cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const tok
 cdef count_t counts_of(const CountsC* c, const NgramC* g, token_t token) noexcept nogil:
     """How often `token` followed the n-gram; 0 = never."""
     cdef int32_t follower
-    if token == g.best:
-        return g.best_count
-    if g.followers < 0:
-        return 0
+    if token == g.best or g.followers < 0:
+        return g.best_count if token == g.best else 0
     follower = _find_follower(c, <int32_t>(g - c.ngrams), token)
     return c.followers[follower].count if follower >= 0 else 0
 

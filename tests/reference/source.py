@@ -30,7 +30,7 @@ class Source:
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
         """The draft before the driver cuts it to `max_tokens`; empty for none."""
-        raise NotImplementedError
+        return []
 
     def feedback(self, draft: list[int], committed: list[int]) -> None:
         """The draft this source made, as handed out, and the tokens that really came."""

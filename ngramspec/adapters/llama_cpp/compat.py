@@ -17,6 +17,7 @@ Where the two signatures clash, the number of arguments decides, as the hosts ca
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 EMPTY = np.empty(0, dtype=np.intc)
 
 
-class HostMethods:
+class HostMethods(ABC):
     """Engine and provider methods; mixed into NgramDraft, which owns the state."""
 
     _lock: threading.RLock
@@ -222,11 +223,13 @@ class HostMethods:
             self.drafter.accept(stream.slot, stream.draft[:count].copy(), count)
             self.counters.accepted += count
 
+    @abstractmethod
     def _learn(self, stream: Stream, ids: TokenIds) -> bool:
-        raise NotImplementedError
+        """Make the slot's history equal `ids`."""
 
+    @abstractmethod
     def _cut(self, host: Any, draft: TokenIds) -> TokenIds:
-        raise NotImplementedError
+        """Return the part of a draft that the host may see."""
 
 
 def _as_ids(tokens: Any) -> TokenIds:
