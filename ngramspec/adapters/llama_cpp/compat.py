@@ -17,7 +17,6 @@ Where the two signatures clash, the number of arguments decides, as the hosts ca
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 EMPTY = np.empty(0, dtype=np.intc)
 
 
-class HostMethods(ABC):
+class HostMethods:
     """Engine and provider methods; mixed into NgramDraft, which owns the state."""
 
     _lock: threading.RLock
@@ -223,13 +222,11 @@ class HostMethods(ABC):
             self.drafter.accept(stream.slot, stream.draft[:count].copy(), count)
             self.counters.accepted += count
 
-    @abstractmethod
-    def _learn(self, stream: Stream, ids: TokenIds) -> bool:
-        """Make the slot's history equal `ids`."""
+    if TYPE_CHECKING:  # NgramDraft has them
 
-    @abstractmethod
-    def _cut(self, host: Any, draft: TokenIds) -> TokenIds:
-        """Return the part of a draft that the host may see."""
+        def _learn(self, stream: Stream, ids: TokenIds) -> bool: ...
+
+        def _cut(self, host: Any, draft: TokenIds) -> TokenIds: ...
 
 
 def _as_ids(tokens: Any) -> TokenIds:
