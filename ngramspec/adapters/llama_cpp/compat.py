@@ -17,6 +17,7 @@ Where the two signatures clash, the number of arguments decides, as the hosts ca
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class HostMethods:
     drafter: Any
     max_draft: int
     counters: DraftCounters
+    _learn: Callable[[Stream, TokenIds], bool]
+    _cut: Callable[[Any, TokenIds], TokenIds]
 
     def begin(self, prompt_tokens: Any, seq_id: int = 0) -> None:
         """Start a request on a sequence (engine).
@@ -221,12 +224,6 @@ class HostMethods:
         if count > 0:
             self.drafter.accept(stream.slot, stream.draft[:count].copy(), count)
             self.counters.accepted += count
-
-    if TYPE_CHECKING:  # NgramDraft has them
-
-        def _learn(self, stream: Stream, ids: TokenIds) -> bool: ...
-
-        def _cut(self, host: Any, draft: TokenIds) -> TokenIds: ...
 
 
 def _as_ids(tokens: Any) -> TokenIds:
