@@ -54,7 +54,7 @@ setting has no such gain for so small a model on a CPU: --exact times it."""
     "--repeats",
     type=click.IntRange(1, 100),
     metavar="N",
-    default=3,
+    default=5,
     show_default=True,
     help="Timed runs of each.",
 )
@@ -72,7 +72,7 @@ setting has no such gain for so small a model on a CPU: --exact times it."""
     metavar="N",
     default=1,
     show_default=True,
-    help="CPU threads of the timed runs.",
+    help="CPU threads of the timed runs, no more than cores that are idle.",
 )
 @click.option(
     "--exact", is_flag=True, help="Time the bit-exact setting: flash attention, one thread."

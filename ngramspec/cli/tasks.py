@@ -11,10 +11,10 @@ from ngramspec.cli.options import DEFAULT_SPEC
 # For short texts and a model for which a wrong draft token costs nearly as much as a right one
 # saves: shorter keys than llama.cpp's defaults, and shorter drafts.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "ngram-simple": {"size_n": 4, "size_m": 12},
+    "ngram-simple": {"size_n": 4, "size_m": 10},
     "ngram-map-k": {"size_n": 4, "size_m": 12},
     "ngram-map-k4v": {"size_n": 4, "size_m": 12},
-    "ngram-mod": {"n_match": 5, "n_min": 2, "n_max": 16, "capacity": 1 << 16},
+    "ngram-mod": {"n_match": 5, "n_min": 4, "n_max": 12, "capacity": 1 << 16},
     "ngram-cache": {"n_draft": 8},
 }
 DRAFTERS = (*SETTINGS, DEFAULT_SPEC)
@@ -43,8 +43,8 @@ class Task:
         return self.turns[-1].split("\n", 1)[0]
 
 
-def _fence(code: str) -> str:
-    return f"```python\n{code.strip()}\n```"
+def _fence(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code.strip()}\n```"
 
 
 INVOICE = """
@@ -76,7 +76,7 @@ def read_table(path, separator):
     return rows
 '''
 
-QUEUE = '''
+PUSH = '''
 def push(self, job, priority=0):
     """Add a job to the queue."""
     with self.lock:
@@ -85,7 +85,7 @@ def push(self, job, priority=0):
         self.changed.notify()
 '''
 
-QUEUE_POP = '''
+POP = '''
 def pop(self, timeout=None):
     """Remove the first job and return it."""
     with self.lock:
@@ -96,7 +96,7 @@ def pop(self, timeout=None):
         return job
 '''
 
-QUEUE_CLOSE = '''
+CLOSE = '''
 def close(self):
     """Wake all who wait."""
     with self.lock:
@@ -104,46 +104,33 @@ def close(self):
         self.changed.notify_all()
 '''
 
-COUNT_WORDS = """
-def count_words(text):
-    counts = {}
-    for word in text.split():
-        word = word.lower()
-        if word in counts:
-            counts[word] += 1
-        else:
-            counts[word] = 1
-    return counts
+PARTS = """
+name,kind,count
+bolt,steel,40
+nut,brass,75
+gear,steel,12
+belt,rubber,8
 """
+
+FILE = "\n\n\n".join(code.strip() for code in (PUSH, POP, CLOSE))
 
 TASKS = (
     Task(
         "rename",
         "Rename a variable in a function",
-        ("Rename `total` to `amount` in this code:\n\n" + _fence(INVOICE),),
+        ("Rename `values` to `entry` in this code:\n\n" + _fence(READ_TABLE),),
     ),
-    Task("repeat", "Repeat code", ("Repeat this code:\n\n" + _fence(READ_TABLE),)),
+    Task("repeat", "Repeat code", ("Repeat this code:\n\n" + _fence(FILE),)),
     Task(
         "find",
         "Find a function in a file",
-        (
-            "Show the function `pop` from this file:\n\n"
-            + _fence("\n\n\n".join(code.strip() for code in (QUEUE, QUEUE_POP, QUEUE_CLOSE))),
-        ),
+        ("Show the function `pop` from this file:\n\n" + _fence(FILE),),
     ),
     Task(
         "think",
         "Think, then answer",
-        ("Think, then rename `counts` to `found` in this code:\n\n" + _fence(COUNT_WORDS),),
+        ("Think, then rename `item` to `entry` in this code:\n\n" + _fence(INVOICE),),
     ),
-    Task(
-        "again",
-        "Change what was just written",
-        (
-            "Rename `total` to `amount` in this code:\n\n" + _fence(INVOICE),
-            _fence(INVOICE.replace("total", "amount").replace("invoice_amount", "invoice_total")),
-            "Now rename `item` to `entry`.",
-        ),
-    ),
+    Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
 )
 TASK_NAMES = tuple(task.name for task in TASKS)

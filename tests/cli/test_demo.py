@@ -33,7 +33,7 @@ def test_json_has_settings_summary_and_tasks(one_drafter: dict[str, Any]) -> Non
     (task,) = one_drafter["tasks"]
     assert task["name"] == "repeat"
     assert task["request"] == "Repeat this code:"
-    assert task["text"].startswith("```python\ndef read_table(path, separator):")
+    assert task["text"].startswith("```python\ndef push(self, job, priority=0):")
 
 
 def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
     assert plain["drafted"] == plain["accepted"] == 0
     assert drafted["parting"] is None
     assert drafted["identical_texts"] == drafted["texts"] == 1
-    assert drafted["parameters"] == {"ngram-simple": {"size_n": 4, "size_m": 12}}
+    assert drafted["parameters"] == {"ngram-simple": {"size_n": 4, "size_m": 10}}
     ratio = drafted["tokens_per_second"] / plain["tokens_per_second"]
     assert drafted["speedup"] == pytest.approx(ratio, rel=1e-3)
     assert drafted["accepted"] > 20
@@ -64,7 +64,7 @@ def test_view_without_a_terminal(spawn: Any) -> None:
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith('«    """Read a table') for line in lines)
+    assert any(line.startswith('«    """Add a job') for line in lines)
     row = next(line for line in lines if line.lstrip().startswith("ngram-mod,ngram-cache"))
     assert re.fullmatch(r" *ngram-mod,ngram-cache +\d+ +[\d.]+x +\d+% +[\d.]+ +\d+ +1/1 *", row)
     assert "1 of 1 texts equal those without drafts" in done.stdout

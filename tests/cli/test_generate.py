@@ -137,7 +137,7 @@ def test_max_draft_cuts_every_draft(invoke: Any) -> None:
 
 
 def test_seeds_decide(invoke: Any) -> None:
-    hot = ("-p", PROMPT, "--temp", "1.5", "--min-p", "0")
+    hot = ("-p", PROMPT, "--temp", "5", "--top-k", "0", "--top-p", "1", "--min-p", "0")
     first = run_json(invoke, *hot, "-s", "1")["token_ids"]
     assert run_json(invoke, *hot, "-s", "1")["token_ids"] == first
     assert run_json(invoke, *hot, "-s", "2")["token_ids"] != first
