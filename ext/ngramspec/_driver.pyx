@@ -89,7 +89,7 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
-    if counts.propose_calls % TIMED_EVERY:
+    if counts.propose_calls % TIMED_EVERY != 1:
         return c.propose(c.state, slot, &s.history, s.draft, limit)
     started = ngs_now_ns()
     length = c.propose(c.state, slot, &s.history, s.draft, limit)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.S | re.M)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
