@@ -9,6 +9,7 @@ cdef struct TokensC:
     Py_ssize_t len
     Py_buffer buffer      # keeps data alive
 
-cdef int tokens_view(object token_ids, str name, TokensC* tokens) except -1
+cdef int tokens_view(object token_ids, str name, TokensC* tokens, bint check=*) except -1
+cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab_size)
 cdef void tokens_release(TokensC* tokens)
 cdef const token_t[::1] token_view(object token_ids, str name)

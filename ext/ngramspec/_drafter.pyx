@@ -4,13 +4,13 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memcpy
 
-from ngramspec._arguments cimport TokensC, token_view, tokens_release, tokens_view
+from ngramspec._arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
 from ngramspec._driver cimport (
     ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_follow, driver_propose, driver_replay,
     driver_truncate,
 )
 from ngramspec._slots cimport Slots
-from ngramspec._types cimport STATUS_OK, Status, int32_t, int64_t, token_t
+from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 
 import numpy as np
 
@@ -134,7 +134,7 @@ cdef class Drafter(Slots):
         if status != STATUS_OK:
             raise MemoryError(f"accept: no memory for {tokens.len} more tokens")
 
-    def follow(self, Py_ssize_t slot, token_ids):
+    def follow(self, Py_ssize_t slot, token_ids, Py_ssize_t vocab_size=0):
         """Make the slot's history equal token_ids, whatever happened since the last call.
 
         For hosts that only show the whole text: a continuation of the history counts as accept,
@@ -143,6 +143,7 @@ cdef class Drafter(Slots):
         Args:
             slot: 0 <= slot < slots.
             token_ids: Prompt and all tokens since, oldest first. int32, shape (n,), n >= 0. Copied.
+            vocab_size: Ids must be below it, 0..2**31 - 1; 0 allows any.
 
         Returns:
             int: Accepted tokens of the pending draft, at most the new tokens but one; -1 when a
@@ -154,15 +155,23 @@ cdef class Drafter(Slots):
 
         Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL.
         """
-        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
-        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef TokensC tokens
         cdef Py_ssize_t accepted
         cdef Status status
+        cdef token_t bad = 0
         self._slot(slot)
+        if not 0 <= vocab_size <= 0x7FFFFFFF:
+            raise InputError(f"vocab_size must be in 0..2147483647, got {vocab_size}")
+        tokens_view(token_ids, "token_ids", &tokens, False)
         with nogil, self._lock:
-            accepted = driver_follow(&self.d, slot, data, tokens.shape[0], &status)
+            accepted = driver_follow(&self.d, slot, tokens.data, tokens.len, vocab_size, &status)
+            if status == STATUS_BAD_TOKEN:
+                bad = tokens.data[accepted]
+        tokens_release(&tokens)
+        if status == STATUS_BAD_TOKEN:
+            raise bad_token("token_ids", bad, accepted, vocab_size)
         if status != STATUS_OK:
-            raise MemoryError(f"follow: no memory for a text of {tokens.shape[0]} tokens")
+            raise MemoryError(f"follow: no memory for a text of {tokens.len} tokens")
         return accepted
 
     def truncate(self, Py_ssize_t slot, Py_ssize_t length):

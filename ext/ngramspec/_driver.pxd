@@ -47,7 +47,8 @@ cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_token
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
-cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Status* status) noexcept nogil
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
+                              Status* status) noexcept nogil
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
                           const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,

@@ -6,7 +6,7 @@ All kernels leave everything as it was when they return another status than STAT
 from libc.string cimport memmove, memset
 
 from ngramspec._history cimport common_prefix, history_append, history_common_prefix, history_reserve
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
+from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 
 cdef enum:
     TIMED_EVERY = 16      # one call in so many reads the clock: it costs more than many a call
@@ -169,13 +169,25 @@ cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexce
         s.base = length
 
 
-cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Status* status) noexcept nogil:
-    """Make the history equal `tokens`: accept what continues it, begin anew otherwise (returns -1)."""
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
+                              Status* status) noexcept nogil:
+    """Make the history equal `tokens`: accept what continues it, begin anew otherwise (returns -1).
+
+    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any, when that is 0);
+    STATUS_BAD_TOKEN returns the position of one that is not.
+    """
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t known = s.base + s.history.len
-    cdef Py_ssize_t accepted
+    cdef bint goes_on = s.active and n >= known and (
+        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
+    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
+    cdef Py_ssize_t accepted, i
+    for i in range(known if goes_on else 0, n):
+        if tokens[i] < 0 or tokens[i] > last:
+            status[0] = STATUS_BAD_TOKEN
+            return i
     status[0] = STATUS_OK
-    if not s.active or n < known or history_common_prefix(&s.history, tokens + s.base, n - s.base) < s.history.len:
+    if not goes_on:
         status[0] = driver_begin(d, slot, tokens, n)
         return -1
     if n == known:

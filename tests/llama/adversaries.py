@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.errors import InputError
+
 
 class FakeDrafter:
     """Records calls and proposes what `plan(history, limit)` says."""
@@ -22,7 +24,9 @@ class FakeDrafter:
     def begin(self, slot: int, token_ids: np.ndarray) -> None:
         self.histories[slot] = token_ids.copy()
 
-    def follow(self, slot: int, token_ids: np.ndarray) -> int:
+    def follow(self, slot: int, token_ids: np.ndarray, vocab_size: int = 0) -> int:
+        if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= (vocab_size or 2**31):
+            raise InputError(f"token_ids must hold token ids in 0..{vocab_size - 1}")
         before = self.histories.get(slot, np.empty(0, np.intc))
         self.histories[slot] = token_ids.copy()
         same = token_ids.size >= before.size and np.array_equal(token_ids[: before.size], before)

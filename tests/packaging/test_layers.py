@@ -26,6 +26,7 @@ NATIVE_LEVELS = {
     "_types": 0,
     "_arguments": 1,
     "_hash": 1,
+    "_flags": 2,
     "_history": 1,
     "_table": 1,
     "_index": 2,

@@ -18,6 +18,7 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
+from ngramspec._flags import leading_flagged
 from ngramspec._simple import SimpleSource
 from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
 
@@ -78,6 +79,9 @@ def unchanged(drafter: Drafter) -> None:
         (lambda d: d.propose(-1, 4), "slot must be in 0..1, got -1"),
         (lambda d: d.accept(9, [1], 0), "slot must be in 0..1, got 9"),
         (lambda d: d.follow(9, [1]), "slot must be in 0..1, got 9"),
+        (lambda d: d.follow(0, [5, 6, 7], 7), "token ids in 0..6, got 7 at position 2"),
+        (lambda d: d.follow(0, [5, 6, 7, 8, 5, 6, 9], 9), "token ids in 0..8, got 9 at position 6"),
+        (lambda d: d.follow(0, [5], -1), "vocab_size must be in 0..2147483647, got -1"),
         (lambda d: d.truncate(9, 0), "slot must be in 0..1, got 9"),
         (lambda d: d.end(9), "slot must be in 0..1, got 9"),
         (lambda d: d.length(9), "slot must be in 0..1, got 9"),
@@ -298,3 +302,28 @@ def test_the_errors_form_one_tree() -> None:
     assert issubclass(InputError, ValueError)
     assert issubclass(StateError, RuntimeError)
     assert issubclass(FormatError, ValueError)
+
+
+def test_follow_checks_only_what_the_history_does_not_hold(drafter: Drafter) -> None:
+    assert drafter.follow(0, [5, 6, 7, 8, 5, 6, 7, 8, 1], 9) == 2
+    assert (
+        drafter.follow(0, [5, 6, 7, 8, 5, 6, 7, 8, 1, 2], 3) == 0
+    )  # known ids pass, new ones must
+    with pytest.raises(InputError, match="got 3 at position 10"):
+        drafter.follow(0, [5, 6, 7, 8, 5, 6, 7, 8, 1, 2, 3], 3)
+    with pytest.raises(InputError, match="got 5 at position 0"):  # a new request: all are new
+        drafter.follow(0, [5, 9], 3)
+    assert drafter.length(0) == 10
+
+
+def test_leading_flagged_stops_at_the_first_token_without_the_flag() -> None:
+    flags = np.array([1, 1, 0, 1, 2], dtype=np.uint8)
+
+    def leading(tokens: list[int]) -> int:
+        return leading_flagged(np.array(tokens, dtype=np.int32), flags, 1)
+
+    assert [leading(t) for t in ([], [0, 1, 3], [0, 2, 1], [4], [1, 5], [1, 2**31 - 1])] == [
+        *(0, 3, 1, 0, 1, 1)
+    ]
+    with pytest.raises(InputError, match="got -1"):
+        leading([0, -1])

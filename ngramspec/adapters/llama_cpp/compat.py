@@ -41,7 +41,7 @@ class HostMethods:
     drafter: Any
     max_draft: int
     counters: DraftCounters
-    _learn: Callable[[Stream, TokenIds], bool]
+    _learn: Callable[[Stream, TokenIds], None]
     _cut: Callable[[Any, TokenIds], TokenIds]
 
     def begin(self, prompt_tokens: Any, seq_id: int = 0) -> None:
@@ -141,7 +141,6 @@ class HostMethods:
                 return  # at most rejected draft tokens go, and those never joined the history
             self._commit_hint(stream)
             stream.draft = EMPTY
-            stream.checked_len = min(stream.checked_len, length)
             self.drafter.truncate(stream.slot, length)
 
     def copy_sequence(self, source_seq_id: int, dest_seq_id: int, p0: int, p1: int) -> None:

@@ -35,7 +35,6 @@ MAX_DRAFT = 62
 # and llama.cpp ends the whole process when they do not.
 UNKNOWN_HOST_BATCH = 64
 MAX_TOKENS = 2**31 - 1
-FEW = 32  # below this a Python loop is faster than two calls of numpy
 DEFAULT_SPEC = "ngram-mod,ngram-cache"
 EMPTY = np.empty(0, dtype=np.intc)
 
@@ -162,11 +161,11 @@ class NgramDraft(HostMethods):
         if host is not None and host.attachment is not None:
             host.attachment.arm(EMPTY, ids.size)  # whatever happens below
         limit = self._limit(host, ids, given)
-        if self._learn(stream, ids):
-            if host is not None and host.attachment is None and host.has_processor():
-                limit = 0  # it would be shown draft tokens that are not verified yet
-            if limit > 0:
-                draft = self._cut(host, self.drafter.propose(stream.slot, limit))
+        self._learn(stream, ids)
+        if host is not None and host.attachment is None and host.has_processor():
+            limit = 0  # it would be shown draft tokens that are not verified yet
+        if limit > 0:
+            draft = self._cut(host, self.drafter.propose(stream.slot, limit))
         stream.draft = draft
         if host is not None and host.attachment is not None:
             host.attachment.arm(draft, ids.size)
@@ -199,23 +198,14 @@ class NgramDraft(HostMethods):
         log.info("attached to a Llama that has no room for the scores of this draft")
         return True
 
-    def _learn(self, stream: Stream, ids: TokenIds) -> bool:
-        """Make the slot's history equal `ids`; False when they hold something that is no token."""
+    def _learn(self, stream: Stream, ids: TokenIds) -> None:
+        """Make the slot's history equal `ids`."""
         n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
-        start = stream.checked_len if stream.checked_len < ids.size else 0
-        if not _are_tokens(ids[start:], n_vocab):
-            stream.checked_len = 0
-            raise InputError(f"input_ids hold ids outside 0..{(n_vocab or MAX_TOKENS) - 1}")
-        accepted = self.drafter.follow(stream.slot, ids)
-        if accepted < 0 and start > 0 and not _are_tokens(ids[:start], n_vocab):
-            stream.checked_len = 0
-            raise InputError(f"input_ids hold ids outside 0..{(n_vocab or MAX_TOKENS) - 1}")
+        accepted = self.drafter.follow(stream.slot, ids, n_vocab)
         if accepted > 0:
             self.counters.accepted += min(int(accepted), int(stream.draft.size))
-        stream.checked_len = int(ids.size)
         stream.accepted_hint = 0
         stream.saw(ids)
-        return True
 
     def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:
         """Return the part of a draft that the host may see."""
@@ -240,10 +230,3 @@ def _make_drafter(drafter: Any, spec: Any, slots: int, pool: Any, params: dict[s
     if pool is not None:
         params = {**params, "pool": pool}
     return ngramspec.create_drafter(spec, slots=slots, **params)
-
-
-def _are_tokens(ids: TokenIds, n_vocab: int) -> bool:
-    limit = n_vocab or MAX_TOKENS
-    if ids.size < FEW:
-        return all(0 <= token < limit for token in ids.tolist())
-    return int(ids.min()) >= 0 and int(ids.max()) < limit

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._flags import leading_flagged
+
 TokenIds = npt.NDArray[np.int32]
 
 MAX_FRAMES = 10
@@ -77,17 +79,15 @@ class Host:
 
     def usable_len(self, draft: TokenIds) -> int:
         """Return the length of the draft before its first end or out-of-range token."""
-        try:
-            kinds = self._ends[draft].tobytes()
-        except IndexError:
-            return self.usable_len(draft[: np.flatnonzero(draft >= self.n_vocab)[0]])
-        if UNKNOWN in kinds:
-            for token in set(draft.tolist()):
-                if self._ends[token] == UNKNOWN:
-                    self._ends[token] = ENDS if self._is_end(token) else GOES_ON
-            kinds = self._ends[draft].tobytes()
-        end = kinds.find(ENDS)
-        return end if end >= 0 else len(kinds)
+        while True:
+            length = leading_flagged(draft, self._ends, GOES_ON)
+            if length == draft.size or int(draft[length]) >= self.n_vocab:
+                return length
+            token = int(draft[length])
+            if self._ends[token] == ENDS or self._is_end(token):
+                self._ends[token] = ENDS
+                return length
+            self._ends[token] = GOES_ON
 
     def _is_end(self, token: int) -> bool:
         import llama_cpp.llama_cpp as lib

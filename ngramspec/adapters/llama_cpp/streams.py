@@ -17,25 +17,25 @@ TAIL = 16
 class Stream:
     """One sequence of tokens and the slot that follows it.
 
-    checked_len: so many of the newest ids seen are known to be real tokens.
     tail: the newest ids seen at `length`; recognises arrays that nobody owns.
     accepted_hint: draft tokens that a caller reported as accepted, not yet seen in its ids.
     """
 
-    __slots__ = ("accepted_hint", "checked_len", "draft", "host", "length", "slot", "tail", "used")
+    __slots__ = ("accepted_hint", "draft", "host", "length", "slot", "tail", "used")
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.host: Host | None = None
         self.used = 0
         self.length = 0
-        self.checked_len = 0
         self.accepted_hint = 0
         self.draft = np.empty(0, dtype=np.intc)
         self.tail = np.empty(0, dtype=np.intc)
 
     def saw(self, ids: TokenIds) -> None:
-        """Remember the length and the end of `ids`."""
+        """Remember the length and the end of `ids`; a host's buffer needs neither."""
+        if self.host is not None:
+            return
         self.length = int(ids.size)
         self.tail = ids[-TAIL:].copy()
 
