@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
-	@echo "make fuzz   property tests with many more examples, and the tests marked slow"
+	@echo "make fuzz   property tests with many more examples"
 	@echo "make asan   unit, property and thread tests under the address and undefined-behaviour sanitizers"
 	@echo "make clean  remove what was built, .venv included"
 
@@ -41,7 +41,6 @@ test: check
 
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest tests/property
-	$(BIN)/python -m pytest -m slow
 
 asan: $(STAMP)
 	rm -rf build/asan && mkdir -p build/asan
