@@ -149,6 +149,9 @@ cdef class NgramCache:
         Args:
             records: int32, shape (m,), C-contiguous. Not kept.
 
+        Returns:
+            int: The number of records. Beyond max_ngrams, older n-grams have made room.
+
         Raises:
             StateError: The cache is frozen.
             InputError: It is not a whole number of valid records. Nothing was added; the message
@@ -157,7 +160,7 @@ cdef class NgramCache:
 
         Cost: O(m). Threads: releases the GIL.
         """
-        add_records(&self.c, &self.lock, records)
+        return add_records(&self.c, &self.lock, records)
 
     def freeze(self):
         """Refuse all changes from now on; a cache that serves as `static` is frozen and read without a lock."""

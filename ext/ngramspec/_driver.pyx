@@ -24,6 +24,13 @@ cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nog
     return STATUS_OK
 
 
+cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, bint committed) noexcept nogil:
+    """Show all sources the tokens of the history from `start` on."""
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, committed)
+
+
 cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
     """Cut the held history to `length` tokens."""
     cdef SlotC* s = &d.slots[slot]
@@ -31,17 +38,13 @@ cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
     for i in range(d.num_sources):
         d.sources[i].rewind(d.sources[i].state, slot, &s.history, length)
     s.history.len = length
-    for i in range(d.num_sources):
-        d.sources[i].extend(d.sources[i].state, slot, &s.history, length, False)
+    _extend(d, slot, length, False)
 
 
 cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, bint committed) noexcept nogil:
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t start = s.history.len
-    cdef Py_ssize_t i
-    history_append(&s.history, tokens, n)
-    for i in range(d.num_sources):
-        d.sources[i].extend(d.sources[i].state, slot, &s.history, start, committed)
+    cdef Py_ssize_t start = d.slots[slot].history.len
+    history_append(&d.slots[slot].history, tokens, n)
+    _extend(d, slot, start, committed)
 
 
 cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
@@ -50,8 +53,9 @@ cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
     cdef Py_ssize_t dropped = s.history.len - keep
     _rewind(d, slot, 0)
     memmove(s.history.tokens, s.history.tokens + dropped, <size_t>keep * sizeof(token_t))
+    s.history.len = keep
     s.base += dropped
-    _append(d, slot, s.history.tokens, keep, False)
+    _extend(d, slot, 0, False)
 
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:

@@ -43,6 +43,8 @@ cdef struct LookupC:
     bint dynamic_update
     CountsC* dynamic      # NULL = none; used under its lock
     int* dynamic_lock
+    Py_ssize_t dynamic_min  # n-gram sizes that it learns
+    Py_ssize_t dynamic_max
     CountsC* static_counts  # NULL = none; frozen, so read without a lock
     Py_ssize_t num_slots
     ContextC* contexts    # one per slot
@@ -70,7 +72,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
         ngs_lock(k.dynamic_lock)
         # Without memory for it the text is not learned; drafting goes on.
         if counts_reserve(k.dynamic, (h.len - start) * NGRAM_MAX) == STATUS_OK:
-            cache_learn(k.dynamic, h.tokens, start, h.len, k.ngram_min, k.ngram_max)
+            cache_learn(k.dynamic, h.tokens, start, h.len, k.dynamic_min, k.dynamic_max)
         ngs_unlock(k.dynamic_lock)
 
 
@@ -256,6 +258,8 @@ cdef class CacheSource(Source):
         if dynamic is not None:
             k.dynamic = &dynamic.c
             k.dynamic_lock = &dynamic.lock
+            k.dynamic_min = dynamic.ngram_min
+            k.dynamic_max = dynamic.ngram_max
         if static is not None:
             static.freeze()
             k.static_counts = &static.c

@@ -64,9 +64,10 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     """Record that `token` followed the n-gram; the newest continuation wins."""
     cdef uint32_t* cell = &p.cells[h & p.mask]
     cdef uint32_t old = ngs_load32(cell)
-    cdef uint32_t new = _cell_of(p, h, token)
+    cdef uint32_t new
     if token > POOL_MAX_TOKEN:
         return
+    new = _cell_of(p, h, token)
     if (old & ~<uint32_t>(3u * CONFIDENCE_ONE)) == new:
         if old < 3u * CONFIDENCE_ONE:
             ngs_store32(cell, old + CONFIDENCE_ONE)

@@ -178,11 +178,12 @@ cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
 
 
 cdef object add_records(CountsC* c, int* lock, object records):
-    """Check all records, then add them; nothing is added when one is invalid."""
+    """Check all records, then add them and return how many; nothing is added when one is invalid."""
     cdef const int32_t[::1] view
     cdef const char* broken = NULL
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t num_adds = 0
+    cdef Py_ssize_t num_records = 0
     cdef Py_ssize_t end
     cdef Status status = STATUS_OK
     try:
@@ -196,6 +197,7 @@ cdef object add_records(CountsC* c, int* lock, object records):
             broken = _invalid(&view[at], end - at)
             if broken == NULL:
                 num_adds += view[at + NGRAM_MAX]
+                num_records += 1
                 at += HEAD + 2 * view[at + NGRAM_MAX]
     if broken != NULL:
         error = InputError(f"{broken.decode()}, at position {at} of records")
@@ -211,6 +213,7 @@ cdef object add_records(CountsC* c, int* lock, object records):
             at += HEAD + 2 * view[at + NGRAM_MAX]
         ngs_unlock(lock)
     raise_for(status)
+    return num_records
 
 
 cdef object raise_for(Status status):

@@ -60,6 +60,7 @@ def create_drafter(
         InputError: A name or parameter is unknown (the message names the nearest known ones), or
             a value is out of its bounds.
         FormatError: A `static` or `dynamic` file is not a valid lookup-cache file.
+        CapacityError: A `dynamic` file holds more than max_ngrams.
         OSError: Such a file cannot be read; a missing `dynamic` file starts empty.
 
     Example:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec._cache import NgramCache
-from ngramspec.errors import FormatError, InputError
+from ngramspec.errors import CapacityError, FormatError, InputError
 
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
@@ -31,6 +31,7 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
 
     Raises:
         FormatError: The file is not a whole number of valid records; names file and offset.
+        CapacityError: It holds more than max_ngrams; saving what fits would lose the rest.
         OSError: The file cannot be read.
 
     Cost: O(bytes), natively.
@@ -45,10 +46,12 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
     records = np.frombuffer(raw, dtype="<i4").astype(np.int32, copy=False)
     cache = NgramCache(1, 4, max_ngrams or _MOST)
     try:
-        cache.add_records(records)
+        num_records = cache.add_records(records)
     except InputError as error:
         reason, position = getattr(error, "reason", error), getattr(error, "position", 0)
         raise FormatError(f"{path}: {reason}, in the record at offset {4 * position}") from None
+    if num_records > cache.max_ngrams:
+        raise CapacityError(f"{path} holds {num_records} n-grams, max_ngrams is {max_ngrams}")
     return cache
 
 

@@ -170,3 +170,13 @@ def test_the_memory_of_a_drafter_grows_with_its_history_only() -> None:
         drafter.begin(0, np.arange(length, dtype=np.int32))
         sizes.append(drafter.nbytes / length)
     assert sizes[2] < 60  # bytes per token
+
+
+def test_a_dynamic_cache_learns_the_ngram_sizes_it_was_made_for() -> None:
+    dynamic = NgramCache(2, 3)
+    drafter = create_drafter("ngram-cache", dynamic=dynamic)
+    drafter.replay([1, 2, 3], [4, 5, 6])
+    assert dynamic.followers([4, 5]) == {6: 1}
+    assert dynamic.followers([3, 4, 5]) == {6: 1}
+    assert dynamic.followers([5]) == {}
+    assert dynamic.followers([2, 3, 4, 5]) == {}

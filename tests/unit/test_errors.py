@@ -20,7 +20,13 @@ from ngramspec import (
 )
 from ngramspec._flags import leading_flagged
 from ngramspec._simple import SimpleSource
-from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
+from ngramspec.errors import (
+    CapacityError,
+    FormatError,
+    InputError,
+    NgramspecError,
+    StateError,
+)
 
 
 @pytest.fixture
@@ -295,6 +301,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> 
     with pytest.raises(OSError, match="target"):
         write_lookup_cache(NgramCache(), folder)
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_lookup_cache_larger_than_its_bound_is_refused_not_thinned(tmp_path: Path) -> None:
+    cache = NgramCache()
+    cache.update(list(range(60)))
+    path = tmp_path / "learned.bin"
+    write_lookup_cache(cache, path)
+    assert len(read_lookup_cache(path, max_ngrams=len(cache))) == len(cache)
+    for load in (
+        lambda: read_lookup_cache(path, max_ngrams=100),
+        lambda: create_drafter("ngram-cache", dynamic=path, max_ngrams=100),
+    ):
+        with pytest.raises(CapacityError, match=f"holds {len(cache)} n-grams, max_ngrams is 100"):
+            load()
 
 
 def test_the_errors_form_one_tree() -> None:
