@@ -23,7 +23,7 @@ $(STAMP): $(SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,dev]"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,corpus,ray,dev]"
 	touch $@
 
 demo: $(STAMP)
@@ -34,7 +34,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest ngramspec --allowlist tools/stubtest_allowlist.txt
+	$(BIN)/python -m mypy.stubtest ngramspec --allowlist tools/stubtest_allowlist.txt --mypy-config-file pyproject.toml
 
 test: check
 	$(BIN)/python -m pytest

@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING, Any
 from ngramspec._cache import NgramCache
 from ngramspec._drafter import Drafter
 from ngramspec._pool import HashPool
+from ngramspec._static import StaticCache
 from ngramspec._version import __version__
 from ngramspec.drafters import DRAFTER_NAMES, create_drafter
+from ngramspec.formats.cache_file import open_cache
+from ngramspec.formats.dynamic_file import DynamicFile
 from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache
+from ngramspec.formats.pool_file import open_pool
 from ngramspec.models import embedded_model
 from ngramspec.stats import Replay, SourceStats
 
@@ -18,15 +22,19 @@ if TYPE_CHECKING:
 __all__ = [
     "DRAFTER_NAMES",
     "Drafter",
+    "DynamicFile",
     "HashPool",
     "NgramCache",
     "NgramDraft",
     "Replay",
     "SourceStats",
+    "StaticCache",
     "__version__",
     "attach",
     "create_drafter",
     "embedded_model",
+    "open_cache",
+    "open_pool",
     "read_lookup_cache",
     "write_lookup_cache",
 ]

@@ -8,7 +8,13 @@ from typing_extensions import Self
 @final
 class HashPool:
     def __new__(
-        cls, capacity: int = 4194304, check_bits: int = 8, max_occupancy: float = 0.5
+        cls,
+        capacity: int = 4194304,
+        check_bits: int = 8,
+        max_occupancy: float = 0.5,
+        vocab_size: int = 4194303,
+        cells: npt.NDArray[np.uint32] | None = None,
+        counters: npt.NDArray[np.int64] | None = None,
     ) -> Self: ...
     @property
     def capacity(self) -> int: ...
@@ -16,6 +22,11 @@ class HashPool:
     def check_bits(self) -> int: ...
     @property
     def max_occupancy(self) -> float: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def in_file(self) -> bool: ...
+    def recount(self) -> None: ...
     @property
     def num_used(self) -> int: ...
     @property

@@ -7,6 +7,7 @@ from ngramspec._counts cimport (
     NGRAM_MAX, counts_add, counts_check, counts_free, counts_init, counts_nbytes, counts_reserve,
     ngram_hash_step,
 )
+from ngramspec._entries cimport add_entries, entries_of_counts
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
 from ngramspec._types cimport STATUS_OK, Status, ngs_lock, ngs_unlock, uint32_t, uint64_t
 
@@ -33,7 +34,8 @@ cdef void cache_learn(CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ss
 cdef class NgramCache:
     """NgramCache(ngram_min=1, ngram_max=4, max_ngrams=4194304): n-grams and their followers with counts.
 
-    Serves as `dynamic` (grows with what slots generate) or `static` (read only) of "ngram-cache".
+    Serves as `dynamic` of "ngram-cache", which grows with what slots generate; as `static` what it
+    holds at that moment is taken.
 
     Args:
         ngram_min: Shortest n-gram learned, in tokens, 1..4.
@@ -79,7 +81,6 @@ cdef class NgramCache:
 
         Raises:
             InputError: token_ids is not a 1-D int32 array with ids >= 0, or start is out of bounds.
-            StateError: The cache is frozen.
             MemoryError: No room; what was learned before stays.
 
         Cost: O(n). Threads: releases the GIL.
@@ -123,7 +124,6 @@ cdef class NgramCache:
 
         Raises:
             InputError: `other` is this cache.
-            StateError: The cache is frozen.
             MemoryError: No room; this cache is unchanged.
         """
         if other is self:
@@ -153,7 +153,6 @@ cdef class NgramCache:
             int: The number of records. Beyond max_ngrams, older n-grams have made room.
 
         Raises:
-            StateError: The cache is frozen.
             InputError: It is not a whole number of valid records. Nothing was added; the message
                 names the position in int32 units.
             MemoryError: No room; nothing was added.
@@ -162,16 +161,42 @@ cdef class NgramCache:
         """
         return add_records(&self.c, &self.lock, records)
 
-    def freeze(self):
-        """Refuse all changes from now on; a cache that serves as `static` is frozen and read without a lock."""
-        ngs_lock(&self.lock)
-        self.c.frozen = True
-        ngs_unlock(&self.lock)
+    def entries(self, Py_ssize_t size):
+        """Return the n-grams of a size as packed entries, what statistics files are made of.
+
+        Args:
+            size: Tokens per n-gram, 1..4.
+
+        Returns:
+            uint64, shape (n, 2), ascending. A new array.
+
+        Raises:
+            InputError: size is out of its bounds, or a token id is above 2097151.
+            MemoryError: No room.
+
+        Cost: O(n-grams). Threads: releases the GIL.
+        """
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
+        return entries_of_counts(&self.c, &self.lock, size)
+
+    def add_entries(self, entries, Py_ssize_t size):
+        """Add packed entries of n-grams of `size` tokens, as `entries` returns them.
+
+        Raises:
+            InputError: size is out of its bounds, entries is not a uint64 array of shape (n, 2).
+            MemoryError: No room; nothing was added.
+
+        Cost: O(n). Threads: releases the GIL.
+        """
+        if not 1 <= size <= NGRAM_MAX or getattr(entries, "dtype", None) != "uint64" or entries.shape[1:] != (2,):
+            raise InputError(f"expected uint64 entries of shape (n, 2) and a size in 1..{NGRAM_MAX}, got size {size}")
+        add_entries(&self.c, &self.lock, entries, size)
 
     @property
-    def frozen(self):
-        """Return whether the cache refuses changes."""
-        return bool(self.c.frozen)
+    def num_updates(self):
+        """Return how often a follower was counted so far: equal numbers mean that nothing was added."""
+        return self.c.num_adds
 
     def check(self):
         """Return the first broken invariant, "" when all hold. O(n-grams)."""

@@ -1,6 +1,6 @@
 # CountsC: n-gram -> followers with counts. The store behind all three roles of ngram-cache.
 from ngramspec._table cimport TableC
-from ngramspec._types cimport Status, count_t, int32_t, ngs_prefetch, token_t, uint8_t, uint32_t, uint64_t
+from ngramspec._types cimport Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     NGRAM_MAX = 4         # tokens of an n-gram at most, as in llama.cpp's files
@@ -35,7 +35,7 @@ cdef struct CountsC:
     Py_ssize_t ages_capacity
     Py_ssize_t max_ngrams     # entries in use at most; 0 = unbounded
     Py_ssize_t hand
-    bint frozen               # nothing may be added any more
+    int64_t num_adds          # calls of counts_add so far: tells whether anything changed
 
 cdef inline uint64_t ngram_hash_step(uint64_t h, token_t token) noexcept nogil:
     """Hash of an n-gram of one token more; start with 0 at the newest token and go back in time."""

@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from ngramspec._history cimport grow
 from ngramspec._table cimport HashCellC, TableC, table_clear, table_erase, table_put, table_reserve
-from ngramspec._types cimport COUNT_MAX, STATUS_FROZEN, STATUS_NO_MEMORY, STATUS_OK, int64_t
+from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, int64_t
 
 cdef enum:
     NONE = -1
@@ -95,8 +95,6 @@ cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil:
     """Make room for num_adds calls of counts_add, which cannot fail then."""
     cdef Py_ssize_t ngrams = c.num_ngrams - c.num_free_ngrams + num_adds
     cdef Py_ssize_t followers = c.num_followers - c.num_free_followers + 2 * num_adds
-    if c.frozen:
-        return STATUS_FROZEN
     if c.max_ngrams > 0 and ngrams > c.max_ngrams:
         ngrams = c.max_ngrams
     if c.max_ngrams > 0 and followers > 2 * c.max_ngrams:
@@ -220,6 +218,7 @@ cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssi
     elif c.max_ngrams > 0 and c.ages[ngram] < MAX_AGE:
         c.ages[ngram] += 1
     g = &c.ngrams[ngram]
+    c.num_adds += 1
     if token == g.best or g.best_count == 0:
         g.best = token
         g.best_count = _saturated(g.best_count, count)

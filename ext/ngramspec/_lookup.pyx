@@ -21,12 +21,14 @@ from ngramspec._counts cimport (
 )
 from ngramspec._history cimport HistoryC
 from ngramspec._source cimport Source, SourceC, ignore_feedback
+from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find
 from ngramspec._types cimport (
     STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
 )
 
 cdef enum:
-    STATIC_SIZE = 2       # n-gram size of static counts, as in llama.cpp
+    MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
+    MIN_WEIGHTS = 2       # shortest static n-gram that re-weights the followers of others
 
 cdef struct ThresholdC:
     int64_t min_sample    # fewest occurrences of the n-gram
@@ -45,7 +47,7 @@ cdef struct LookupC:
     int* dynamic_lock
     Py_ssize_t dynamic_min  # n-gram sizes that it learns
     Py_ssize_t dynamic_max
-    CountsC* static_counts  # NULL = none; frozen, so read without a lock
+    const StaticC* static_counts  # NULL = none
     Py_ssize_t num_slots
     ContextC* contexts    # one per slot
 
@@ -76,9 +78,9 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
         ngs_unlock(k.dynamic_lock)
 
 
-cdef inline int64_t _score(const CountsC* static_counts, const NgramC* weights, token_t token, int64_t count) noexcept nogil:
-    cdef int64_t weight = counts_of(static_counts, weights, token)
-    return count * 100 * weight if weight > 0 else count
+cdef inline double _score(const FollowersC* weights, token_t token, int64_t count) noexcept nogil:
+    cdef int64_t weight = followers_count(weights, token)
+    return <double>count * 100 * weight if weight > 0 else <double>count
 
 
 cdef Py_ssize_t _list_len(const CountsC* c, const NgramC* g, Py_ssize_t limit) noexcept nogil:
@@ -90,39 +92,43 @@ cdef Py_ssize_t _list_len(const CountsC* c, const NgramC* g, Py_ssize_t limit) n
     return num
 
 
-cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, const NgramC* weights, ThresholdC t) noexcept nogil:
+cdef inline void _consider(const LookupC* k, const CountsC* c, const NgramC* g, const FollowersC* weights, ThresholdC t,
+                           token_t token, token_t* best, double* best_score) noexcept nogil:
+    cdef int64_t count = counts_of(c, g, token)
+    cdef double score = _score(weights, token, count)
+    if score > best_score[0] and (k.static_veto or 100 * count >= t.min_percent * g.total):
+        best[0] = token
+        best_score[0] = score
+
+
+cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, const FollowersC* weights,
+                         ThresholdC t) noexcept nogil:
     """The follower with the highest count x static weight.
 
     Only the most frequent one and those that static knows too can have it, so the shorter of the
     two lists is walked.
     """
-    cdef const CountsC* walked = c
-    cdef const NgramC* entry = g
     cdef token_t best = g.best
-    cdef token_t token
-    cdef int64_t best_score = _score(k.static_counts, weights, best, g.best_count)
-    cdef int64_t count, score
-    cdef int32_t item
-    if g.followers < 0:
+    cdef double best_score = _score(weights, best, g.best_count)
+    cdef int32_t item = g.followers
+    cdef Py_ssize_t i
+    if item < 0:
         return best
-    if _list_len(k.static_counts, weights, 64) < _list_len(c, g, 64):
-        walked = k.static_counts
-        entry = weights
-    item = entry.followers
-    token = entry.best
-    while token >= 0:
-        count = counts_of(c, g, token)
-        score = _score(k.static_counts, weights, token, count)
-        if score > best_score and (k.static_veto or 100 * count >= t.min_percent * g.total):
-            best = token
-            best_score = score
-        token = walked.followers[item].token if item >= 0 else -1
-        item = walked.followers[item].next if item >= 0 else -1
+    if weights.num < _list_len(c, g, 64):
+        if weights.pairs == NULL:
+            _consider(k, c, g, weights, t, weights.best, &best, &best_score)
+        else:
+            for i in range(weights.num):
+                _consider(k, c, g, weights, t, <token_t>weights.pairs[2 * i], &best, &best_score)
+        return best
+    while item >= 0:
+        _consider(k, c, g, weights, t, c.followers[item].token, &best, &best_score)
+        item = c.followers[item].next
     return best
 
 
 cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, SuffixC* x,
-                      const NgramC* weights) noexcept nogil:
+                      const FollowersC* weights) noexcept nogil:
     """The follower that passes its threshold for the longest n-gram, -1 when none does."""
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
     cdef Py_ssize_t longest = k.ngram_max if k.ngram_max < x.len else x.len
@@ -162,20 +168,40 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
         x.hashes[i] = <uint32_t>h
 
 
+cdef token_t _static_next(const LookupC* k, const SuffixC* x, FollowersC* weights) noexcept nogil:
+    """The follower that static drafts by itself, -1 = none; weights.num = 0: no n-gram of 2 or more is known.
+
+    The longest n-gram known gives the weights, the longest one that passes the threshold the follower.
+    """
+    cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
+    cdef Py_ssize_t size = k.static_counts.ngram_max if k.static_counts.ngram_max < x.len else x.len
+    cdef FollowersC found
+    weights.num = 0
+    while size >= k.static_counts.ngram_min and size > 0:
+        if static_find(k.static_counts, newest, size, &found):
+            if weights.num == 0 and size >= MIN_WEIGHTS:
+                weights[0] = found
+            if (found.total >= k.static_only.min_sample
+                    and 100 * <int64_t>found.best_count >= k.static_only.min_percent * found.total):
+                return found.best
+        size -= 1
+    return -1
+
+
 cdef token_t _next(const LookupC* k, const CountsC* context, SuffixC* x) noexcept nogil:
-    cdef const NgramC* weights = NULL
+    cdef FollowersC weights
+    cdef const FollowersC* known = NULL
+    cdef token_t fallback = -1
     cdef token_t token
     if k.static_counts != NULL:
-        weights = counts_find(k.static_counts, x.hashes[STATIC_SIZE], &x.tokens[NGRAM_MAX - 1], STATIC_SIZE)
-    token = _next_of(k, context, k.lax, x, weights)
+        fallback = _static_next(k, x, &weights)
+        known = &weights if weights.num > 0 else NULL
+    token = _next_of(k, context, k.lax, x, known)
     if token < 0 and k.dynamic != NULL:
         x.walked = NULL
-        token = _next_of(k, k.dynamic, k.strict, x, weights)
+        token = _next_of(k, k.dynamic, k.strict, x, known)
         x.walked = NULL
-    if (token < 0 and weights != NULL and weights.total >= k.static_only.min_sample
-            and 100 * <int64_t>weights.best_count >= k.static_only.min_percent * weights.total):
-        token = weights.best
-    return token
+    return token if token >= 0 else fallback
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
@@ -184,7 +210,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     cdef Py_ssize_t i = h.len - NGRAM_MAX if h.len > NGRAM_MAX else 0
     cdef Py_ssize_t num = 0
     cdef token_t token
-    if h.len < STATIC_SIZE:
+    if h.len < MIN_HISTORY:
         return 0
     memset(&x, 0, sizeof(SuffixC))
     for i in range(i, h.len):
@@ -228,7 +254,7 @@ cdef class CacheSource(Source):
             sample and minimum percent per size 1..4), static_only (one pair), static_veto,
             dynamic_update.
         dynamic: NgramCache of what was generated, or None. It grows with accepted tokens.
-        static: NgramCache of a corpus, or None. It is frozen.
+        static: StaticCache of a corpus, or None.
 
     Raises:
         MemoryError: The state cannot be allocated.
@@ -236,9 +262,9 @@ cdef class CacheSource(Source):
 
     cdef LookupC _state
     cdef readonly NgramCache dynamic
-    cdef readonly NgramCache static
+    cdef readonly StaticCache static
 
-    def __cinit__(self, Py_ssize_t slots, config not None, NgramCache dynamic, NgramCache static):
+    def __cinit__(self, Py_ssize_t slots, config not None, NgramCache dynamic, StaticCache static):
         cdef LookupC* k = &self._state
         cdef Py_ssize_t i
         self.name = "ngram-cache"
@@ -261,7 +287,6 @@ cdef class CacheSource(Source):
             k.dynamic_min = dynamic.ngram_min
             k.dynamic_max = dynamic.ngram_max
         if static is not None:
-            static.freeze()
             k.static_counts = &static.c
         k.contexts = <ContextC*>calloc(<size_t>slots, sizeof(ContextC))
         if k.contexts == NULL:

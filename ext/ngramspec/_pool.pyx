@@ -23,6 +23,7 @@ cdef enum:
     TOKEN_MASK = 0x3FFFFF
     CHECK_POSITION = 22
     CONFIDENCE_ONE = 0x40000000
+    NUM_COUNTERS = 5
 
 
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
@@ -36,14 +37,15 @@ cdef inline uint32_t _cell_of(const PoolC* p, hash_t h, token_t token) noexcept 
 cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil:
     """The token that followed the n-gram last; -1 = unknown."""
     cdef uint32_t cell = ngs_load32(&p.cells[h & p.mask])
-    if (cell & TOKEN_MASK) == 0 or ((cell ^ _check_of(p, h)) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
+    # 0, an empty cell, wraps around and is not below the vocabulary's size either.
+    if (cell & TOKEN_MASK) - 1 >= p.vocab_size or ((cell ^ _check_of(p, h)) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
         return -1
     return <token_t>(cell & TOKEN_MASK) - 1
 
 
 cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
     """Move the clock hand until it has freed a cell: confidence is worn down, 0 is emptied."""
-    cdef int64_t hand = ngs_load64(&p.hand)
+    cdef int64_t hand = ngs_load64(&p.counters.hand) & <int64_t>p.mask  # a file may hold anything
     cdef int64_t _step
     cdef uint32_t cell
     for _step in range(4 * (<int64_t>p.mask + 1)):
@@ -52,12 +54,12 @@ cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
             ngs_store32(&p.cells[hand], cell - CONFIDENCE_ONE)
         elif cell != 0 and <hash_t>hand != spare:
             ngs_store32(&p.cells[hand], 0)
-            ngs_add64(&p.num_used, -1)
-            ngs_add64(&p.num_aged, 1)
+            ngs_add64(&p.counters.num_used, -1)
+            ngs_add64(&p.counters.num_aged, 1)
             hand = (hand + 1) & <int64_t>p.mask
             break
         hand = (hand + 1) & <int64_t>p.mask
-    ngs_store64(&p.hand, hand)
+    ngs_store64(&p.counters.hand, hand)
 
 
 cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil:
@@ -65,7 +67,7 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     cdef uint32_t* cell = &p.cells[h & p.mask]
     cdef uint32_t old = ngs_load32(cell)
     cdef uint32_t new
-    if token > POOL_MAX_TOKEN:
+    if <uint32_t>token >= p.vocab_size:
         return
     new = _cell_of(p, h, token)
     if (old & ~<uint32_t>(3u * CONFIDENCE_ONE)) == new:
@@ -75,7 +77,7 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     ngs_store32(cell, new)
     if old == 0:
         delta.used += 1
-        if ngs_load64(&p.num_used) + delta.used > p.max_used:
+        if ngs_load64(&p.counters.num_used) + delta.used > p.max_used:
             _free_one(p, h & p.mask)
     elif ((old ^ new) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
         delta.collided += 1
@@ -85,20 +87,22 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
 
 cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil:
     if delta.used:
-        ngs_add64(&p.num_used, delta.used)
+        ngs_add64(&p.counters.num_used, delta.used)
     if delta.collided:
-        ngs_add64(&p.num_collided, delta.collided)
+        ngs_add64(&p.counters.num_collided, delta.collided)
     if delta.replaced:
-        ngs_add64(&p.num_replaced, delta.replaced)
+        ngs_add64(&p.counters.num_replaced, delta.replaced)
 
 
 @cython.final
 cdef class HashPool:
-    """HashPool(capacity=4194304, check_bits=8, max_occupancy=0.5): what followed each n-gram, shared.
+    """HashPool(capacity=4194304, check_bits=8, max_occupancy=0.5, vocab_size=4194303, cells=None, counters=None):
+    what followed each n-gram, shared.
 
-    One pool may serve all slots of a drafter, several drafters and several threads at once.
-    Memory is fixed: 4 bytes per cell. The n-gram itself is not stored, so a lookup can return
-    another n-gram's token with probability occupancy / 2**check_bits.
+    One pool may serve all slots of a drafter, several drafters, threads and, in a mapped file
+    (`ngramspec.open_pool`), processes at once. Memory is fixed: 4 bytes per cell. The n-gram itself
+    is not stored, so a lookup can return another n-gram's token with probability
+    occupancy / 2**check_bits.
 
     Args:
         capacity: Number of cells, a power of two, 1024..2**31. 4194304 makes cell numbers equal
@@ -106,34 +110,61 @@ cdef class HashPool:
         check_bits: Bits of the n-gram's hash kept in the cell against false hits, 0..8.
         max_occupancy: Share of cells in use above which each new entry frees the least confirmed
             old one, 0 < max_occupancy <= 0.95.
+        vocab_size: Token ids from it on are neither stored nor returned, 1..4194303.
+        cells: Memory to work in, such as a mapped file: writable uint32, shape (capacity,). Kept.
+        counters: Memory for the figures of `stats`, with `cells` only: writable int64, shape (5,).
 
     Raises:
-        InputError: A value is out of its bounds.
+        InputError: A value is out of its bounds, or a buffer does not fit.
         MemoryError: The table cannot be allocated.
 
     Thread-safety: all methods, from any thread; entries are single words, so concurrent use can
     lose an entry, never corrupt one.
     """
 
-    def __cinit__(self, capacity=1 << 22, check_bits=8, max_occupancy=0.5):
+    def __cinit__(self, capacity=1 << 22, check_bits=8, max_occupancy=0.5, vocab_size=POOL_MAX_TOKEN + 1,
+                  cells=None, counters=None):
         if not isinstance(capacity, int) or capacity < 1024 or capacity > 1 << 31 or capacity & (capacity - 1):
             raise InputError(f"capacity must be a power of two in 1024..{1 << 31} cells, got {capacity!r}")
         if not isinstance(check_bits, int) or not 0 <= check_bits <= 8:
             raise InputError(f"check_bits must be an integer in 0..8, got {check_bits!r}")
         if not isinstance(max_occupancy, (int, float)) or not 0.0 < max_occupancy <= 0.95:
             raise InputError(f"max_occupancy must be above 0 and at most 0.95, got {max_occupancy!r}")
+        if not isinstance(vocab_size, int) or not 1 <= vocab_size <= POOL_MAX_TOKEN + 1:
+            raise InputError(f"vocab_size must be in 1..{POOL_MAX_TOKEN + 1}, got {vocab_size!r}")
         self.check_bits = check_bits
         self.max_occupancy = max_occupancy
         self.c.mask = <hash_t>capacity - 1
         self.c.check_shift = 64 - <int>check_bits
         self.c.max_used = <int64_t>(<double>capacity * <double>max_occupancy)
+        self.c.vocab_size = vocab_size
+        self.c.counters = &self._own
+        if cells is not None:
+            self._take_buffers(cells, counters)
+            return
         self.c.cells = <uint32_t*>ngs_alloc(<size_t>capacity * sizeof(uint32_t))
         if self.c.cells == NULL:
             raise MemoryError(f"no memory for a pool of {capacity} cells ({4 * capacity} bytes)")
         memset(self.c.cells, 0, self.nbytes)
 
+    cdef int _take_buffers(self, object cells, object counters) except -1:
+        cdef uint32_t[::1] cell_view
+        cdef int64_t[::1] counter_view
+        try:
+            cell_view, counter_view = cells, counters
+        except (ValueError, TypeError, BufferError):
+            raise InputError("cells and counters must be writable arrays of uint32 and int64") from None
+        if cell_view.shape[0] != self.capacity or counter_view.shape[0] != NUM_COUNTERS:
+            raise InputError(f"expected {self.capacity} cells and {NUM_COUNTERS} counters, "
+                             f"got {cell_view.shape[0]} and {counter_view.shape[0]}")
+        self._cells, self._counters = cell_view, counter_view
+        self.c.cells = &cell_view[0]
+        self.c.counters = <PoolCountersC*>&counter_view[0]
+        return 0
+
     def __dealloc__(self):
-        free(self.c.cells)
+        if self._cells is None:
+            free(self.c.cells)
 
     @property
     def capacity(self):
@@ -143,7 +174,7 @@ cdef class HashPool:
     @property
     def num_used(self):
         """Return the number of cells in use; approximate while other threads insert."""
-        return ngs_load64(&self.c.num_used)
+        return ngs_load64(&self.c.counters.num_used)
 
     @property
     def nbytes(self):
@@ -170,16 +201,44 @@ cdef class HashPool:
 
         Args:
             token_ids: The n-gram, oldest first. int32, shape (n,), n >= 1.
-            token: The token after it, 0..4194302.
+            token: The token after it, 0..vocab_size - 1.
 
         Raises:
             InputError: token_ids as in index_of; token out of its bounds.
         """
         cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
-        if token < 0 or token > POOL_MAX_TOKEN:
-            raise InputError(f"token must be in 0..{POOL_MAX_TOKEN}, got {token}")
+        if token < 0 or <uint32_t>token >= self.c.vocab_size:
+            raise InputError(f"token must be in 0..{self.c.vocab_size - 1}, got {token}")
         pool_insert(&self.c, _hash_of(token_ids), token, &delta)
         pool_commit(&self.c, &delta)
+
+    @property
+    def vocab_size(self):
+        """Return the bound that every token id is below."""
+        return self.c.vocab_size
+
+    @property
+    def in_file(self):
+        """Return whether the pool works in memory that it was given, such as a mapped file."""
+        return self._cells is not None
+
+    def recount(self):
+        """Count the cells in use anew, as after a process that shared them was killed. O(capacity).
+
+        Cells that hold no possible entry are emptied. Threads: releases the GIL; approximate while
+        others insert.
+        """
+        cdef Py_ssize_t i
+        cdef int64_t used = 0
+        cdef uint32_t cell
+        with nogil:
+            for i in range(<Py_ssize_t>self.c.mask + 1):
+                cell = ngs_load32(&self.c.cells[i])
+                if cell != 0 and (cell & TOKEN_MASK) - 1 >= self.c.vocab_size:
+                    ngs_store32(&self.c.cells[i], 0)
+                elif cell != 0:
+                    used += 1
+            ngs_store64(&self.c.counters.num_used, used)
 
     def entries(self):
         """Return a copy of the table: int32, shape (capacity,), the token of each cell or -1."""
@@ -194,7 +253,7 @@ cdef class HashPool:
     def clear(self):
         """Empty the pool. Entries that other threads insert meanwhile may be lost or stay."""
         memset(self.c.cells, 0, self.nbytes)
-        ngs_store64(&self.c.num_used, 0)
+        ngs_store64(&self.c.counters.num_used, 0)
 
     def stats(self):
         """Return occupancy and collision figures.
@@ -210,9 +269,9 @@ cdef class HashPool:
             "capacity": self.capacity,
             "num_used": self.num_used,
             "occupancy": occupancy,
-            "num_replaced": ngs_load64(&self.c.num_replaced),
-            "num_collided": ngs_load64(&self.c.num_collided),
-            "num_aged": ngs_load64(&self.c.num_aged),
+            "num_replaced": ngs_load64(&self.c.counters.num_replaced),
+            "num_collided": ngs_load64(&self.c.counters.num_collided),
+            "num_aged": ngs_load64(&self.c.counters.num_aged),
             "false_hit_rate": occupancy / (1 << self.check_bits),
         }
 
@@ -222,9 +281,9 @@ cdef class HashPool:
         cdef int64_t used = 0
         for i in range(self.capacity):
             used += self.c.cells[i] != 0
-            if self.c.cells[i] != 0 and (self.c.cells[i] & TOKEN_MASK) == 0:
-                return "pool: a cell holds check bits but no token"
-        return "" if used == self.c.num_used else "pool: num_used differs from the cells in use"
+            if self.c.cells[i] != 0 and (self.c.cells[i] & TOKEN_MASK) - 1 >= self.c.vocab_size:
+                return "pool: a cell holds no token of the vocabulary"
+        return "" if used == self.c.counters.num_used else "pool: num_used differs from the cells in use"
 
 
 cdef hash_t _hash_of(token_ids) except? 0:

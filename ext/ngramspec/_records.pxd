@@ -3,7 +3,11 @@
 from ngramspec._counts cimport CountsC
 from ngramspec._types cimport Status, token_t
 
+cdef enum:
+    HEAD = 5              # int32 before the pairs of a record
+
 cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size)
 cdef object all_records(CountsC* c, int* lock)
+cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *
 cdef object add_records(CountsC* c, int* lock, object records)
 cdef object raise_for(Status status)

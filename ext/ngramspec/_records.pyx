@@ -9,15 +9,11 @@ from libc.stdlib cimport qsort
 from ngramspec._counts cimport (
     NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash,
 )
-from ngramspec._types cimport STATUS_FROZEN, STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t
+from ngramspec._types cimport STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t
 
 import numpy as np
 
-from ngramspec.errors import InputError, StateError
-
-cdef enum:
-    HEAD = NGRAM_MAX + 1  # int32 before the pairs of a record
-
+from ngramspec.errors import InputError
 
 cdef int _by_token(const void* a, const void* b) noexcept nogil:
     cdef int32_t x = (<const int32_t*>a)[0]
@@ -177,38 +173,55 @@ cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
         counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
 
 
-cdef object add_records(CountsC* c, int* lock, object records):
-    """Check all records, then add them and return how many; nothing is added when one is invalid."""
+cdef Py_ssize_t _measure(const int32_t* records, Py_ssize_t n, Py_ssize_t* num_adds, const char** broken) noexcept nogil:
+    """The number of records and of followers in all of them; stops at an invalid one, whose place it returns."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t num_records = 0
+    num_adds[0] = 0
+    while at < n:
+        broken[0] = _invalid(records + at, n - at)
+        if broken[0] != NULL:
+            return at
+        num_adds[0] += records[at + NGRAM_MAX]
+        num_records += 1
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return num_records
+
+
+cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *:
+    """Numbers of records and of followers; InputError unless all records are valid."""
     cdef const int32_t[::1] view
     cdef const char* broken = NULL
-    cdef Py_ssize_t at = 0
     cdef Py_ssize_t num_adds = 0
     cdef Py_ssize_t num_records = 0
-    cdef Py_ssize_t end
-    cdef Status status = STATUS_OK
     try:
         view = records
     except (ValueError, TypeError, BufferError):
         raise InputError(f"records must be an int32 array of shape (m,), got {type(records).__name__} "
                          f"{getattr(records, 'dtype', '')}{getattr(records, 'shape', '')}") from None
-    end = view.shape[0]
-    with nogil:
-        while at < end and broken == NULL:
-            broken = _invalid(&view[at], end - at)
-            if broken == NULL:
-                num_adds += view[at + NGRAM_MAX]
-                num_records += 1
-                at += HEAD + 2 * view[at + NGRAM_MAX]
+    if view.shape[0]:
+        with nogil:
+            num_records = _measure(&view[0], view.shape[0], &num_adds, &broken)
     if broken != NULL:
-        error = InputError(f"{broken.decode()}, at position {at} of records")
+        error = InputError(f"{broken.decode()}, at position {num_records} of records")
         error.reason = broken.decode()
-        error.position = at
+        error.position = num_records
         raise error
+    return num_records, num_adds
+
+
+cdef object add_records(CountsC* c, int* lock, object records):
+    """Check all records, then add them and return how many; nothing is added when one is invalid."""
+    cdef Py_ssize_t num_records, num_adds
+    cdef const int32_t[::1] view
+    cdef Py_ssize_t at = 0
+    cdef Status status
+    num_records, num_adds = measure_records(records)
+    view = records
     with nogil:
         ngs_lock(lock)
         status = counts_reserve(c, num_adds)
-        at = 0
-        while at < end and status == STATUS_OK:
+        while at < view.shape[0] and status == STATUS_OK:
             _add_record(c, &view[at])
             at += HEAD + 2 * view[at + NGRAM_MAX]
         ngs_unlock(lock)
@@ -218,7 +231,20 @@ cdef object add_records(CountsC* c, int* lock, object records):
 
 cdef object raise_for(Status status):
     """Raise what a failed counts_reserve means."""
-    if status == STATUS_FROZEN:
-        raise StateError("the cache is frozen: it serves as static statistics and cannot change")
     if status != STATUS_OK:
         raise MemoryError("ngram-cache: no memory for more n-grams")
+
+
+def check_records(records):
+    """Return the number of llama.cpp's records in an array: 4 tokens, F, F pairs of token and count.
+
+    Args:
+        records: int32, shape (m,), C-contiguous.
+
+    Raises:
+        InputError: Not a whole number of valid records; its `reason` says why, its `position` where,
+            in int32 units.
+
+    Cost: O(m). Threads: releases the GIL.
+    """
+    return measure_records(records)[0]

@@ -28,4 +28,5 @@ cdef class Source:
     cdef SourceC c
     cdef readonly str name
     cdef readonly Py_ssize_t slots
+    cdef object __weakref__
     cdef bint _taken      # already part of a Drafter: its state follows that drafter's histories

@@ -12,8 +12,7 @@ cdef enum:
 cdef enum Status:
     STATUS_OK = 0
     STATUS_NO_MEMORY = 1
-    STATUS_FROZEN = 2
-    STATUS_BAD_TOKEN = 3
+    STATUS_BAD_TOKEN = 2
 
 cdef extern from "ngs_native.h" nogil:
     uint32_t ngs_load32(const uint32_t* cell)

@@ -19,7 +19,7 @@ PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "ngram-mod,ngram-cache"
 NO_DRAFTS = "none"
 BY_FILE = ("static", "dynamic")
-NOT_AN_OPTION = ("pool", *BY_FILE)
+NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", *BY_FILE)
 HELP = {
     "size_n": "Tokens matched.",
     "size_m": "Longest draft, in tokens.",
@@ -44,6 +44,7 @@ HELP = {
     "static_veto": "Let the static cache outvote a follower that passes.",
     "dynamic_update": "Let the dynamic cache learn what is generated.",
     "max_ngrams": "N-grams kept in the dynamic cache at most.",
+    "save_interval": "Seconds between saves of the dynamic cache; 0: at the end only.",
 }
 
 

@@ -12,6 +12,9 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from ngramspec._cache import NgramCache
     from ngramspec._pool import HashPool
+    from ngramspec._static import StaticCache
+    from ngramspec.formats.dynamic_file import DynamicFile
+    from ngramspec.tokenizers import Fingerprint
 
 Percents = Sequence[int]
 PathLike = str | os.PathLike[str]
@@ -66,15 +69,17 @@ class MapK4vConfig(SimpleConfig):
 
 @dataclass(frozen=True)
 class ModConfig:
-    """Parameters of ngram-mod; the last three make a pool unless one is given."""
+    """Parameters of ngram-mod; capacity, check_bits, max_occupancy make a pool if none is there."""
 
     n_match: int = 24  # tokens hashed per lookup
     n_min: int = 48  # tokens in a row that the pool must know
     n_max: int = 64  # longest draft
-    pool: HashPool | None = None
+    pool: HashPool | PathLike | None = None  # a file is shared by all processes that use it
     capacity: int = 1 << 22  # cells, 4 bytes each
     check_bits: int = 8
     max_occupancy: float = 0.5
+    tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
+    any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
         """Check the bounds; HashPool checks its own."""
@@ -90,8 +95,8 @@ class CacheConfig:
     n_draft: int = 8  # longest draft
     ngram_min: int = 1
     ngram_max: int = 4
-    static: NgramCache | PathLike | None = None
-    dynamic: NgramCache | PathLike | None = None
+    static: StaticCache | NgramCache | PathLike | None = None
+    dynamic: NgramCache | DynamicFile | PathLike | None = None
     lax_min_sample: Sequence[int] = (2, 2, 1, 1)
     lax_min_percent: Percents = (66, 50, 50, 50)
     strict_min_sample: Sequence[int] = (4, 3, 2, 2)
@@ -101,6 +106,9 @@ class CacheConfig:
     static_veto: bool = True  # a follower that static favours may displace one that passes
     dynamic_update: bool = True
     max_ngrams: int = 1 << 22  # bound of a dynamic cache that is made from a path
+    save_interval: float = 300.0  # seconds between saves of that cache; 0 = at the end only
+    tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
+    any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
         """Check the bounds; NgramCache checks max_ngrams."""
@@ -114,6 +122,8 @@ class CacheConfig:
         check_int("static_min_sample", self.static_min_sample, 0, 1 << 30)
         check_int("static_min_percent", self.static_min_percent, 0, 100)
         _check_bool("static_veto", self.static_veto)
+        if not isinstance(self.save_interval, (int, float)) or not self.save_interval >= 0:
+            raise InputError(f"save_interval must be >= 0 seconds, got {self.save_interval!r}")
         _check_bool("dynamic_update", self.dynamic_update)
 
     def _check_sizes(self, name: str, high: int) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, cast
 
-from ngramspec._cache import NgramCache
 from ngramspec._drafter import Drafter
 from ngramspec._lookup import CacheSource
 from ngramspec._map import MapSource
 from ngramspec._mod import ModSource
-from ngramspec._pool import HashPool
 from ngramspec._simple import SimpleSource
 from ngramspec._source import Source
 from ngramspec.drafters.config import (
@@ -26,8 +22,8 @@ from ngramspec.drafters.config import (
     check_int,
 )
 from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.statistics import open_dynamic, open_or_make_pool, open_static, save_with
 from ngramspec.errors import InputError
-from ngramspec.formats.llama_lookup import read_lookup_cache
 
 MAX_SLOTS = 1 << 16
 
@@ -59,9 +55,11 @@ def create_drafter(
     Raises:
         InputError: A name or parameter is unknown (the message names the nearest known ones), or
             a value is out of its bounds.
-        FormatError: A `static` or `dynamic` file is not a valid lookup-cache file.
+        FormatError: A `static`, `dynamic` or `pool` file is not a valid statistics file or
+            llama.cpp lookup cache.
+        VocabMismatchError: Such a file was made with another tokenizer than `tokenizer`.
         CapacityError: A `dynamic` file holds more than max_ngrams.
-        OSError: Such a file cannot be read; a missing `dynamic` file starts empty.
+        OSError: Such a file cannot be read; a missing `dynamic` or `pool` file starts empty.
 
     Example:
         >>> drafter = create_drafter("ngram-simple", size_n=2, size_m=4)
@@ -117,29 +115,19 @@ def _map_k4v(slots: int, config: Any) -> Source:
 
 def _mod(slots: int, config: Any) -> Source:
     c = cast("ModConfig", config)
-    pool = c.pool if c.pool is not None else HashPool(c.capacity, c.check_bits, c.max_occupancy)
-    if not isinstance(pool, HashPool):
-        raise InputError(f"pool must be a HashPool, got {type(pool).__name__}")
-    return ModSource(slots, pool, c.n_match, c.n_min, c.n_max)
+    return ModSource(slots, open_or_make_pool(c), c.n_match, c.n_min, c.n_max)
 
 
 def _cache(slots: int, config: Any) -> Source:
     c = cast("CacheConfig", config)
-    static = _open_cache("static", c.static, c)
-    dynamic = _open_cache("dynamic", c.dynamic, c)
-    if static is not None and static is dynamic:
-        raise InputError("static and dynamic must be different caches: static cannot change")
-    return CacheSource(slots, c, dynamic, static)
-
-
-def _open_cache(role: str, given: object, config: CacheConfig) -> NgramCache | None:
-    if given is None or isinstance(given, NgramCache):
-        return given
-    if not isinstance(given, (str, os.PathLike)):
-        raise InputError(f"{role} must be an NgramCache or a path, got {type(given).__name__}")
-    if role == "dynamic" and not Path(given).exists():
-        return NgramCache(config.ngram_min, config.ngram_max, config.max_ngrams)
-    return read_lookup_cache(given, max_ngrams=config.max_ngrams if role == "dynamic" else None)
+    if c.static is not None and c.static is c.dynamic:
+        raise InputError("static and dynamic must be different caches: static does not change")
+    static = open_static(c)
+    dynamic, file = open_dynamic(c)
+    source = CacheSource(slots, c, dynamic, static)
+    if file is not None:
+        save_with(source, file, c.save_interval)
+    return source
 
 
 _SOURCES: dict[str, Callable[[int, Any], Source]] = {

@@ -11,9 +11,12 @@ import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ngramspec._cache import NgramCache
+from ngramspec._records import check_records
 from ngramspec.errors import CapacityError, FormatError, InputError
+from ngramspec.formats.container import new_file
 
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
@@ -36,6 +39,21 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
 
     Cost: O(bytes), natively.
     """
+    records = read_lookup_records(path)
+    cache = NgramCache(1, 4, max_ngrams or _MOST)
+    num_records = cache.add_records(records)
+    if num_records > cache.max_ngrams:
+        raise CapacityError(f"{path} holds {num_records} n-grams, max_ngrams is {max_ngrams}")
+    return cache
+
+
+def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
+    """Read the records of a lookup-cache file, all of them valid.
+
+    Raises:
+        FormatError: The file is not a whole number of valid records; names file and offset.
+        OSError: The file cannot be read.
+    """
     path = Path(path)
     if path.is_dir():
         raise FormatError(f"{path}: expected a lookup-cache file, found a directory")
@@ -44,15 +62,12 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
         whole = len(raw) - len(raw) % 4
         raise FormatError(f"{path}: {len(raw) - whole} stray bytes at offset {whole}")
     records = np.frombuffer(raw, dtype="<i4").astype(np.int32, copy=False)
-    cache = NgramCache(1, 4, max_ngrams or _MOST)
     try:
-        num_records = cache.add_records(records)
+        check_records(records)
     except InputError as error:
         reason, position = getattr(error, "reason", error), getattr(error, "position", 0)
         raise FormatError(f"{path}: {reason}, in the record at offset {4 * position}") from None
-    if num_records > cache.max_ngrams:
-        raise CapacityError(f"{path} holds {num_records} n-grams, max_ngrams is {max_ngrams}")
-    return cache
+    return records
 
 
 def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
@@ -68,18 +83,7 @@ def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: The folder does not exist, the disk is full, or the like; the old file stays.
     """
-    import tempfile  # only writing needs it
-
-    path = Path(path)
     data = cache.records().astype("<i4", copy=False)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with new_file(path) as file:
+        file.write(data.data)
     return int(data.nbytes)

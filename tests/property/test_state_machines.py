@@ -24,8 +24,10 @@ def cache_of(backend: Backend, tokens: list[int], ngram_min: int = 1, ngram_max:
     return cache
 
 
-def both_caches(backend: Backend, **options: Any) -> dict[str, Any]:
-    static = cache_of(backend, CORPUS, 2, 2)
+def both_caches(
+    backend: Backend, static_min: int = 2, static_max: int = 2, **options: Any
+) -> dict[str, Any]:
+    static = cache_of(backend, CORPUS, static_min, static_max)
     return {"static": static, "dynamic": cache_of(backend, CORPUS[::-1]), **options}
 
 
@@ -65,7 +67,14 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "cache, some sizes": ("ngram-cache", 3, lambda b: {"ngram_min": 2, "ngram_max": 3}),
     "cache, all three": ("ngram-cache", 4, both_caches),
     "cache, no veto": ("ngram-cache", 3, lambda b: both_caches(b, static_veto=False)),
-    "cache, frozen": (
+    "cache, static of all sizes": ("ngram-cache", 4, lambda b: both_caches(b, 1, 4)),
+    "cache, static 1 and 2": (
+        "ngram-cache",
+        3,
+        lambda b: both_caches(b, 1, 2, static_veto=False, static_min_sample=1),
+    ),
+    "cache, static 3 and 4": ("ngram-cache", 3, lambda b: both_caches(b, 3, 4, **LOW_PERCENTS)),
+    "cache, nothing learned": (
         "ngram-cache",
         3,
         lambda b: both_caches(b, dynamic_update=False, static_veto=False, **LOW_PERCENTS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .source import Source
 
 Followers = dict[int, int]
-STATIC_SIZE = 2  # the static cache is read with the last two tokens
+MIN_WEIGHTS = 2  # shortest static n-gram that re-weights the followers of others
 
 
 class NgramCache:
@@ -79,13 +79,17 @@ class CacheSource(Source):
         return extended[len(history) :]
 
     def one_token(self, context: NgramCache, extended: list[int]) -> int | None:
-        static = self.static.followers(extended[-STATIC_SIZE:])
-        token = self.from_counts(context, extended, static, self.lax)
+        sizes = range(min(4, len(extended)), 0, -1)
+        known = [self.static.followers(extended[-size:]) for size in sizes]
+        long = [found for size, found in zip(sizes, known, strict=True) if size >= MIN_WEIGHTS]
+        weights = next((found for found in long if found), {})
+        token = self.from_counts(context, extended, weights, self.lax)
         if token is None:
-            token = self.from_counts(self.dynamic, extended, static, self.strict)
-        if token is None and static:
-            limits = (self.static_min_sample, self.static_min_percent)
-            token = self.pick(static, static, limits, veto=True)
+            token = self.from_counts(self.dynamic, extended, weights, self.strict)
+        limits = (self.static_min_sample, self.static_min_percent)
+        while token is None and known:
+            followers = known.pop(0)
+            token = self.pick(followers, followers, limits, veto=True)
         return token
 
     def from_counts(

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from ngramspec import Drafter, HashPool, NgramCache, create_drafter
 
@@ -147,23 +146,20 @@ def test_caches_merge_into_each_other_without_a_deadlock() -> None:
     assert all(cache.check() == "" for cache in caches)
 
 
-def test_a_cache_frozen_while_others_learn_refuses_them_and_stays_whole() -> None:
-    from ngramspec.errors import StateError
-
-    cache = NgramCache()
+def test_a_static_cache_taken_while_others_learn_holds_what_was_there() -> None:
+    cache = NgramCache(2, 2)
+    cache.update([1, 2, 3])
+    drafters = []
 
     def work(number: int) -> None:
-        for i in range(200):
-            if number == 0 and i == 50:
-                cache.freeze()
-            try:
-                cache.update(text(i, 200, 20))
-            except StateError:
-                assert cache.frozen
+        for i in range(50):
+            if number == 0:
+                drafters.append(create_drafter("ngram-cache", static=cache))
+            cache.update(text(i, 200, 20))
 
     run_together(work)
     assert cache.check() == ""
-    size = len(cache)
-    with pytest.raises(StateError, match="frozen"):
-        cache.update([1, 2, 3])
-    assert len(cache) == size
+    for drafter in drafters:
+        drafter.begin(0, [1, 2])
+        drafter.propose(0, 4)
+    assert len(drafters) == 50

@@ -163,7 +163,7 @@ def test_propose_batch_checks_all_arrays_first(
         ("ngram-mod", {"n_match": 0}, "n_match must be an integer in 1..65535, got 0"),
         ("ngram-mod", {"n_min": -1}, "n_min must be an integer in 0..4096, got -1"),
         ("ngram-mod", {"n_max": 2.5}, "n_max must be an integer"),
-        ("ngram-mod", {"pool": 3}, "pool must be a HashPool, got int"),
+        ("ngram-mod", {"pool": 3}, "pool must be a HashPool or a path, got int"),
         ("ngram-mod", {"capacity": 1000}, "capacity must be a power of two"),
         ("ngram-simple", {"size_n": True}, "size_n must be an integer"),
         ("ngram-simple", {"params": {"ngram-mod": {}}}, "not in ngram-simple"),
@@ -173,7 +173,11 @@ def test_propose_batch_checks_all_arrays_first(
         ("ngram-cache", {"lax_min_sample": (1, 2)}, "lax_min_sample must hold 4 integers"),
         ("ngram-cache", {"strict_min_percent": (1, 2, 3, 101)}, "strict_min_percent of size 4"),
         ("ngram-cache", {"static_veto": 1}, "static_veto must be True or False"),
-        ("ngram-cache", {"static": 3}, "static must be an NgramCache or a path, got int"),
+        (
+            "ngram-cache",
+            {"static": 3},
+            "static must be a StaticCache, an NgramCache or a path, got int",
+        ),
     ],
 )
 def test_create_drafter_names_what_is_wrong(

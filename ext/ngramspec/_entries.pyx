@@ -1,0 +1,187 @@
+"""Counts, and llama.cpp's records, to and from packed entries: what statistics files are made of."""
+
+from ngramspec._counts cimport NGRAM_MAX, CountsC, NgramC, counts_add, counts_reserve, ngram_hash, ngram_size
+from ngramspec._packing cimport (
+    ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of,
+    key_of, key_tokens,
+)
+from ngramspec._records cimport HEAD, measure_records, raise_for
+from ngramspec._sort cimport sort_entries, sum_equal
+from ngramspec._types cimport (
+    STATUS_OK, Status, count_t, int32_t, ngs_lock, ngs_unlock, token_t, uint64_t,
+)
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+
+cdef inline Py_ssize_t _entries_for(int32_t count) noexcept nogil:
+    return 1 + (count - 1) // ENTRY_COUNT_MAX
+
+
+cdef Py_ssize_t _put(EntryC* out, KeyC key, token_t token, count_t count) noexcept nogil:
+    """Write a pair as one entry, or as several when its count is large; return how many."""
+    cdef Py_ssize_t num = 0
+    while count > 0:
+        out[num] = entry_of(key, token, count if count < ENTRY_COUNT_MAX else ENTRY_COUNT_MAX)
+        count -= count if count < ENTRY_COUNT_MAX else ENTRY_COUNT_MAX
+        num += 1
+    return num
+
+
+cdef bint _too_large(const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        if tokens[i] > STORED_TOKEN_MAX:
+            return True
+    return False
+
+
+cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint write) noexcept nogil:
+    """Write the entries of one n-gram if `write`; return how many there are, -1: a token is too large."""
+    cdef Py_ssize_t size = ngram_size(g)
+    cdef int32_t item = g.followers
+    cdef Py_ssize_t num = 0
+    cdef token_t token = g.best
+    cdef count_t count = g.best_count
+    cdef KeyC key
+    if _too_large(g.key, size):
+        return -1
+    key = key_of(&g.key[size - 1], size)
+    while True:
+        if item >= 0:
+            token = c.followers[item].token
+            count = g.best_count if token == g.best else c.followers[item].count
+            item = c.followers[item].next
+        if token > STORED_TOKEN_MAX:
+            return -1
+        num += _put(out + num, key, token, count) if write else _entries_for(count)
+        if item < 0:
+            return num
+
+
+cdef Py_ssize_t _put_all(const CountsC* c, Py_ssize_t size, EntryC* out, bint write) noexcept nogil:
+    cdef Py_ssize_t i, added, num = 0
+    for i in range(c.num_ngrams):
+        if c.ngrams[i].key[0] >= 0 and ngram_size(&c.ngrams[i]) == size:
+            added = _put_ngram(c, &c.ngrams[i], out + num, write)
+            if added < 0:
+                return -1
+            num += added
+    return num
+
+
+cdef object _sorted(object entries):
+    cdef uint64_t[:, ::1] view = entries
+    cdef uint64_t[:, ::1] spare
+    cdef Py_ssize_t num = view.shape[0]
+    if num == 0:
+        return entries
+    spare_array = np.empty_like(entries)
+    spare = spare_array
+    with nogil:
+        sort_entries(<EntryC*>&view[0, 0], <EntryC*>&spare[0, 0], num)
+        num = sum_equal(<EntryC*>&view[0, 0], num)
+    return entries[:num]
+
+
+cdef object _too_large_error():
+    return InputError(f"statistics files hold token ids up to {STORED_TOKEN_MAX}; a larger one was counted")
+
+
+cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
+    """All n-grams of a size as sorted entries, a new array."""
+    cdef Py_ssize_t room = -1
+    cdef Py_ssize_t needed = 0
+    cdef uint64_t[:, ::1] out
+    while needed != room:
+        room = needed
+        made = np.empty((room + 1, 2), dtype=np.uint64)
+        out = made
+        with nogil:
+            ngs_lock(lock)
+            needed = _put_all(c, size, NULL, False)
+            if needed == room:
+                _put_all(c, size, <EntryC*>&out[0, 0], True)
+            ngs_unlock(lock)
+        if needed < 0:
+            raise _too_large_error()
+    return _sorted(made[:room])
+
+
+cdef int add_entries(CountsC* c, int* lock, object entries, Py_ssize_t size) except -1:
+    """Count all entries, of n-grams of one size."""
+    cdef const uint64_t[:, ::1] view = entries
+    cdef token_t[NGRAM_MAX] tokens
+    cdef const EntryC* e
+    cdef Py_ssize_t i
+    cdef Status status
+    with nogil:
+        ngs_lock(lock)
+        status = counts_reserve(c, view.shape[0])
+        if status == STATUS_OK:
+            for i in range(view.shape[0]):
+                e = <const EntryC*>&view[i, 0]
+                key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
+                counts_add(c, ngram_hash(&tokens[size - 1], size), &tokens[size - 1], size,
+                           entry_follower(e), entry_count(e))
+        ngs_unlock(lock)
+    raise_for(status)
+    return 0
+
+
+def entries_of_records(records, Py_ssize_t size):
+    """Return llama.cpp's records of n-grams of one size as packed entries.
+
+    Args:
+        records: As `NgramCache.records` returns them. int32, shape (m,).
+        size: Tokens per n-gram, 1..4.
+
+    Returns:
+        uint64, shape (n, 2), ascending. A new array.
+
+    Raises:
+        InputError: Not a whole number of valid records, a token id above 2097151, or size is out
+            of its bounds.
+        MemoryError: No room.
+
+    Cost: O(m).
+    """
+    cdef const int32_t[::1] view
+    cdef uint64_t[:, ::1] out
+    cdef Py_ssize_t num
+    if not 1 <= size <= NGRAM_MAX:
+        raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
+    measure_records(records)
+    view = records
+    if view.shape[0] == 0:
+        return np.empty((0, 2), dtype=np.uint64)
+    with nogil:
+        num = _put_records(&view[0], view.shape[0], size, NULL, False)
+    if num < 0:
+        raise _too_large_error()
+    made = np.empty((num + 1, 2), dtype=np.uint64)
+    out = made
+    with nogil:
+        _put_records(&view[0], view.shape[0], size, <EntryC*>&out[0, 0], True)
+    return _sorted(made[:num])
+
+
+cdef Py_ssize_t _put_records(const int32_t* r, Py_ssize_t n, Py_ssize_t size, EntryC* out, bint write) noexcept nogil:
+    cdef const int32_t* end = r + n
+    cdef Py_ssize_t num = 0
+    cdef Py_ssize_t i
+    while r < end:
+        if r[size - 1] >= 0 and (size == NGRAM_MAX or r[size] < 0):
+            if _too_large(r, size):
+                return -1
+            for i in range(r[NGRAM_MAX]):
+                if r[HEAD + 2 * i] > STORED_TOKEN_MAX:
+                    return -1
+                if write:
+                    num += _put(out + num, key_of(r + size - 1, size), r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
+                else:
+                    num += _entries_for(r[HEAD + 2 * i + 1])
+        r += HEAD + 2 * r[NGRAM_MAX]
+    return num

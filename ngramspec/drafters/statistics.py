@@ -1,0 +1,117 @@
+"""Statistics that drafters are given as files: static and dynamic caches, pools."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from pathlib import Path
+from typing import TypeAlias
+
+from ngramspec._cache import NgramCache
+from ngramspec._entries import entries_of_records
+from ngramspec._pool import HashPool
+from ngramspec._static import StaticCache
+from ngramspec.drafters.config import CacheConfig, ModConfig
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache
+from ngramspec.formats.container import is_container
+from ngramspec.formats.dynamic_file import Autosave, DynamicFile
+from ngramspec.formats.entries import ArraySource, Entries
+from ngramspec.formats.llama_lookup import read_lookup_records
+from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
+from ngramspec.tokenizers import Fingerprint, fingerprint_of
+
+CONTAINER_SUFFIX = ".ngc"
+AnyConfig: TypeAlias = CacheConfig | ModConfig
+
+
+def open_static(config: CacheConfig) -> StaticCache | None:
+    """Return the static cache that a config names: mapped, or made from counts or a lookup cache.
+
+    Raises:
+        InputError: It is neither a cache nor a path.
+        FormatError: The file is not valid.
+        VocabMismatchError: It was built with another tokenizer than config.tokenizer.
+        OSError: It cannot be read.
+    """
+    given = config.static
+    if given is None or isinstance(given, StaticCache):
+        return given
+    if isinstance(given, NgramCache):
+        return _in_memory({size: given.entries(size) for size in SIZES})
+    path = _path("static", "a StaticCache, an NgramCache", given)
+    if is_container(path) or path.suffix == CONTAINER_SUFFIX:
+        digest = _origin(config).fingerprint
+        return open_cache(path, fingerprint=digest, any_tokenizer=config.any_tokenizer)
+    records = read_lookup_records(path)
+    return _in_memory({size: entries_of_records(records, size) for size in SIZES})
+
+
+def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | None]:
+    """Return the dynamic cache that a config names, and the file behind it if it was named by path.
+
+    Raises:
+        As open_static; CapacityError: The file holds more than max_ngrams.
+    """
+    given = config.dynamic
+    if given is None or isinstance(given, NgramCache):
+        return given, None
+    if isinstance(given, DynamicFile):
+        return given.cache, None
+    path = _path("dynamic", "an NgramCache, a DynamicFile", given)
+    bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
+    file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
+    return file.cache, file
+
+
+def save_with(owner: object, file: DynamicFile, seconds: float) -> None:
+    """Save the file at intervals, when `owner` goes and when the process ends."""
+    if seconds > 0:
+        weakref.finalize(owner, Autosave(file, seconds).stop)
+    else:
+        weakref.finalize(owner, file.close)
+
+
+def open_or_make_pool(config: ModConfig) -> HashPool:
+    """Return the pool that a config names; a file that does not exist yet is made.
+
+    Raises:
+        As open_pool.
+    """
+    given = config.pool
+    if given is None:
+        return HashPool(config.capacity, config.check_bits, config.max_occupancy)
+    if isinstance(given, HashPool):
+        return given
+    path = _path("pool", "a HashPool", given)
+    origin = _origin(config)
+    if not path.exists():
+        shape = PoolShape(config.n_match, config.capacity, config.check_bits, config.max_occupancy)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            create_pool(path, shape, origin)
+    return open_pool(
+        path,
+        n_match=config.n_match,
+        fingerprint=origin.fingerprint,
+        any_tokenizer=config.any_tokenizer,
+    )
+
+
+def _in_memory(entries: dict[int, Entries]) -> StaticCache:
+    return cache_in_memory({s: ArraySource(some) for s, some in entries.items() if len(some)})
+
+
+def _path(role: str, kinds: str, given: object) -> Path:
+    if not isinstance(given, (str, os.PathLike)):
+        raise InputError(f"{role} must be {kinds} or a path, got {type(given).__name__}")
+    return Path(given)
+
+
+def _origin(config: AnyConfig) -> Origin:
+    """Return the target's tokenizer as files state it; unknown unless the config names it."""
+    given = config.tokenizer
+    if given is None:
+        return Origin()
+    known = given if isinstance(given, Fingerprint) else fingerprint_of(given)
+    return Origin(known.digest, known.vocab_size)

@@ -1,0 +1,260 @@
+"""Files of kind "ngram-cache": n-grams with their followers, looked up where they lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngramspec._image import ImageWriter, IndexWriter
+from ngramspec._merge import EntryMerger
+from ngramspec._static import StaticCache
+from ngramspec._unpack import EntryReader
+from ngramspec.errors import FormatError, InputError, VocabMismatchError
+from ngramspec.formats.container import (
+    Container,
+    ContainerWriter,
+    Header,
+    new_container,
+    open_container,
+)
+from ngramspec.formats.entries import EntrySource
+
+KIND = "ngram-cache"
+SIZES = (1, 2, 3, 4)
+ABOUT = "about"
+_CHUNK_WORDS = 60 * 4096  # a whole number of records of any size
+_WORD = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What statistics were made with and from.
+
+    fingerprint: of the tokenizer, 16 bytes; None = unknown. vocab_size: its number of tokens, 0 =
+    take the largest id that occurs. about: provenance, plain data.
+    """
+
+    fingerprint: bytes | None = None
+    vocab_size: int = 0
+    about: Mapping[str, Any] | None = None
+
+
+def open_cache(
+    path: str | os.PathLike[str],
+    *,
+    fingerprint: bytes | None = None,
+    any_tokenizer: bool = False,
+    verify: bool | None = None,
+) -> StaticCache:
+    """Map a statistics file for lookups in place.
+
+    Args:
+        path: A file of kind ngram-cache.
+        fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
+        any_tokenizer: Take a file that was built with another tokenizer.
+        verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
+
+    Returns:
+        StaticCache: Keeps the mapping alive. The file may be replaced by renaming, not be
+        shortened in place.
+
+    Raises:
+        FormatError: The file is not a whole, unharmed one of this kind.
+        VocabMismatchError: It was built with another tokenizer.
+        OSError: It cannot be read.
+
+    Cost: O(1) but for verify; pages are read when lookups touch them.
+    """
+    container = open_container(path, KIND, verify=verify)
+    header = container.header
+    check_tokenizer(container.path, header.fingerprint, fingerprint, any_tokenizer)
+    return cache_of(container)
+
+
+def check_tokenizer(
+    path: Path, found: bytes | None, expected: bytes | None, any_tokenizer: bool
+) -> None:
+    """Raise VocabMismatchError unless the fingerprints agree, one is unknown or any will do."""
+    if found is None or expected is None or found == expected or any_tokenizer:
+        return
+    raise VocabMismatchError(
+        f"{path} was built with another tokenizer: its fingerprint is {found.hex()}, the target's "
+        f"is {expected.hex()}; drafts would be nonsense (any_tokenizer overrides)"
+    )
+
+
+def cache_of(container: Container) -> StaticCache:
+    """Return the lookups of an open container of this kind."""
+    sections, offsets = {}, {}
+    for size in SIZES:
+        names = section_names(size)
+        if names[0] in container.sections:
+            records, lists, index = (_words(container, name) for name in names)
+            sections[size] = records, lists, index
+            start = container.sections[names[0]].offset
+            offsets[size] = start, container.sections[names[1]].offset
+    header, path = container.header, str(container.path)
+    try:
+        return StaticCache(sections, header.vocab_size, path, header.fingerprint, offsets)
+    except InputError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def section_names(size: int) -> tuple[str, str, str]:
+    """Return the names of the sections of an n-gram size."""
+    return f"records{size}", f"lists{size}", f"index{size}"
+
+
+def about_of(container: Container) -> dict[str, Any]:
+    """Return the provenance that a file states, {} when it states none.
+
+    Raises:
+        FormatError: The section is not a JSON object.
+    """
+    if ABOUT not in container.sections:
+        return {}
+    try:
+        about = json.loads(bytes(container.view(ABOUT)))
+        if isinstance(about, dict):
+            return about
+    except ValueError:
+        pass
+    raise FormatError(
+        f"{container.path}: section 'about' at offset {container.sections[ABOUT].offset}: "
+        "expected a JSON object"
+    )
+
+
+def write_cache(
+    path: str | os.PathLike[str],
+    sources: Mapping[int, EntrySource],
+    origin: Origin,
+    *,
+    min_count: int = 1,
+) -> Header:
+    """Write sorted entries as a statistics file: equal entries give equal bytes.
+
+    Args:
+        path: Replaced as a whole once all bytes are on disk.
+        sources: By n-gram size 1..4: its entries.
+        origin: Tokenizer and provenance.
+        min_count: Pairs of n-gram and follower that came less often are left out, >= 1.
+
+    Returns:
+        Header: What was written.
+
+    Raises:
+        InputError: A token id is not below origin.vocab_size.
+        CapacityError: More n-grams than a file can hold.
+        OSError: The file cannot be written; an old one stays.
+
+    Cost: O(entries); memory for a few megabytes of them.
+    """
+    with new_container(path) as writer:
+        folder = Path(path).parent
+        parts = [
+            _write_size(writer, size, sources[size], min_count, folder) for size in sorted(sources)
+        ]
+        if origin.about:
+            writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
+        largest = max((part[2] for part in parts), default=0)
+        if origin.vocab_size and largest >= origin.vocab_size:
+            raise InputError(f"token id {largest} is not below vocab_size, {origin.vocab_size}")
+        header = Header(
+            KIND,
+            origin.fingerprint,
+            origin.vocab_size or largest + 1,
+            min(sources, default=0),
+            max(sources, default=0),
+            sum(part[0] for part in parts),
+            sum(part[1] for part in parts),
+        )
+        writer.finish(header)
+    return header
+
+
+def cache_in_memory(sources: Mapping[int, EntrySource], vocab_size: int = 0) -> StaticCache:
+    """Make the lookups of sorted entries without a file."""
+    sections, largest = {}, 0
+    for size, source in sources.items():
+        image = ImageWriter(size)
+        parts = [*_image_parts(image, source)]
+        records, lists = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        index = IndexWriter(size, image.num_ngrams)
+        index.feed(records)
+        sections[size] = records, lists, index.finish()
+        largest = max(largest, image.largest_token)
+    return StaticCache(sections, vocab_size or largest + 1)
+
+
+def check_cache(cache: StaticCache) -> None:
+    """Check every n-gram, follower and index word. O(bytes).
+
+    Raises:
+        FormatError: Something cannot be right; names file, offset and what was expected.
+    """
+    for size in SIZES:
+        sections = cache.sections(size)
+        if sections is None:
+            continue
+        reader = EntryReader(cache, size)
+        while len(reader.read()):
+            pass
+        index = IndexWriter(size, cache.num_ngrams(size))
+        index.feed(sections[0])
+        reader.check_index(index.finish())
+
+
+def _image_parts(
+    image: ImageWriter, source: EntrySource
+) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+    """Yield records and follower lists as the entries come."""
+    while len(entries := source.read()):
+        image.feed(entries)
+        yield image.take()
+    image.finish()
+    yield image.take()
+
+
+def _write_size(
+    writer: ContainerWriter, size: int, source: EntrySource, min_count: int, folder: Path
+) -> tuple[int, int, int]:
+    """Write the sections of one size; return n-grams, pairs and the largest token."""
+    image = ImageWriter(size)
+    names = section_names(size)
+    if min_count > 1:
+        source = EntryMerger([source], min_count)
+    writer.begin(names[0])
+    with tempfile.TemporaryFile(dir=folder) as spool:  # the lists follow behind all records
+        for records, lists in _image_parts(image, source):
+            writer.write(records.astype(_WORD, copy=False))
+            spool.write(lists.astype(_WORD, copy=False).data)
+        section = writer.end()
+        spool.seek(0)
+        writer.begin(names[1])
+        shutil.copyfileobj(spool, writer, 1 << 20)
+        writer.end()
+    index = IndexWriter(size, image.num_ngrams)
+    for chunk in writer.read_back(section, 4 * _CHUNK_WORDS):
+        index.feed(np.frombuffer(chunk, dtype=_WORD).astype(np.uint32, copy=False))
+    writer.add(names[2], index.finish().astype(_WORD, copy=False))
+    return image.num_ngrams, image.num_pairs, image.largest_token
+
+
+def _words(container: Container, name: str) -> NDArray[np.uint32]:
+    view = container.view(name)
+    if len(view) % 4:
+        raise FormatError(
+            f"{container.path}: section {name!r} at offset {container.sections[name].offset}: "
+            f"expected whole words of 4 bytes, found {len(view)} bytes"
+        )
+    return np.frombuffer(view, dtype=_WORD)

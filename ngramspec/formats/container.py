@@ -1,0 +1,316 @@
+"""The container of statistics files: a header, a table of sections, checksums; mapped, not read.
+
+docs/formats.md describes every byte.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ngramspec._version import __version__
+from ngramspec.errors import FormatError, FormatVersionError
+
+MAGIC = b"\x89NGRAM\r\n"
+VERSION = 1
+KINDS = {1: "ngram-cache", 2: "hash-pool"}
+HEAD_BYTES = 1024  # header and table of sections; sections follow
+ALIGNMENT = 64
+MOST_SECTIONS = 28
+# Files up to this size are checked byte by byte when opened; larger ones when asked.
+CHECKED_BYTES = 1 << 25
+
+_HEADER = struct.Struct("<8sHHIQQ16sIHHQQ24s32s")
+_SECTION = struct.Struct("<8sQQQ")
+_CHECKSUM_AT = 24
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about itself; num_ngrams and num_pairs as far as the kind has them."""
+
+    kind: str
+    fingerprint: bytes | None = None  # of the tokenizer, 16 bytes; None = unknown
+    vocab_size: int = 1  # every token id is below it
+    ngram_min: int = 0
+    ngram_max: int = 0
+    num_ngrams: int = 0
+    num_pairs: int = 0  # pairs of an n-gram and a follower
+    producer: str = f"ngramspec {__version__}"
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Section:
+    """A stretch of the file. checksum 0: it changes in place and has none."""
+
+    name: str
+    offset: int
+    size: int
+    checksum: int
+
+
+class Container:
+    """An open file: header, sections, and views of them that keep the mapping alive."""
+
+    def __init__(
+        self, path: Path, header: Header, sections: dict[str, Section], mapping: mmap.mmap
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.sections = sections
+        self._mapping = mapping
+
+    def view(self, name: str) -> memoryview:
+        """Return a section's bytes in place.
+
+        Raises:
+            FormatError: The file has no such section.
+        """
+        section = self.sections.get(name)
+        if section is None:
+            raise FormatError(f"{self.path}: expected a section {name!r}, found {[*self.sections]}")
+        return memoryview(self._mapping)[section.offset : section.offset + section.size]
+
+    def verify(self) -> None:
+        """Compare every section with its checksum. O(bytes).
+
+        Raises:
+            FormatError: A section differs, or there is something between two of them.
+        """
+        end = HEAD_BYTES
+        for section in self.sections.values():
+            if any(memoryview(self._mapping)[end : section.offset]):
+                raise FormatError(f"{self.path}: expected zeros at offset {end}")
+            end = section.offset + section.size
+            found = _checksum(self.view(section.name)) if section.checksum else 0
+            if found != section.checksum:
+                raise FormatError(
+                    f"{self.path}: section {section.name!r} at offset {section.offset}: expected "
+                    f"checksum {section.checksum:016x}, found {found:016x}"
+                )
+
+
+def is_container(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins as a container does; False when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def open_container(
+    path: str | os.PathLike[str],
+    kind: str | None = None,
+    *,
+    verify: bool | None = None,
+    writable: bool = False,
+) -> Container:
+    """Map a file and check its head.
+
+    Args:
+        path: The file.
+        kind: The kind that it must be of, None = any.
+        verify: Compare all bytes with the checksums; None = up to 32 MiB only.
+        writable: Map it shared, so that writes reach the file and all who have it mapped.
+
+    Raises:
+        FormatError: It is not a whole, unharmed file of that kind; names file, offset and what was
+            expected.
+        FormatVersionError: It is of a newer version.
+        OSError: It cannot be read.
+
+    Cost: O(1) but for verify.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path}: expected a statistics file, found a directory")
+    with open(path, "r+b" if writable else "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD_BYTES)
+        header, sections = _parse(path, head, size)
+        if kind is not None and header.kind != kind:
+            raise FormatError(
+                f"{path}: expected a file of kind {kind} at offset 10, found {header.kind}"
+            )
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        mapping = mmap.mmap(file.fileno(), size, access=access)
+    container = Container(path, header, sections, mapping)
+    if verify or (verify is None and size <= CHECKED_BYTES):
+        container.verify()
+    return container
+
+
+def _parse(path: Path, head: bytes, size: int) -> tuple[Header, dict[str, Section]]:
+    if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+        found = repr(head[: len(MAGIC)]) if head else "an empty file"
+        raise FormatError(f"{path}: expected {MAGIC!r} at offset 0, found {found}")
+    if len(head) < HEAD_BYTES:
+        raise FormatError(f"{path}: expected {HEAD_BYTES} bytes of head, found {len(head)}")
+    fields = _HEADER.unpack_from(head)
+    version, kind, num_sections, file_size, checksum = fields[1:6]
+    if version > VERSION:
+        raise FormatVersionError(
+            f"{path}: version {version} at offset 8 is newer than {VERSION}: update ngramspec"
+        )
+    made = _checksum(head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :])
+    if made != checksum:
+        raise FormatError(
+            f"{path}: expected checksum {checksum:016x} of the head at offset {_CHECKSUM_AT}, "
+            f"found {made:016x}"
+        )
+    if kind not in KINDS or version < 1 or num_sections > MOST_SECTIONS:
+        raise FormatError(
+            f"{path}: kind {kind}, version {version} or {num_sections} sections: unknown"
+        )
+    if file_size != size:
+        raise FormatError(f"{path}: expected {file_size} bytes (offset 16), found {size}")
+    fingerprint, vocab_size, ngram_min, ngram_max, num_ngrams, num_pairs, producer = fields[6:13]
+    header = Header(
+        kind=KINDS[kind],
+        fingerprint=fingerprint if any(fingerprint) else None,
+        vocab_size=vocab_size,
+        ngram_min=ngram_min,
+        ngram_max=ngram_max,
+        num_ngrams=num_ngrams,
+        num_pairs=num_pairs,
+        producer=producer.rstrip(b"\0").decode("ascii", "replace"),
+        version=version,
+    )
+    return header, _parse_sections(path, head, num_sections, size)
+
+
+def _parse_sections(path: Path, head: bytes, num: int, size: int) -> dict[str, Section]:
+    sections: dict[str, Section] = {}
+    end = HEAD_BYTES
+    for i in range(num):
+        at = _HEADER.size + i * _SECTION.size
+        raw, offset, length, checksum = _SECTION.unpack_from(head, at)
+        if (
+            offset % ALIGNMENT
+            or offset < end
+            or offset - end >= ALIGNMENT
+            or length > size - offset
+        ):
+            raise FormatError(
+                f"{path}: section {i} at offset {at}: expected a place from {end} on, within "
+                f"{size} bytes, found {offset} + {length}"
+            )
+        end = offset + length
+        section = Section(raw.rstrip(b"\0").decode("ascii", "replace"), offset, length, checksum)
+        sections[section.name] = section
+    if end != size:
+        raise FormatError(
+            f"{path}: expected the last section to end the file, {size - end} bytes left"
+        )
+    return sections
+
+
+class ContainerWriter:
+    """Writes the sections of a file one after another; made by `new_container`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.sections: list[Section] = []
+        self._file = file
+        file.write(bytes(HEAD_BYTES))
+
+    @property
+    def offset(self) -> int:
+        """Return the offset behind the bytes written so far."""
+        return self._file.tell()
+
+    def begin(self, name: str) -> None:
+        """Start a section at the next aligned offset."""
+        from xxhash import xxh3_64
+
+        self._file.write(bytes(-self.offset % ALIGNMENT))
+        self._name, self._start, self._hash = name, self.offset, xxh3_64()
+
+    def write(self, data: Any) -> None:
+        """Append bytes, or an array, to the section."""
+        self._hash.update(data)
+        self._file.write(data)
+
+    def end(self, *, checked: bool = True) -> Section:
+        """Finish the section; without checksum if it is to change in place."""
+        checksum = (self._hash.intdigest() or 1) if checked else 0
+        section = Section(self._name, self._start, self.offset - self._start, checksum)
+        self.sections.append(section)
+        return section
+
+    def add(self, name: str, data: Any, *, checked: bool = True) -> Section:
+        """Write a section whose bytes are all at hand."""
+        self.begin(name)
+        self.write(data)
+        return self.end(checked=checked)
+
+    def read_back(self, section: Section, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield what was written to a section, a chunk at a time."""
+        end = self.offset
+        for at in range(section.offset, section.offset + section.size, chunk_bytes):
+            self._file.seek(at)
+            yield self._file.read(min(chunk_bytes, section.offset + section.size - at))
+        self._file.seek(end)
+
+    def finish(self, header: Header) -> None:
+        """Write the head. Nothing may follow."""
+        size = self.offset
+        table = b"".join(
+            _SECTION.pack(s.name.encode(), s.offset, s.size, s.checksum) for s in self.sections
+        )
+        kind = next(number for number, name in KINDS.items() if name == header.kind)
+        fields = (
+            len(self.sections), size, 0, header.fingerprint or bytes(16), header.vocab_size,
+            header.ngram_min, header.ngram_max, header.num_ngrams, header.num_pairs,
+        )  # fmt: skip
+        head = _HEADER.pack(MAGIC, VERSION, kind, *fields, header.producer.encode(), b"") + table
+        head = head.ljust(HEAD_BYTES, b"\0")
+        checksum = struct.pack("<Q", _checksum(head))
+        self._file.seek(0)
+        self._file.write(head[:_CHECKSUM_AT] + checksum + head[_CHECKSUM_AT + 8 :])
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` once the block has ended and all is on disk.
+
+    When the block raises, or the process dies, what was there stays.
+
+    Raises:
+        OSError: The folder does not exist, the disk is full, or the like.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o666)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(temporary, path.stat().st_mode & 0o7777)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+@contextmanager
+def new_container(path: str | os.PathLike[str]) -> Iterator[ContainerWriter]:
+    """Write a container as `new_file` writes a file; the block must call `finish`."""
+    with new_file(path) as file:
+        yield ContainerWriter(file)
+
+
+def _checksum(data: Any) -> int:
+    from xxhash import xxh3_64_intdigest
+
+    return xxh3_64_intdigest(data) or 1

@@ -1,0 +1,46 @@
+"""Streams of packed entries: sorted pairs of n-gram and follower with counts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Entries = NDArray[np.uint64]  # shape (n, 2), ascending
+CHUNK = 1 << 16  # entries read at a time: 1 MiB
+
+
+class EntrySource(Protocol):
+    """A stream of entries, ascending within and across calls."""
+
+    def read(self) -> Entries:
+        """Return the next entries, an empty array at the end."""
+        ...
+
+
+class ArraySource:
+    """Entries that are in memory."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._at = 0
+
+    def read(self) -> Entries:
+        """Return the next entries, views of the array."""
+        taken = self._entries[self._at : self._at + CHUNK]
+        self._at += len(taken)
+        return taken
+
+
+def no_entries() -> Entries:
+    """Return an array of none."""
+    return np.empty((0, 2), dtype=np.uint64)
+
+
+def read_all(source: EntrySource) -> Entries:
+    """Return what is left in a stream as one array."""
+    parts = []
+    while len(part := source.read()):
+        parts.append(part)
+    return np.concatenate(parts) if parts else no_entries()

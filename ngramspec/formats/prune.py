@@ -1,0 +1,84 @@
+"""Keep the n-grams that are most useful for their bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramspec._prune import useful_ngrams, usefulness
+from ngramspec._static import StaticCache
+from ngramspec._unpack import EntryReader
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import SIZES, Origin, write_cache
+from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, Header
+from ngramspec.formats.entries import EntrySource
+
+_ANY = (1 << 63) - 1
+
+
+def useful_sources(
+    cache: StaticCache, *, max_bytes: int | None = None, max_ngrams: int | None = None
+) -> Mapping[int, EntrySource]:
+    """Return the most useful n-grams by size, as sorted entries.
+
+    The best expected acceptance per byte comes first; docs/formats.md says how it is reckoned.
+
+    Args:
+        cache: The statistics, kept alive by what is returned.
+        max_bytes: Bytes that records, lists and index may take, None = any.
+        max_ngrams: N-grams to keep at most, None = any.
+
+    Raises:
+        InputError: A bound is negative.
+
+    Cost: O(n-grams), two passes; one byte of memory per n-gram.
+    """
+    if min(max_bytes or 0, max_ngrams or 0) < 0:
+        raise InputError(f"bounds must not be negative, got {max_bytes} and {max_ngrams}")
+    sizes = [size for size in SIZES if cache.num_ngrams(size)]
+    counted = [usefulness(cache, size) for size in sizes]
+    least, left_ngrams, left_bytes = _threshold(counted, max_bytes, max_ngrams)
+    sources: dict[int, EntrySource] = {}
+    for size in sizes:
+        keep, num, num_bytes = useful_ngrams(cache, size, least, left_ngrams, left_bytes)
+        left_ngrams -= num
+        left_bytes -= num_bytes
+        sources[size] = EntryReader(cache, size, keep)
+    return sources
+
+
+def write_pruned(
+    path: str | os.PathLike[str], cache: StaticCache, origin: Origin, max_bytes: int
+) -> Header:
+    """Write the most useful n-grams as a file of max_bytes at most.
+
+    Raises:
+        InputError: Not even the head fits.
+        FormatError: `cache` is damaged.
+        OSError: The file cannot be written; an old one stays.
+    """
+    about = len(json.dumps(origin.about, ensure_ascii=False).encode()) if origin.about else 0
+    fixed = HEAD_BYTES + about + len(SIZES) * (3 * ALIGNMENT + 16)
+    if max_bytes < fixed:
+        raise InputError(f"a statistics file needs {fixed} bytes at least, max_size is {max_bytes}")
+    return write_cache(path, useful_sources(cache, max_bytes=max_bytes - fixed), origin)
+
+
+def _threshold(
+    counted: Sequence[tuple[Any, Any]], max_bytes: int | None, max_ngrams: int | None
+) -> tuple[int, int, int]:
+    """Return the class above which all n-grams fit, and what the bounds leave for that class."""
+    left_bytes = _ANY if max_bytes is None else max_bytes
+    left_ngrams = _ANY if max_ngrams is None else max_ngrams
+    numbers = np.sum([number for number, _ in counted], axis=0) if counted else ()
+    sums = np.sum([num_bytes for _, num_bytes in counted], axis=0) if counted else ()
+    for cls in range(len(numbers) - 1, -1, -1):
+        if sums[cls] > left_bytes or numbers[cls] > left_ngrams:
+            return cls, left_ngrams, left_bytes
+        left_bytes -= int(sums[cls])
+        left_ngrams -= int(numbers[cls])
+    return -1, 0, 0

@@ -1,0 +1,12 @@
+"""Tokenizers of target models and the fingerprints that tell vocabularies apart."""
+
+from ngramspec.tokenizers.fingerprint import Fingerprint, fingerprint_of, fingerprint_of_llama
+from ngramspec.tokenizers.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "Fingerprint",
+    "Tokenizer",
+    "fingerprint_of",
+    "fingerprint_of_llama",
+    "load_tokenizer",
+]

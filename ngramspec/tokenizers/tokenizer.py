@@ -1,0 +1,71 @@
+"""What a tokenizer is, and loading one by what its file holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.errors import FormatError
+from ngramspec.tokenizers.fingerprint import Fingerprint
+from ngramspec.tokenizers.gguf import is_gguf
+
+TokenIds: TypeAlias = npt.NDArray[np.int32]
+
+
+class Tokenizer(Protocol):
+    """Turns text into token ids as a model sees it in the middle of a prompt.
+
+    No begin or end token is added, and a literal `<|im_end|>` in a text stays text. Calls may come
+    from several threads at once; pickling reopens the file.
+    """
+
+    @property
+    def name(self) -> str:
+        """The file name."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What identifies the vocabulary."""
+
+    def encode(self, text: str) -> TokenIds:
+        """Return the token ids of a text."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[TokenIds]:
+        """Return the token ids of each text."""
+
+    def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
+        """Return the text of token ids, with U+FFFD for what is not UTF-8."""
+
+    def close(self) -> None:
+        """Free the vocabulary; a second call does nothing."""
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load the tokenizer of a model.
+
+    Args:
+        path: A GGUF file (only its vocabulary is loaded) or a Hugging Face tokenizer.json.
+
+    Returns:
+        Tokenizer: Ready for several threads.
+
+    Raises:
+        FormatError: Neither of the two, damaged, or a vocabulary that cannot tokenise.
+        BackendError: llama-cpp-python or tokenizers is not installed, or refuses the file.
+        OSError: The file cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found a directory")
+    if is_gguf(path):
+        from ngramspec.tokenizers.llama import LlamaTokenizer
+
+        return LlamaTokenizer(path)
+    from ngramspec.tokenizers.hugging_face import HfTokenizer
+
+    return HfTokenizer(path)
