@@ -22,6 +22,7 @@ LEVELS = {
     "tokenizers": 2,
     "drafters": 3,
     "adapters": 4,
+    "build": 4,
     "cli": 6,
 }
 NATIVE_LEVELS = {

@@ -1,0 +1,17 @@
+"""Building statistics files from a corpus, on one machine or many."""
+
+from ngramspec.build.held_out import HeldOut
+from ngramspec.build.local import build
+from ngramspec.build.options import BuildOptions, Means
+from ngramspec.build.progress import NoProgress, Progress
+from ngramspec.build.result import BuildResult
+
+__all__ = [
+    "BuildOptions",
+    "BuildResult",
+    "HeldOut",
+    "Means",
+    "NoProgress",
+    "Progress",
+    "build",
+]

@@ -1,0 +1,92 @@
+"""The documents of a corpus in order, duplicates dropped, some set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ngramspec.build.options import BuildOptions
+from ngramspec.corpus import (
+    DigestSet,
+    Plan,
+    Problems,
+    ReadOptions,
+    document_digest,
+    is_held_out,
+    pieces,
+    read_documents,
+)
+
+PART_CHARS = 1 << 20  # longer documents are tokenised and counted in parts
+
+
+@dataclass
+class Totals:
+    """What has been read so far."""
+
+    documents: int = 0
+    duplicates: int = 0
+    held_out: int = 0
+    text_bytes: int = 0
+    tokens: int = 0
+
+    def add(self, other: Totals) -> None:
+        """Add what another part of the corpus had."""
+        self.documents += other.documents
+        self.duplicates += other.duplicates
+        self.held_out += other.held_out
+        self.text_bytes += other.text_bytes
+        self.tokens += other.tokens
+
+
+@dataclass
+class Feed:
+    """Feed(plan, options): hands out texts; its position can be kept and gone back to.
+
+    unit, document: Where to go on: documents of that unit that are done.
+    done_bytes: Of all units, about.
+    digests: Of the documents seen so far; new_digests: those since the last checkpoint.
+    """
+
+    plan: Plan
+    options: BuildOptions
+    unit: int = 0
+    document: int = 0
+    done_bytes: int = 0
+    totals: Totals = field(default_factory=Totals)
+    problems: Problems = field(default_factory=Problems)
+    digests: DigestSet = field(default_factory=DigestSet)
+    new_digests: list[bytes] = field(default_factory=list)
+
+    def documents(self) -> Iterator[tuple[list[str], bool]]:
+        """Yield each document in parts, and whether it is held out; it counts as done then."""
+        read_options = ReadOptions(self.options.field, self.options.roles)
+        before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
+        while self.unit < len(self.plan.units):
+            unit, skip, problems = self.plan.units[self.unit], self.document, Problems()
+            for number, found in enumerate(read_documents(unit, read_options, problems), start=1):
+                if number <= skip:
+                    continue
+                self.document = number
+                self.done_bytes = before + min(found.position, unit.num_bytes)
+                if self._is_new(digest := document_digest(found.text)):
+                    aside = is_held_out(digest, self.options.held_out)
+                    self._count(found.text, aside)
+                    yield list(pieces(found.text, PART_CHARS)), aside
+            self.problems.merge(problems)
+            before += unit.num_bytes
+            self.done_bytes = before
+            self.unit += 1
+            self.document = 0
+
+    def _is_new(self, digest: bytes) -> bool:
+        if not self.digests.add(digest):
+            self.totals.duplicates += 1
+            return False
+        self.new_digests.append(digest)
+        return True
+
+    def _count(self, text: str, aside: bool) -> None:
+        self.totals.documents += 1
+        self.totals.held_out += aside
+        self.totals.text_bytes += len(text.encode("utf-8", "replace"))

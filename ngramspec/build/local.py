@@ -1,0 +1,285 @@
+"""Building on one machine: threads tokenise and count, sorted runs bound the memory."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ngramspec._tally import Tally
+from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
+from ngramspec.build.feed import Feed
+from ngramspec.build.held_out import measure
+from ngramspec.build.options import BuildOptions, Means
+from ngramspec.build.output import write_output
+from ngramspec.build.progress import NoProgress, Progress
+from ngramspec.build.result import BuildResult, Seconds, provenance
+from ngramspec.build.runs import LateSource, counted, fewer_runs, merged, write_run
+from ngramspec.corpus import Plan, find_units
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.entries import ArraySource, EntrySource
+from ngramspec.tokenizers import Tokenizer
+
+BATCH_CHARS = 1 << 19  # text that a thread tokenises at a time
+TALLY_BYTES = 40  # memory per token: 6 to hold it, 32 to count
+BASE_BYTES = 160 << 20  # interpreter, libraries, vocabulary and texts in flight, about
+
+
+class BuildStopped(Exception):
+    """The build was stopped on request; resume goes on with it."""
+
+
+@dataclass
+class _Batch:
+    """Parts of documents; `aside`: held out, their tokens are wanted."""
+
+    texts: list[str]
+    aside: bool
+
+
+class LocalBuild:
+    """One build: feed -> batches -> tallies -> runs -> file."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        tokenizer: Tokenizer,
+        options: BuildOptions,
+        means: Means,
+        work: WorkFolder,
+    ) -> None:
+        self.feed = Feed(plan, options)
+        self.seconds = Seconds()
+        self.num_runs = 0
+        self._tokenizer = tokenizer
+        self._options = options
+        self._means = means
+        self._work = work
+        self._tallies: queue.SimpleQueue[Tally] = queue.SimpleQueue()
+        for _ in range(means.jobs):
+            self._tallies.put(Tally())
+        self._pool = ThreadPoolExecutor(means.jobs, "ngramspec-build")
+        self._running: deque[Future[tuple[int, list[TokenArray], float]]] = deque()
+        self._held_out: list[TokenArray] = []
+        self._counted = 0  # tokens in the tallies
+        memory = max(means.memory - BASE_BYTES, means.memory // 4)
+        self._most_tokens = memory // TALLY_BYTES
+
+    def count(self, progress: Progress) -> None:
+        """Read, tokenise and count everything from the feed's position on.
+
+        Raises:
+            BuildStopped: progress.stopped; all that was read is in a checkpoint.
+        """
+        last = time.monotonic()
+        batch = _Batch([], False)
+        chars = 0
+        for parts, aside in self.feed.documents():
+            if aside != batch.aside or chars > BATCH_CHARS:
+                self._submit(batch)
+                batch, chars = _Batch([], aside), 0
+            batch.texts += parts
+            chars += sum(map(len, parts))
+            progress.done(self.feed.done_bytes, self.feed.totals.tokens)
+            late = time.monotonic() - last > self._means.seconds
+            if progress.stopped or late or self._counted > self._most_tokens:
+                self._submit(batch)
+                batch, chars = _Batch([], aside), 0
+                self._checkpoint()
+                last = time.monotonic()
+            if progress.stopped:
+                raise BuildStopped(f"stopped after {self.feed.totals.documents} documents")
+        self._submit(batch)
+        self._wait(0)
+
+    def sources(self) -> dict[int, EntrySource]:
+        """Return what was counted, by label: runs on disk and what is still in the tallies."""
+        tallies = self._all_tallies()
+        memory = self._means.memory // 4
+        made: dict[int, EntrySource] = {}
+        for label in self._options.labels:
+            late = [self._late(tally, label) for tally in tallies if len(tally)]
+            runs = fewer_runs(self._work.runs.get(label, []), self._work.new_run, memory)
+            streams: list[EntrySource] = [merged(runs, memory), *late] if runs else late
+            made[label] = _merge(streams, self._options.min_count)
+        return made
+
+    def held_out(self) -> list[TokenArray]:
+        """Return the tokens of the documents that were set aside."""
+        return [*self._work.held_out(), *self._held_out]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _late(self, tally: Tally, label: int) -> EntrySource:
+        return LateSource(lambda: ArraySource(counted(tally, label, self._options)))
+
+    def _submit(self, batch: _Batch) -> None:
+        if batch.texts:
+            self._running.append(self._pool.submit(self._tokenise, batch))
+            self._wait(2 * self._means.jobs)
+
+    def _wait(self, most: int) -> None:
+        """Take results until at most so many batches are running."""
+        while len(self._running) > most:
+            tokens, aside, seconds = self._running.popleft().result()
+            self.feed.totals.tokens += tokens
+            self._counted += tokens
+            self._held_out += aside
+            self.seconds.tokenising += seconds
+
+    def _tokenise(self, batch: _Batch) -> tuple[int, list[TokenArray], float]:
+        """Run in a thread: tokenise and, unless held out, collect. Returns tokens counted."""
+        start = time.perf_counter()
+        documents = self._tokenizer.encode_batch(batch.texts)
+        seconds = time.perf_counter() - start
+        if batch.aside:
+            return 0, documents, seconds
+        tally = self._tallies.get()
+        try:
+            for tokens in documents:
+                tally.add(tokens)
+        finally:
+            self._tallies.put(tally)
+        return sum(map(len, documents)), [], seconds
+
+    def _all_tallies(self) -> list[Tally]:
+        """Return all tallies; no batch may be running."""
+        tallies = [self._tallies.get() for _ in range(self._means.jobs)]
+        for tally in tallies:
+            self._tallies.put(tally)
+        return tallies
+
+    def _checkpoint(self) -> None:
+        """Move what was counted into runs and remember the position."""
+        self._wait(0)
+        start = time.perf_counter()
+        tallies = [tally for tally in self._all_tallies() if len(tally)]
+        made = [
+            (label, self._work.new_run(), tally)
+            for tally in tallies
+            for label in self._options.labels
+        ]
+        list(self._pool.map(lambda run: self._write_run(*run), made))
+        for label, path, _ in made:
+            self._work.runs.setdefault(label, []).append(path)
+        for tally in tallies:
+            tally.clear()
+        for label, paths in self._work.runs.items():
+            memory = self._means.memory // 4
+            self._work.runs[label] = fewer_runs(paths, self._work.new_run, memory)
+        self._work.save(self.feed, self._held_out)
+        self.num_runs += len(made)
+        self._held_out = []
+        self._counted = 0
+        self.seconds.counting += time.perf_counter() - start
+
+    def _write_run(self, label: int, path: Path, tally: Tally) -> None:
+        write_run(path, ArraySource(counted(tally, label, self._options)))
+
+
+def build(
+    paths: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    tokenizer: Tokenizer,
+    options: BuildOptions | None = None,
+    means: Means | None = None,
+    progress: Progress | None = None,
+    *,
+    resume: bool = False,
+    restart: bool = False,
+) -> BuildResult:
+    """Build a statistics file from a corpus.
+
+    The result does not depend on means, nor on the order of the documents.
+
+    Args:
+        paths: Files and folders, "-" is standard input.
+        output: The file; an old one is replaced once the new one is whole.
+        tokenizer: Of the target model; several threads use it at once.
+        options: What to count; default: 2- to 4-grams.
+        means: Threads, memory, work folder.
+        progress: Told how far it is; may ask to stop.
+        resume: Go on with a build that was stopped or killed.
+        restart: Forget such a build.
+
+    Returns:
+        BuildResult: Header, totals, times and what the file is worth on held-out text.
+
+    Raises:
+        BuildStopped: The progress asked for it; resume goes on.
+        InputError: An option is impossible; nothing to read; an unfinished build is in the way.
+        FormatError: The unfinished build is damaged.
+        OSError: A path does not exist, the disk is full.
+
+    Cost: the tokenizer's, 5 to 50 MB of text per second and thread; about 0.1 us per token and size
+    besides. Memory: means.memory at most, plus 43 bytes per document.
+    """
+    options, means = options or BuildOptions(), means or Means()
+    progress = progress or NoProgress()
+    started = time.perf_counter()
+    plan = find_units(
+        paths, include=options.include, exclude=options.exclude, format=options.format
+    )
+    work = WorkFolder(
+        means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
+    )
+    state = work.open(resume=resume, restart=restart)
+    running = LocalBuild(plan, tokenizer, options, means, work)
+    try:
+        if state is not None:
+            work.restore(state, running.feed)
+        progress.phase("reading", plan.num_bytes)
+        running.count(progress)
+        result = _finish(running, output, plan, tokenizer, options, progress)
+    except BaseException:
+        work.close()
+        raise
+    finally:
+        running.close()
+    work.remove()
+    result.seconds.total = time.perf_counter() - started
+    return result
+
+
+def _finish(
+    running: LocalBuild,
+    output: str | os.PathLike[str],
+    plan: Plan,
+    tokenizer: Tokenizer,
+    options: BuildOptions,
+    progress: Progress,
+) -> BuildResult:
+    """Write the file and measure it."""
+    totals, seconds = running.feed.totals, running.seconds
+    if not totals.tokens:
+        reason = f": {running.feed.problems.first[0]}" if running.feed.problems.first else ""
+        raise InputError(f"no text to count in the corpus{reason}")
+    start = time.perf_counter()
+    progress.phase("writing", 0)
+    about = provenance(plan, options, totals, tokenizer.name)
+    origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
+    header = write_output(output, running.sources(), origin, options)
+    seconds.writing = time.perf_counter() - start
+    documents, held_out = running.held_out(), None
+    if options.held_out and documents:
+        progress.phase("measuring", 0)
+        start = time.perf_counter()
+        held_out = measure(output, documents, options)
+        seconds.measuring = time.perf_counter() - start
+    size = os.stat(output).st_size
+    problems, runs = running.feed.problems, running.num_runs
+    return BuildResult(os.fspath(output), header, size, totals, problems, seconds, runs, held_out)
+
+
+def _merge(streams: Sequence[EntrySource], min_count: int) -> EntrySource:
+    from ngramspec._merge import EntryMerger
+
+    return EntryMerger(streams, min_count)

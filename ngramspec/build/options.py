@@ -1,0 +1,101 @@
+"""What a build is asked to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import KIND as CACHE_KIND
+from ngramspec.formats.pool_file import KIND as POOL_KIND
+from ngramspec.formats.pool_file import PoolShape
+
+KINDS = (CACHE_KIND, POOL_KIND)
+LEAST_MEMORY = 64 << 20
+POOL = 0  # the label of a pool's entries, where a cache has n-gram sizes
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What decides the statistics, apart from corpus and tokenizer.
+
+    kind: "ngram-cache" or "hash-pool".
+    ngram_min, ngram_max: N-gram sizes of a cache, 1..4.
+    pool: Shape of a hash pool.
+    min_count: Pairs of n-gram and follower that came less often are left out, >= 1.
+    max_bytes: Size of the file at most, the most useful n-grams first; None = any. Cache only.
+    held_out: Share of the documents that is not counted but used to measure, 0..0.9.
+    include, exclude, format, field, roles: As find_units and ReadOptions have them.
+    provenance: State names, dates and options in the file. Statistics do not depend on it.
+    """
+
+    kind: str = CACHE_KIND
+    ngram_min: int = 2
+    ngram_max: int = 4
+    pool: PoolShape = dataclasses.field(default_factory=PoolShape)
+    min_count: int = 1
+    max_bytes: int | None = None
+    held_out: float = 0.0
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    format: str | None = None
+    field: str | None = None
+    roles: tuple[str, ...] = ()
+    provenance: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the bounds; find_units, ReadOptions and the writers check theirs."""
+        if self.kind not in KINDS:
+            raise InputError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if not 1 <= self.ngram_min <= self.ngram_max <= 4:
+            raise InputError(
+                f"n-gram sizes must satisfy 1 <= min <= max <= 4, got {self.ngram_min}, "
+                f"{self.ngram_max}"
+            )
+        if self.min_count < 1:
+            raise InputError(f"min_count must be at least 1, got {self.min_count}")
+        if not 0 <= self.held_out <= 0.9:
+            raise InputError(f"held_out must be in 0..0.9, got {self.held_out}")
+        if self.max_bytes is not None and self.kind == POOL_KIND:
+            raise InputError("a hash pool has a fixed size: choose its capacity, not max_bytes")
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """Return the labels of the entries that are counted: n-gram sizes, or POOL."""
+        if self.kind == POOL_KIND:
+            return (POOL,)
+        return tuple(range(self.ngram_min, self.ngram_max + 1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options as plain data."""
+        made = asdict(self)
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in made.items()
+        }
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a build may use; none of it changes the result.
+
+    jobs: Threads. memory: Bytes of memory to stay below, 64 MiB at least. work: Folder for runs and
+    checkpoints, None = beside the output. seconds: Between checkpoints.
+    """
+
+    jobs: int = 1
+    memory: int = 2 << 30
+    work: str | None = None
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        if not 1 <= self.jobs <= 1024:
+            raise InputError(f"jobs must be in 1..1024, got {self.jobs}")
+        if self.memory < LEAST_MEMORY:
+            raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {self.memory}")
+
+    def work_folder(self, output: str | os.PathLike[str]) -> str:
+        """Return the folder for runs and checkpoints."""
+        return self.work or f"{os.fspath(output)}.build"

@@ -1,0 +1,37 @@
+"""From counted entries to the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ngramspec.build.options import POOL, BuildOptions
+from ngramspec.formats.cache_file import Origin, open_cache, write_cache
+from ngramspec.formats.container import Header
+from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.pool_file import KIND as POOL_KIND
+from ngramspec.formats.pool_file import cells_of, write_pool
+from ngramspec.formats.prune import write_pruned
+
+
+def write_output(
+    output: str | os.PathLike[str],
+    sources: Mapping[int, EntrySource],
+    origin: Origin,
+    options: BuildOptions,
+) -> Header:
+    """Write the counted entries as the file that the options ask for."""
+    if options.kind == POOL_KIND:
+        return write_pool(output, cells_of(sources[POOL], options.pool), options.pool, origin)
+    if options.max_bytes is None:
+        return write_cache(output, sources, origin)
+    whole = Path(f"{os.fspath(output)}.whole")
+    try:
+        header = write_cache(whole, sources, origin)
+        if whole.stat().st_size <= options.max_bytes:
+            os.replace(whole, output)
+            return header
+        return write_pruned(output, open_cache(whole), origin, options.max_bytes)
+    finally:
+        whole.unlink(missing_ok=True)

@@ -1,0 +1,103 @@
+"""What a build made, for people and programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from ngramspec.build.feed import Totals
+from ngramspec.build.held_out import HeldOut
+from ngramspec.build.options import BuildOptions
+from ngramspec.corpus import Plan, Problems
+from ngramspec.formats.container import Header
+
+MOST_NAMES = 50
+
+
+@dataclass
+class Seconds:
+    """Where the time went; reading, tokenising and counting are sums over threads."""
+
+    total: float = 0.0
+    tokenising: float = 0.0
+    counting: float = 0.0
+    writing: float = 0.0
+    measuring: float = 0.0
+
+    @property
+    def tokenising_share(self) -> float:
+        """Return the tokenizer's share of the work on text."""
+        work = self.tokenising + self.counting + self.writing
+        return self.tokenising / work if work else 0.0
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build."""
+
+    path: str
+    header: Header
+    file_bytes: int
+    totals: Totals
+    problems: Problems
+    seconds: Seconds = field(default_factory=Seconds)
+    num_runs: int = 0  # sorted runs that went to disk
+    held_out: HeldOut | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        made = asdict(self)
+        fingerprint = self.header.fingerprint
+        made["header"]["fingerprint"] = fingerprint.hex() if fingerprint else None
+        made["seconds"]["tokenising_share"] = self.seconds.tokenising_share
+        if self.held_out is not None:
+            for name in ("without_file", "with_file"):
+                drafts = getattr(self.held_out, name)
+                made["held_out"][name] |= {
+                    "mean_accepted_length": drafts.mean_accepted_length,
+                    "acceptance": drafts.acceptance,
+                }
+        return made
+
+
+def provenance(
+    plan: Plan, options: BuildOptions, totals: Totals, tokenizer: str
+) -> dict[str, Any] | None:
+    """Return what a file says about its making: a function of corpus and options, not of the day.
+
+    The date is that of the newest input, or SOURCE_DATE_EPOCH.
+    """
+    if not options.provenance:
+        return None
+    names = sorted({unit.source for unit in plan.units})
+    kept = options.as_dict()
+    if options.kind == "hash-pool":
+        del kept["ngram_min"], kept["ngram_max"]
+    else:
+        del kept["pool"]
+    return {
+        "corpus": names[:MOST_NAMES],
+        "more_files": max(0, len(names) - MOST_NAMES),
+        "newest_input": _newest(sorted({unit.path for unit in plan.units if unit.path != "-"})),
+        "documents": totals.documents - totals.held_out,
+        "duplicates": totals.duplicates,
+        "held_out_documents": totals.held_out,
+        "text_bytes": totals.text_bytes,
+        "tokens": totals.tokens,
+        "tokenizer": tokenizer,
+        "options": kept,
+    }
+
+
+def _newest(paths: Sequence[str]) -> str | None:
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if fixed.isdigit():
+        seconds = int(fixed)
+    elif paths:
+        seconds = int(max(os.stat(path).st_mtime for path in paths))
+    else:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
