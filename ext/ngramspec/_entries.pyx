@@ -6,7 +6,7 @@ from ngramspec._packing cimport (
     key_of, key_tokens,
 )
 from ngramspec._records cimport HEAD, measure_records, raise_for
-from ngramspec._sort cimport sort_entries, sum_equal
+from ngramspec._sort cimport sort_items, sum_equal
 from ngramspec._types cimport (
     STATUS_OK, Status, count_t, int32_t, ngs_lock, ngs_unlock, token_t, uint64_t,
 )
@@ -81,7 +81,7 @@ cdef object _sorted(object entries):
     spare_array = np.empty_like(entries)
     spare = spare_array
     with nogil:
-        sort_entries(<EntryC*>&view[0, 0], <EntryC*>&spare[0, 0], num)
+        sort_items(<EntryC*>&view[0, 0], <EntryC*>&spare[0, 0], num)
         num = sum_equal(<EntryC*>&view[0, 0], num)
     return entries[:num]
 

@@ -1,5 +1,11 @@
-# Sorting of packed entries.
+# Sorting of packed entries, and of the shorter form that n-grams of 1 and 2 tokens have.
 from ngramspec._packing cimport EntryC
+from ngramspec._types cimport uint64_t
 
-cdef void sort_entries(EntryC* e, EntryC* scratch, Py_ssize_t n) noexcept nogil
+# What can be sorted: entries, or single words whose top bits are as evenly spread.
+ctypedef fused item_t:
+    EntryC
+    uint64_t
+
+cdef void sort_items(item_t* items, item_t* scratch, Py_ssize_t n) noexcept nogil
 cdef Py_ssize_t sum_equal(EntryC* e, Py_ssize_t n) noexcept nogil

@@ -1,7 +1,7 @@
 """Sort packed entries: one scatter by the evenly spread top bits, then radix sort within the cache.
 
-About 10 sequential passes over 4,096 entries at a time, whatever the corpus; bits in which all
-entries of a part agree cost nothing.
+Some 5 to 8 passes over 64 KiB at a time, whatever the corpus; bits in which all items of a part
+agree cost nothing.
 """
 
 from libc.string cimport memcpy, memset
@@ -12,29 +12,40 @@ from ngramspec._packing cimport (
 from ngramspec._types cimport uint32_t, uint64_t
 
 cdef enum:
-    PART = 4096           # entries per part: two of them fit a core's own cache
+    PART_BYTES = 1 << 16  # two parts fit a core's own cache
     MAX_PART_BITS = 12
     DIGIT_BITS = 11
-    FEW = 48              # entries that insertion sorts faster
+    FEW = 48              # items that insertion sorts faster
 
 
-cdef void _insertion_sort(EntryC* e, Py_ssize_t n) noexcept nogil:
+cdef inline uint64_t _word(const item_t* x, int word) noexcept nogil:
+    """The lower (0) and upper (1) word of what decides the order."""
+    if item_t is EntryC:
+        return x.a if word else x.b >> FOLLOWER_SHIFT
+    else:
+        return x[0] if word else 0
+
+
+cdef inline bint _less(const item_t* x, const item_t* y) noexcept nogil:
+    if item_t is EntryC:
+        return entry_less(x, y)
+    else:
+        return x[0] < y[0]
+
+
+cdef void _insertion_sort(item_t* items, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i, j
-    cdef EntryC x
+    cdef item_t x
     for i in range(1, n):
-        x = e[i]
+        x = items[i]
         j = i
-        while j > 0 and entry_less(&x, &e[j - 1]):
-            e[j] = e[j - 1]
+        while j > 0 and _less(&x, &items[j - 1]):
+            items[j] = items[j - 1]
             j -= 1
-        e[j] = x
+        items[j] = x
 
 
-cdef inline uint64_t _word(const EntryC* e, int word) noexcept nogil:
-    return e.a if word else e.b >> FOLLOWER_SHIFT
-
-
-cdef void _digit_pass(const EntryC* source, EntryC* target, Py_ssize_t n, int word, int shift) noexcept nogil:
+cdef void _digit_pass(const item_t* source, item_t* target, Py_ssize_t n, int word, int shift) noexcept nogil:
     """Scatter by DIGIT_BITS bits of a word, keeping the order of equal ones."""
     cdef uint32_t[1 << DIGIT_BITS] starts
     cdef uint32_t start = 0
@@ -53,21 +64,21 @@ cdef void _digit_pass(const EntryC* source, EntryC* target, Py_ssize_t n, int wo
         starts[count] += 1
 
 
-cdef void _sort_part(EntryC* source, EntryC* spare, EntryC* result, Py_ssize_t n) noexcept nogil:
-    """Sort the entries of `source` into `result`, which is one of `source` and `spare`."""
+cdef void _sort_part(item_t* source, item_t* spare, item_t* result, Py_ssize_t n) noexcept nogil:
+    """Sort the items of `source` into `result`, which is one of `source` and `spare`."""
     cdef uint64_t[2] varying
-    cdef EntryC* target = spare
+    cdef item_t* target = spare
     cdef int word, shift
     cdef Py_ssize_t i
     if n <= FEW:
         if source != result:
-            memcpy(result, source, <size_t>n * sizeof(EntryC))
+            memcpy(result, source, <size_t>n * sizeof(item_t))
         _insertion_sort(result, n)
         return
     varying[0] = varying[1] = 0
     for i in range(1, n):
         varying[0] |= _word(&source[i], 0) ^ _word(&source[0], 0)
-        varying[1] |= source[i].a ^ source[0].a
+        varying[1] |= _word(&source[i], 1) ^ _word(&source[0], 1)
     for word in range(2):
         shift = 0
         while shift < 64 and varying[word] >> shift:
@@ -77,35 +88,35 @@ cdef void _sort_part(EntryC* source, EntryC* spare, EntryC* result, Py_ssize_t n
             source, target = target, source
             shift += DIGIT_BITS
     if source != result:
-        memcpy(result, source, <size_t>n * sizeof(EntryC))
+        memcpy(result, source, <size_t>n * sizeof(item_t))
 
 
-cdef void sort_entries(EntryC* e, EntryC* scratch, Py_ssize_t n) noexcept nogil:
-    """Sort n < 2**32 entries in place; scratch holds as many."""
+cdef void sort_items(item_t* items, item_t* scratch, Py_ssize_t n) noexcept nogil:
+    """Sort n < 2**32 items in place; scratch holds as many."""
     cdef uint32_t[(1 << MAX_PART_BITS) + 1] starts
     cdef Py_ssize_t i
     cdef uint32_t part, start = 0, count
     cdef int bits = 0
-    while bits < MAX_PART_BITS and n >> bits > PART:
+    while bits < MAX_PART_BITS and <size_t>n * sizeof(item_t) >> bits > PART_BYTES:
         bits += 1
     if bits == 0:
-        _sort_part(e, scratch, e, n)
+        _sort_part(items, scratch, items, n)
         return
     memset(starts, 0, sizeof(starts))
     for i in range(n):
-        starts[e[i].a >> (64 - bits)] += 1
+        starts[_word(&items[i], 1) >> (64 - bits)] += 1
     for i in range((1 << bits) + 1):
         count = starts[i]
         starts[i] = start
         start += count
     for i in range(n):
-        part = <uint32_t>(e[i].a >> (64 - bits))
-        scratch[starts[part]] = e[i]
+        part = <uint32_t>(_word(&items[i], 1) >> (64 - bits))
+        scratch[starts[part]] = items[i]
         starts[part] += 1
     start = 0
     for i in range(1 << bits):
         count = starts[i] - start
-        _sort_part(scratch + start, e + start, e + start, count)
+        _sort_part(scratch + start, items + start, items + start, count)
         start = starts[i]
 
 

@@ -7,9 +7,9 @@ from libc.string cimport memcpy
 from ngramspec._arguments cimport token_view
 from ngramspec._hash cimport hash_power, hash_slide, hash_step
 from ngramspec._packing cimport (
-    FOLLOWER_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, entry_of, key_of,
+    ENTRY_COUNT_MAX, FOLLOWER_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, entry_of, key_of,
 )
-from ngramspec._sort cimport sort_entries, sum_equal
+from ngramspec._sort cimport sort_items, sum_equal
 from ngramspec._types cimport STATUS_OK, hash_t, token_t, uint64_t
 
 from ngramspec._history cimport grow
@@ -33,6 +33,35 @@ cdef Py_ssize_t _windows(const token_t* tokens, Py_ssize_t n, Py_ssize_t size, E
             out[num] = entry_of(key_of(&tokens[i - 1], size), tokens[i], 1)
             num += 1
         known += 1
+    return num
+
+
+cdef Py_ssize_t _short_windows(const token_t* tokens, Py_ssize_t n, Py_ssize_t size, uint64_t* out) noexcept nogil:
+    """The same for 1 or 2 tokens in half the memory: the key, and the follower in its low bits."""
+    cdef Py_ssize_t i, known = 0, num = 0
+    for i in range(n):
+        if tokens[i] == BORDER:
+            known = 0
+            continue
+        if known >= size:
+            out[num] = key_of(&tokens[i - 1], size).a | <uint64_t>tokens[i]
+            num += 1
+        known += 1
+    return num
+
+
+cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out) noexcept nogil:
+    """Turn sorted short windows into entries, equal ones added up; out may be NULL. Returns how many."""
+    cdef Py_ssize_t i = 0, num = 0
+    cdef Py_ssize_t first
+    while i < n:
+        first = i
+        while i < n and windows[i] == windows[first] and i - first < ENTRY_COUNT_MAX:
+            i += 1
+        if out != NULL:
+            out[num].a = windows[first] & ~<uint64_t>STORED_TOKEN_MAX
+            out[num].b = (windows[first] & STORED_TOKEN_MAX) << FOLLOWER_SHIFT | <uint64_t>(i - first)
+        num += 1
     return num
 
 
@@ -134,7 +163,7 @@ cdef class Tally:
         """
         if not 1 <= size <= PACKED_MAX:
             raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
-        return self._counted(size, 0, 0)
+        return self._counted_short(size) if size < 3 else self._counted(size, 0, 0)
 
     def hashed(self, Py_ssize_t n_match, int cell_bits, int check_bits):
         """Return what followed each n-gram of n_match tokens, by its cell in a hash pool.
@@ -159,6 +188,22 @@ cdef class Tally:
                              f"got {n_match}, {cell_bits}, {check_bits}")
         return self._counted(n_match, cell_bits, check_bits)
 
+    cdef object _counted_short(self, Py_ssize_t size):
+        windows, spare = np.empty(self._len + 1, dtype=np.uint64), np.empty(self._len + 1, dtype=np.uint64)
+        cdef uint64_t[::1] window_view = windows
+        cdef uint64_t[::1] spare_view = spare
+        cdef uint64_t[:, ::1] out
+        cdef Py_ssize_t num, num_entries
+        with nogil:
+            num = _short_windows(self._tokens, self._len, size, &window_view[0])
+            sort_items(&window_view[0], &spare_view[0], num)
+            num_entries = _unpack_short(&window_view[0], num, NULL)
+        made = np.empty((num_entries + 1, 2), dtype=np.uint64)
+        out = made
+        with nogil:
+            _unpack_short(&window_view[0], num, <EntryC*>&out[0, 0])
+        return made[:num_entries]
+
     cdef object _counted(self, Py_ssize_t size, int cell_bits, int check_bits):
         entries = np.empty((self._len + 1, 2), dtype=np.uint64)
         spare = np.empty((self._len + 1, 2), dtype=np.uint64)
@@ -171,6 +216,6 @@ cdef class Tally:
                 num = _pool_windows(self._tokens, self._len, size, cell_bits, check_bits, e)
             else:
                 num = _windows(self._tokens, self._len, size, e)
-            sort_entries(e, <EntryC*>&spare_view[0, 0], num)
+            sort_items(e, <EntryC*>&spare_view[0, 0], num)
             num = sum_equal(e, num)
         return entries[:num]

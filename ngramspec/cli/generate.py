@@ -130,11 +130,13 @@ def generate(**options: Any) -> None:
     session = open_session(options, choice, prompt)
     if options["model"] is None and not options["as_json"]:
         click.echo(f"no --model given: using the embedded model {session.path.name}", err=True)
-    if options["as_json"]:
-        _print_json(session)
-    else:
-        _print_text(session, options["no_color"])
-    session.save_lookup_cache()
+    try:
+        if options["as_json"]:
+            _print_json(session)
+        else:
+            _print_text(session, options["no_color"])
+    finally:  # Ctrl-C keeps what was learned too
+        session.save_lookup_cache()
 
 
 def _read_prompt(options: dict[str, Any]) -> str:

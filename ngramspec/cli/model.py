@@ -33,15 +33,20 @@ def load_model(path: Path, *, n_ctx: int, **settings: Any) -> Any:
         FormatError: The file is not a GGUF file.
         BackendError: llama-cpp-python is not installed or cannot load the file.
     """
-    with open(path, "rb") as file:
-        start = file.read(len(MAGIC))
-    if start != MAGIC:
-        raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
+    check_gguf(path)
     llama_cpp = _llama_cpp()
     try:
         return llama_cpp.Llama(str(path), n_ctx=n_ctx, verbose=False, **settings)
     except ValueError as error:
         raise BackendError(f"llama.cpp cannot load {path}: {error}") from error
+
+
+def check_gguf(path: Path) -> None:
+    """Raise FormatError unless a file begins as GGUF files do, OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        start = file.read(len(MAGIC))
+    if start != MAGIC:
+        raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
 
 
 def prompt_tokens(llama: Any, text: str) -> list[int]:

@@ -19,7 +19,7 @@ PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "ngram-mod,ngram-cache"
 NO_DRAFTS = "none"
 BY_FILE = ("static", "dynamic")
-NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", *BY_FILE)
+NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", "save_interval", *BY_FILE)
 HELP = {
     "size_n": "Tokens matched.",
     "size_m": "Longest draft, in tokens.",
@@ -44,7 +44,6 @@ HELP = {
     "static_veto": "Let the static cache outvote a follower that passes.",
     "dynamic_update": "Let the dynamic cache learn what is generated.",
     "max_ngrams": "N-grams kept in the dynamic cache at most.",
-    "save_interval": "Seconds between saves of the dynamic cache; 0: at the end only.",
 }
 
 
@@ -53,6 +52,7 @@ class DraftChoice:
     """What the options say: which drafters with which parameters, or none.
 
     params: by drafter, only what was given. lookup_static, lookup_dynamic: files of ngram-cache.
+    pool: file of ngram-mod. any_tokenizer: take files of another tokenizer.
     """
 
     names: tuple[str, ...]
@@ -61,6 +61,8 @@ class DraftChoice:
     params: Mapping[str, Mapping[str, Any]]
     lookup_static: Path | None
     lookup_dynamic: Path | None
+    pool: Path | None = None
+    any_tokenizer: bool = False
 
     @property
     def label(self) -> str:
@@ -96,8 +98,13 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
     for role, path in files.items():
         if path is not None:
             _need("ngram-cache", names, f"--lookup-cache-{role}")
-    max_draft = values.pop("max_draft")
-    return DraftChoice(names, order, max_draft, params, files["static"], files["dynamic"])
+    pool = values.pop("pool_file")
+    if pool is not None:
+        _need("ngram-mod", names, "--pool-file")
+    max_draft, any_tokenizer = values.pop("max_draft"), values.pop("any_tokenizer")
+    return DraftChoice(
+        names, order, max_draft, params, files["static"], files["dynamic"], pool, any_tokenizer
+    )
 
 
 def _options() -> Any:
@@ -129,11 +136,23 @@ def _options() -> Any:
         **own,
     )
     for short, role, text in (
-        ("-lcs", "static", "Lookup cache that ngram-cache reads."),
-        ("-lcd", "dynamic", "Lookup cache that ngram-cache reads, extends and writes at the end."),
+        ("-lcs", "static", "Statistics file or lookup cache that ngram-cache reads."),
+        ("-lcd", "dynamic", "The same, read and extended: what is generated is added at the end."),
     ):
         flags = (short, f"--lookup-cache-{role}")
         yield click.option(*flags, type=click.Path(path_type=Path), help=text, **own)
+    yield click.option(
+        "--pool-file",
+        type=click.Path(path_type=Path),
+        help="Pool of ngram-mod, shared by all processes that use the file.",
+        **own,
+    )
+    yield click.option(
+        "--any-tokenizer",
+        is_flag=True,
+        help="Take files that were built with another tokenizer.",
+        **own,
+    )
     for name in DRAFTER_NAMES:
         for field in _fields(name):
             yield _parameter(name, field)

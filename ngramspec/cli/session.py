@@ -15,6 +15,7 @@ from ngramspec.cli.model import (
     BIT_EXACT,
     cannot_take_back,
     chat_tokens,
+    check_gguf,
     has_chat_template,
     load_model,
     make_grammar,
@@ -24,7 +25,7 @@ from ngramspec.cli.text import Piece, PieceDecoder
 from ngramspec.errors import BackendError, InputError
 
 if TYPE_CHECKING:
-    from ngramspec import NgramCache
+    from ngramspec import DynamicFile
     from ngramspec.adapters.llama_cpp import Generation
     from ngramspec.cli.options import DraftChoice
 
@@ -56,7 +57,7 @@ class Session:
         prompt_ids: list[int],
         sampling: Mapping[str, Any],
         draft: Any,
-        dynamic: tuple[Path, NgramCache] | None,
+        dynamic: DynamicFile | None,
         compares: bool,
     ) -> None:
         self.path = path
@@ -122,12 +123,9 @@ class Session:
         )
 
     def save_lookup_cache(self) -> None:
-        """Write the dynamic lookup cache back to its file."""
+        """Add what was generated to the dynamic cache's file."""
         if self._dynamic is not None:
-            from ngramspec import write_lookup_cache
-
-            path, cache = self._dynamic
-            write_lookup_cache(cache, path)
+            self._dynamic.save()
 
     def as_json(self) -> dict[str, Any]:
         """Return everything about the run as plain data."""
@@ -189,7 +187,8 @@ def open_session(options: Mapping[str, Any], choice: DraftChoice, prompt: str) -
 
     Raises:
         InputError: Empty prompt, bad grammar, no chat template.
-        FormatError, OSError: A model, grammar or lookup-cache file cannot be read.
+        FormatError, OSError: A model, grammar or statistics file cannot be read.
+        VocabMismatchError: A statistics file was built with another tokenizer.
         BackendError: llama-cpp-python is missing or cannot load the model; drafts for a recurrent
             model.
     """
@@ -198,8 +197,9 @@ def open_session(options: Mapping[str, Any], choice: DraftChoice, prompt: str) -
     if not prompt.strip():
         raise InputError("the prompt is empty")
     grammar = _grammar_text(options)
-    draft, dynamic = _make_draft(choice)
     path = options["model"] or embedded_model()
+    check_gguf(path)
+    draft, dynamic = _make_draft(choice, path)
     llama = load_model(path, n_ctx=_ctx_size(options), **_settings(options))
     if draft is not None and cannot_take_back(llama):
         raise BackendError(
@@ -248,23 +248,33 @@ def _grammar_text(options: Mapping[str, Any]) -> str | None:
     return None if options["grammar"] is None else str(options["grammar"])
 
 
-def _make_draft(choice: DraftChoice) -> tuple[Any, tuple[Path, NgramCache] | None]:
-    """Return the NgramDraft, and the dynamic lookup cache with its path."""
+def _make_draft(choice: DraftChoice, model: Path) -> tuple[Any, DynamicFile | None]:
+    """Return the NgramDraft, and the file of the dynamic cache."""
     if not choice.names:
         return None, None
-    from ngramspec import NgramCache, NgramDraft, read_lookup_cache
+    from ngramspec import DynamicFile, NgramDraft
+    from ngramspec.formats.cache_file import Origin
+    from ngramspec.tokenizers import fingerprint_of
 
     params = {name: dict(values) for name, values in choice.params.items()}
-    dynamic = None
+    shared: dict[str, Any] = {"any_tokenizer": choice.any_tokenizer}
+    if choice.lookup_static or choice.lookup_dynamic or choice.pool:
+        shared["tokenizer"] = fingerprint_of(model)
+    if not {"ngram-mod", "ngram-cache"} & set(choice.names):
+        shared = {}
+    file = None
     if choice.lookup_static is not None:
         params.setdefault("ngram-cache", {})["static"] = choice.lookup_static
+    if choice.pool is not None:
+        params.setdefault("ngram-mod", {})["pool"] = choice.pool
     if choice.lookup_dynamic is not None:
         path, own = choice.lookup_dynamic, params.setdefault("ngram-cache", {})
-        most = own.get("max_ngrams", 1 << 22)
-        known = path.exists()
-        if not known and not path.parent.is_dir():
+        if not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
-        cache = read_lookup_cache(path, max_ngrams=most) if known else NgramCache(1, 4, most)
-        own["dynamic"], dynamic = cache, (path, cache)
-    draft = NgramDraft(choice.names, order=choice.order, max_draft=choice.max_draft, params=params)
-    return draft, dynamic
+        known = shared["tokenizer"]
+        origin = Origin(known.digest, known.vocab_size)
+        most = own.get("max_ngrams", 1 << 22)
+        file = DynamicFile(path, 1, 4, most, origin, choice.any_tokenizer)
+        own["dynamic"] = file
+    shared.update(order=choice.order, max_draft=choice.max_draft)
+    return NgramDraft(choice.names, params=params, **shared), file

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ngramspec import DRAFTER_NAMES, __version__
+from ngramspec.cli.options import NOT_AN_OPTION
 from ngramspec.drafters.config import CONFIGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
     text = invoke("generate", "--help").output
     for name in DRAFTER_NAMES:
         for field in CONFIGS[name].__dataclass_fields__:
-            if field not in ("pool", "static", "dynamic"):
+            if field not in NOT_AN_OPTION:
                 assert f"--spec-{name}-{field}".replace("_", "-") in text
     for option in ("-lcs, --lookup-cache-static", "-lcd, --lookup-cache-dynamic", "--spec-type"):
         assert option in text

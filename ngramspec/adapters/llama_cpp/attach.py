@@ -6,7 +6,9 @@ from typing import Any
 
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.draft import NgramDraft
-from ngramspec.errors import InputError
+from ngramspec.adapters.llama_cpp.statistics import files_among
+from ngramspec.errors import InputError, VocabMismatchError
+from ngramspec.tokenizers import fingerprint_of_llama
 
 
 def attach(llama: Any, spec: Any = "ngram-mod", **params: Any) -> Attachment:
@@ -26,6 +28,8 @@ def attach(llama: Any, spec: Any = "ngram-mod", **params: Any) -> Attachment:
 
     Raises:
         InputError: Bad spec or parameters, or `llama` is no Llama.
+        VocabMismatchError: A statistics file was built with another tokenizer.
+        FormatError, OSError: As create_drafter, for statistics files.
         StateError: Already attached, or closed.
         BackendError: The model cannot take back tokens (recurrent, hybrid), the Llama serves
             embeddings, or this llama-cpp-python lacks what attach() relies on.
@@ -38,5 +42,10 @@ def attach(llama: Any, spec: Any = "ngram-mod", **params: Any) -> Attachment:
             raise InputError(f"a ready NgramDraft takes no parameters, got {sorted(params)}")
         draft = spec
     else:
+        if files_among(params):
+            params.setdefault("tokenizer", fingerprint_of_llama(llama))
         draft = NgramDraft(spec, **params)
-    return Attachment(llama, draft, draft.bind(llama))
+    host = draft.bind(llama)
+    if host.refusal:
+        raise VocabMismatchError(host.refusal)
+    return Attachment(llama, draft, host)

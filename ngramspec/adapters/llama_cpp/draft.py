@@ -24,6 +24,7 @@ from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.compat import HostMethods
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.host import Host, TokenIds
+from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
 from ngramspec.errors import InputError, NgramspecError, StateError
 
@@ -49,16 +50,19 @@ class NgramDraft(HostMethods):
             computes by another kernel, with other rounding (docs/exactness.md).
         slots: How many token sequences are followed at the same time; the oldest gives way.
         drafter: A ready Drafter to use instead of `spec`; its slots are used, shared with nobody.
-        pool: HashPool for ngram-mod, shared with other drafters and threads. Kept, not copied.
+        pool: HashPool for ngram-mod, or a pool file; shared with other drafters, threads and, as
+            a file, processes. Kept, not copied.
         n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
             tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
         eog_ids: Further token ids before which a draft ends.
         heal: Attach to a Llama by itself when it cannot go on otherwise: created without
             logits_all and about to pass n_batch tokens (it would raise), or given its draft_model
             only after it was made (it would end the process). False: no drafts there instead.
-        params: Drafter parameters as for create_drafter.
+        params: Drafter parameters as for create_drafter. A `static`, `dynamic` or `pool` file of
+            another tokenizer than the host's gives no drafts and one warning; attach() refuses it.
 
     Raises:
+        FormatError, VocabMismatchError, OSError: As create_drafter, for statistics files.
         InputError: An argument is out of range, unknown or contradicts another.
 
     The host itself limits a plain draft_model: a prompt longer than n_batch needs logits_all=True
@@ -97,7 +101,8 @@ class NgramDraft(HostMethods):
         self.counters = DraftCounters()
         self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
         self._lock = threading.RLock()
-        self._streams = StreamTable(self.drafter.slots)
+        self._stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
+        self._streams = StreamTable(self.drafter.slots, self._refusal_of)
 
     def bind(self, llama: Any) -> Host:
         """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
@@ -153,6 +158,13 @@ class NgramDraft(HostMethods):
 
     def __repr__(self) -> str:
         return f"NgramDraft({','.join(self.drafter.sources)!r}, max_draft={self.max_draft})"
+
+    def _refusal_of(self, llama: Any) -> str:
+        """Return why the drafter's statistics do not fit a Llama, "" when they do."""
+        reason = mismatch(llama, self._stated)
+        if reason:
+            log.warning("no drafts: %s", reason)
+        return reason
 
     def _next_draft(self, stream: Stream, ids: TokenIds, given: Any) -> TokenIds:
         host, draft = stream.host, EMPTY

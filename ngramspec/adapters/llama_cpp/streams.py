@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ class StreamTable:
     Not locked: the owner holds its lock around every call.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, refusal_of: Callable[[Any], str]) -> None:
         self._slots = slots
+        self._refusal_of = refusal_of  # why a Llama cannot be served, "" when it can
         self._clock = 0
         self._streams: dict[Hashable, Stream] = {}
         self._hosts: list[Host] = []
@@ -93,6 +94,7 @@ class StreamTable:
             if host.llama() is llama:
                 return host
         host = Host(llama)
+        host.refusal = host.refusal or self._refusal_of(llama)
         self._hosts.append(host)
         return host
 
