@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.errors import BackendError, InputError, StateError
+from ngramspec.errors import BackendError, StateError
 from ngramspec.tokenizers.fingerprint import fingerprint_of
-from ngramspec.tokenizers.tokenizer import TokenIds
+from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
 
 
 class HfTokenizer:
@@ -61,11 +61,8 @@ class HfTokenizer:
             InputError: An id is not in the vocabulary.
             StateError: The tokenizer is closed.
         """
-        ids = np.asarray(token_ids, dtype=np.int32)
-        size = self.fingerprint.vocab_size
-        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise InputError(f"token ids must be 0..{size - 1}")
-        return str(self._open().decode(ids.tolist(), skip_special_tokens=False))
+        ids = checked_ids(token_ids, self.fingerprint.vocab_size)
+        return str(self._open().decode(ids, skip_special_tokens=False))
 
     def close(self) -> None:
         """Free the vocabulary."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.errors import BackendError, FormatError, InputError, StateError
+from ngramspec.errors import BackendError, FormatError, StateError
 from ngramspec.tokenizers.fingerprint import WORD_PIECE, fingerprint_of_tokens, read_gguf_tokens
-from ngramspec.tokenizers.tokenizer import TokenIds
+from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
 
 MAX_CHARS = 8 << 10
 _NEEDS_BYTES = "llama"  # SentencePiece throws where a byte has no token
@@ -79,26 +79,16 @@ class LlamaTokenizer:
         return [self.encode(text) for text in texts]
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
-        """Return the text of token ids, special tokens included.
+        """Return the text of token ids, special tokens included, with every space that they have.
 
         Raises:
             InputError: An id is not in the vocabulary.
             StateError: The tokenizer is closed.
+
+        Cost: about 2 us per token.
         """
-        ids = np.ascontiguousarray(token_ids, dtype=np.int32)
-        if ids.size == 0:
-            return ""
-        if not self._in_range(ids):
-            raise InputError(f"token ids must be 0..{self.fingerprint.vocab_size - 1}")
-        pointer, size = ids.ctypes.data_as(_IDS), 8 * ids.size + 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            count = self._lib.llama_detokenize(
-                self._open(), pointer, ids.size, buffer, size, False, True
-            )
-            if count >= 0:
-                return buffer.raw[:count].decode("utf-8", "replace")
-            size = -count
+        ids = checked_ids(token_ids, self.fingerprint.vocab_size)
+        return b"".join(map(self._piece, ids)).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Free the vocabulary; no call may be running."""
@@ -131,6 +121,15 @@ class LlamaTokenizer:
             )
         )
 
+    def _piece(self, token: int) -> bytes:
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            count = self._lib.llama_token_to_piece(self._open(), token, buffer, size, 0, True)
+            if count >= 0:
+                return buffer.raw[:count]
+            size = -count
+
     def _in_range(self, ids: TokenIds) -> bool:
         return 0 <= int(ids.min()) <= int(ids.max()) < self.fingerprint.vocab_size
 
@@ -153,7 +152,8 @@ def _parts(text: str) -> Iterator[str]:
 
 def _check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:
     """Refuse what makes llama.cpp end the process, at loading or later."""
-    texts = set(tokens)
+    # A text ends before its first NUL there, and empty ones are named by their id.
+    texts = {text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)}
     if len(texts) != len(tokens):
         raise FormatError(f"{path}: {len(tokens) - len(texts)} tokens have the text of another")
     if kind == _NEEDS_BYTES:

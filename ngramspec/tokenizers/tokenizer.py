@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.errors import FormatError
+from ngramspec.errors import FormatError, InputError
 from ngramspec.tokenizers.fingerprint import Fingerprint
 from ngramspec.tokenizers.gguf import is_gguf
 
@@ -43,6 +44,18 @@ class Tokenizer(Protocol):
 
     def close(self) -> None:
         """Free the vocabulary; a second call does nothing."""
+
+
+def checked_ids(token_ids: Sequence[int] | TokenIds, vocab_size: int) -> list[int]:
+    """Return token ids as a list.
+
+    Raises:
+        InputError: One is not in the vocabulary.
+    """
+    ids = [index(token) for token in token_ids]
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        raise InputError(f"token ids must be 0..{vocab_size - 1}")
+    return ids
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

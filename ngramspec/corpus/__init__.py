@@ -1,0 +1,22 @@
+"""Reading a corpus: files, documents, duplicates and pieces to tokenise."""
+
+from ngramspec.corpus.dedup import DigestSet, document_digest, is_held_out
+from ngramspec.corpus.documents import Document, ReadOptions, read_documents
+from ngramspec.corpus.inputs import Plan, Unit, find_units
+from ngramspec.corpus.pieces import pieces
+from ngramspec.corpus.problems import Problem, Problems
+
+__all__ = [
+    "DigestSet",
+    "Document",
+    "Plan",
+    "Problem",
+    "Problems",
+    "ReadOptions",
+    "Unit",
+    "document_digest",
+    "find_units",
+    "is_held_out",
+    "pieces",
+    "read_documents",
+]

@@ -1,0 +1,201 @@
+"""From the paths on a command line to units: what one worker reads from start to end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ngramspec.corpus.globs import Globs
+from ngramspec.corpus.parquet import split_row_groups
+from ngramspec.errors import InputError
+
+STDIN = "-"
+FORMATS = ("text", "jsonl", "parquet")
+CHUNK_BYTES = 64 << 20
+TO_THE_END = -1
+_FORMAT_OF = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_COMPRESSION_OF = {".gz": "gz", ".zst": "zst", ".xz": "xz", ".bz2": "bz2"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one worker reads: a file, or a part of one.
+
+    path: The file, "-" for standard input.
+    source: Its path relative to the argument that named it, with slashes; for messages.
+    format: "text", "jsonl" or "parquet".
+    compression: "", "gz", "zst", "xz" or "bz2".
+    start, stop: Bytes of a jsonl file in which a line must start, row groups of a parquet file;
+        stop -1 is the end of the file.
+    num_bytes: Bytes of the file that this is, 0 if unknown; for a progress bar.
+    """
+
+    path: str
+    source: str
+    format: str = "text"
+    compression: str = ""
+    start: int = 0
+    stop: int = TO_THE_END
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All units of a corpus, in order.
+
+    units: In the order of the arguments; within a folder by relative path.
+    num_files: Files that the units come from.
+    num_bytes: Sum over the units.
+    """
+
+    units: tuple[Unit, ...]
+    num_files: int
+    num_bytes: int
+
+
+def find_units(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    format: str | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Plan:
+    """Find what is to be read.
+
+    Args:
+        paths: Files, folders or "-". A folder is searched through, links followed; hidden files and
+            folders in it are left out. A file that is reached twice is read once.
+        include: Globs, one of which must match a file's relative path or base name; () is all.
+        exclude: Globs that must not match a file or a folder on the way to it; wins over include.
+        format: "text", "jsonl" or "parquet" for all files, None = by file name, else text.
+        chunk_bytes: Larger jsonl and parquet files are split into units of about that size. Which
+            documents are read does not depend on it.
+
+    Returns:
+        Plan: At least one unit.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        InputError: Nothing was found, or an option is not valid.
+        BackendError: A parquet file is to be split and pyarrow is not installed.
+        OSError: A folder cannot be listed.
+
+    Cost: one stat per file; files are opened only to split parquet.
+    """
+    if format not in (None, *FORMATS):
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    if chunk_bytes < 1:
+        raise InputError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
+    names = [os.fspath(path) for path in paths]
+    search = _Search(Globs(include), Globs(exclude))
+    units: list[Unit] = []
+    num_files = 0
+    for path, source, size in search.files(names):
+        num_files += 1
+        units += _split(_unit(path, source, size, format), chunk_bytes)
+    if not units:
+        raise InputError(f"no file to read in {', '.join(names) or 'no path'}{search.hint()}")
+    return Plan(tuple(units), num_files, sum(unit.num_bytes for unit in units))
+
+
+class _Search:
+    """One search through files and folders.
+
+    seen: Device and inode of every file and folder that was reached.
+    """
+
+    def __init__(self, include: Globs, exclude: Globs) -> None:
+        self.include = include
+        self.exclude = exclude
+        self.seen: set[tuple[int, int]] = set()
+
+    def files(self, paths: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+        """Yield path, source name and size of every file."""
+        stdin_seen = False
+        for path in paths:
+            if path == STDIN:
+                if not stdin_seen:
+                    yield STDIN, STDIN, 0
+                stdin_seen = True
+                continue
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                yield from self.folder(path, "", status)
+            elif self.wanted(Path(path).name) and self.is_new(status):
+                size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+                yield path, Path(path).name, size
+
+    def folder(
+        self, path: str, relative: str, status: os.stat_result
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yield the files below a folder, by relative path."""
+        waiting = [(path, relative, status)]
+        while waiting:
+            path, relative, status = waiting.pop()
+            if stat.S_ISREG(status.st_mode):
+                if self.wanted(relative) and self.is_new(status):
+                    yield path, relative, status.st_size
+            elif stat.S_ISDIR(status.st_mode) and self.is_new(status):
+                waiting += reversed(self.entries(path, relative))
+
+    def entries(self, path: str, relative: str) -> list[tuple[str, str, os.stat_result]]:
+        """Return what is in a folder, by name, without what is hidden, excluded or broken."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                name = f"{relative}/{entry.name}" if relative else entry.name
+                if entry.name.startswith(".") or self.exclude.match(name):
+                    continue
+                try:
+                    found.append((entry.path, name, os.stat(entry.path)))
+                except OSError:
+                    continue  # a link to nowhere or to itself
+        return found
+
+    def wanted(self, relative: str) -> bool:
+        """Tell whether include and exclude let a file through."""
+        if self.exclude.match(relative):
+            return False
+        return not self.include or self.include.match(relative)
+
+    def is_new(self, status: os.stat_result) -> bool:
+        """Tell whether a file or folder is reached for the first time."""
+        identity = (status.st_dev, status.st_ino)
+        if identity in self.seen:
+            return False
+        self.seen.add(identity)
+        return True
+
+    def hint(self) -> str:
+        """Return why there may be nothing."""
+        return " that include and exclude let through" if self.include or self.exclude else ""
+
+
+def _unit(path: str, source: str, size: int, format: str | None) -> Unit:
+    stem, suffix = os.path.splitext(source.lower())
+    compression = _COMPRESSION_OF.get(suffix, "")
+    if compression:
+        suffix = os.path.splitext(stem)[1]
+    found = format or _FORMAT_OF.get(suffix, "text")
+    return Unit(path, source, found, compression, num_bytes=size)
+
+
+def _split(unit: Unit, chunk_bytes: int) -> list[Unit]:
+    if unit.compression or unit.num_bytes <= chunk_bytes:
+        return [unit]
+    if unit.format == "jsonl":
+        starts = [*range(0, unit.num_bytes, chunk_bytes), unit.num_bytes]
+        parts = [(a, b, b - a) for a, b in itertools.pairwise(starts)]
+    elif unit.format == "parquet":
+        parts = split_row_groups(unit.path, chunk_bytes)
+    else:
+        return [unit]
+    return [
+        Unit(unit.path, unit.source, unit.format, "", start, stop, num_bytes)
+        for start, stop, num_bytes in parts
+    ]

@@ -1,0 +1,55 @@
+"""Long texts cut into pieces that a tokenizer takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ngramspec.errors import InputError
+
+PIECE_CHARS = 8 << 10
+_MARKS = ("\n\n", "\n")  # a cut comes after one of these, or else before a space
+
+
+def pieces(text: str, limit: int = PIECE_CHARS) -> Iterator[str]:
+    """Cut a text, at a blank line if possible, else at a line end, a space, or anywhere.
+
+    A cut is looked for in the second half of what fits, so that a piece is not short without need.
+    The default limit is where llama.cpp's tokenisers are fast and safe: some slow down with the
+    length of the text, others recurse once per character of a long run.
+
+    Args:
+        text: Any text.
+        limit: Most characters of a piece, at least 1.
+
+    Returns:
+        Iterator of str: Joined, they are the text; none for an empty text.
+
+    Raises:
+        InputError: The limit is not positive.
+
+    Cost: O(characters), one copy.
+    """
+    if limit < 1:
+        raise InputError(f"limit must be at least 1, got {limit}")
+    return _pieces(text, limit)
+
+
+def _pieces(text: str, limit: int) -> Iterator[str]:
+    start = 0
+    while len(text) - start > limit:
+        stop = _cut(text, start, start + limit)
+        yield text[start:stop]
+        start = stop
+    if start < len(text):
+        yield text[start:]
+
+
+def _cut(text: str, start: int, stop: int) -> int:
+    """Return where the piece that begins at `start` ends, at most at `stop`."""
+    middle = start + (stop - start) // 2
+    for mark in _MARKS:
+        found = text.rfind(mark, middle, stop)
+        if found >= 0:
+            return found + len(mark)
+    found = text.rfind(" ", middle + 1, stop)
+    return found if found > start else stop

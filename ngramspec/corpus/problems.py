@@ -1,0 +1,71 @@
+"""What went wrong while a corpus was read, without ending the reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MOST_KEPT = 20
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that was left out.
+
+    source: Name of the file.
+    where: "line 7", "row group 0, row 3" or "" for the whole file.
+    reason: What was wrong with it.
+    """
+
+    source: str
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}{', ' if self.where else ''}{self.where}: {self.reason}"
+
+
+@dataclass
+class Problems:
+    """Counts of problems and the first few in full.
+
+    num_files: Files, or row groups of them, that could not be read to their end.
+    num_skipped: Files left out on purpose: binary ones.
+    num_records: Lines and rows left out.
+    first: The first problems, at most 20.
+    """
+
+    num_files: int = 0
+    num_skipped: int = 0
+    num_records: int = 0
+    first: list[Problem] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """The number of problems of every kind."""
+        return self.num_files + self.num_skipped + self.num_records
+
+    def file(self, source: str, reason: str) -> None:
+        """Note a file that cannot be read to its end."""
+        self.num_files += 1
+        self._keep([Problem(source, "", reason)])
+
+    def skipped(self, source: str, reason: str) -> None:
+        """Note a file that is left out on purpose."""
+        self.num_skipped += 1
+        self._keep([Problem(source, "", reason)])
+
+    def record(self, source: str, where: str, reason: str) -> None:
+        """Note a line or row that is left out."""
+        self.num_records += 1
+        self._keep([Problem(source, where, reason)])
+
+    def merge(self, other: Problems) -> None:
+        """Add the problems of another unit; units merged in order keep the first in order."""
+        self.num_files += other.num_files
+        self.num_skipped += other.num_skipped
+        self.num_records += other.num_records
+        self._keep(other.first)
+
+    def _keep(self, problems: Iterable[Problem]) -> None:
+        self.first = [*self.first, *problems][:MOST_KEPT]

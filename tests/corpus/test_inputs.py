@@ -1,0 +1,161 @@
+"""Which files are found, in which order, and how they are split."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from reading import Write
+
+from ngramspec.corpus import Unit, find_units
+from ngramspec.errors import InputError
+
+
+def sources(*paths: str | os.PathLike[str], **options: object) -> list[str]:
+    return [unit.source for unit in find_units(paths, **options).units]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree(write: Write, tmp_path: Path) -> Path:
+    for name in (
+        *("b.py", "a/z.py", "a/b/c.md", "a.txt", ".git/config", ".hidden", "a/.env"),
+        *("node_modules/x.js", "tests/b.py", "data.jsonl"),
+    ):
+        write(f"tree/{name}", f"{name}\n")
+    return tmp_path / "tree"
+
+
+def test_a_folder_is_read_by_relative_path_without_hidden_files(tree: Path) -> None:
+    assert sources(tree) == [
+        *("a/b/c.md", "a/z.py", "a.txt", "b.py", "data.jsonl", "node_modules/x.js", "tests/b.py")
+    ]
+
+
+def test_arguments_keep_their_order_and_name_hidden_files(tree: Path) -> None:
+    assert sources(tree / "b.py", tree / ".hidden", tree / "a") == [
+        *("b.py", ".hidden", "b/c.md", "z.py")
+    ]
+    assert sources(tree / ".git") == ["config"]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "expected"),
+    [
+        (["*.py"], [], ["a/z.py", "b.py", "tests/b.py"]),
+        (["*.py", "*.md"], ["tests"], ["a/b/c.md", "a/z.py", "b.py"]),
+        (["a/**"], [], ["a/b/c.md", "a/z.py"]),
+        (["a/*"], [], ["a/z.py"]),
+        (["**/b.py"], [], ["b.py", "tests/b.py"]),
+        (["*.py"], ["*.py"], None),
+        ([], ["node_modules/", "*.jsonl", "a/b/**"], ["a/z.py", "a.txt", "b.py", "tests/b.py"]),
+        (["[ab].*"], ["a"], ["a.txt", "b.py", "tests/b.py"]),
+        (["[!ab].*"], ["a/b"], ["a/z.py", "node_modules/x.js"]),
+        (["?.py"], ["b.py"], ["a/z.py"]),
+    ],
+)
+def test_globs_choose(
+    tree: Path, include: list[str], exclude: list[str], expected: list[str] | None
+) -> None:
+    if expected is None:
+        with pytest.raises(InputError, match="that include and exclude let through"):
+            sources(tree, include=include, exclude=exclude)
+    else:
+        assert sources(tree, include=include, exclude=exclude) == expected
+
+
+def test_globs_apply_to_files_that_are_named(tree: Path) -> None:
+    assert sources(tree / "b.py", tree / "a.txt", include=["*.py"]) == ["b.py"]
+    assert sources(tree / "b.py", tree / "a.txt", exclude=["*.py"]) == ["a.txt"]
+
+
+@pytest.mark.parametrize("glob", ["", "/", "[z-a]"])
+def test_a_bad_glob_is_refused(tree: Path, glob: str) -> None:
+    with pytest.raises(InputError, match="glob"):
+        find_units([tree], include=[glob])
+
+
+def test_links_are_followed_once(tree: Path) -> None:
+    for i in range(3):  # 3 ** 40 ways through, until the system refuses
+        (tree / "a" / f"loop{i}").symlink_to(tree)
+    (tree / "again").symlink_to(tree / "a")
+    (tree / "b2.py").symlink_to(tree / "b.py")
+    (tree / "broken").symlink_to(tree / "nowhere")
+    (tree / "self").symlink_to(tree / "self")
+    os.mkfifo(tree / "pipe")
+    names = sources(tree, tree, tree / "b.py")
+    assert len(names) == 7
+    assert names == sources(tree)
+
+
+def test_what_is_linked_from_outside_is_read(tree: Path, write: Write) -> None:
+    write("other/c.py", "c")
+    (tree / "link").symlink_to(tree.parent / "other")
+    assert "link/c.py" in sources(tree)
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "compression"),
+    [
+        ("a.py", "text", ""),
+        ("README", "text", ""),
+        ("a.json", "text", ""),
+        ("a.JSONL", "jsonl", ""),
+        ("a.ndjson", "jsonl", ""),
+        ("a.parquet", "parquet", ""),
+        ("a.txt.gz", "text", "gz"),
+        ("a.gz", "text", "gz"),
+        ("a.jsonl.zst", "jsonl", "zst"),
+        ("a.jsonl.xz", "jsonl", "xz"),
+        ("a.ndjson.bz2", "jsonl", "bz2"),
+    ],
+)
+def test_the_name_tells_format_and_compression(
+    write: Write, name: str, format: str, compression: str
+) -> None:
+    path = write(name, "12345")
+    (unit,) = find_units([path]).units
+    assert unit == Unit(str(path), name, format, compression, num_bytes=5)
+    assert find_units([path], format="jsonl").units[0].format == "jsonl"
+
+
+def test_a_large_jsonl_file_is_split_by_bytes(write: Write) -> None:
+    path = write("a.jsonl", b"x" * 25)
+    plan = find_units([path], chunk_bytes=10)
+    assert [(unit.start, unit.stop, unit.num_bytes) for unit in plan.units] == [
+        *((0, 10, 10), (10, 20, 10), (20, 25, 5))
+    ]
+    assert (plan.num_files, plan.num_bytes) == (1, 25)
+    assert len(find_units([path], chunk_bytes=25).units) == 1
+    assert len(find_units([write("a.txt", b"x" * 25)], chunk_bytes=10).units) == 1
+
+
+def test_standard_input_is_a_unit_once() -> None:
+    plan = find_units(["-", "-"], include=["*.py"])
+    assert plan.units == (Unit("-", "-"),)
+
+
+def test_a_plan_can_be_sent_to_workers(tree: Path) -> None:
+    plan = find_units([tree])
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert hash(plan.units[0])
+
+
+def test_a_missing_path_is_named(tree: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing_here"):
+        find_units([tree, tree / "nothing_here"])
+
+
+def test_nothing_found_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"no file to read in {tmp_path}$"):
+        find_units([tmp_path])
+    with pytest.raises(InputError, match="no file to read in no path"):
+        find_units([])
+
+
+def test_bad_options_are_refused(tree: Path) -> None:
+    with pytest.raises(InputError, match="format must be one of text, jsonl, parquet, got 'csv'"):
+        find_units([tree], format="csv")
+    with pytest.raises(InputError, match="chunk_bytes must be at least 1, got 0"):
+        find_units([tree], chunk_bytes=0)

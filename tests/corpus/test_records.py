@@ -1,0 +1,255 @@
+"""Lines and rows: which texts they hold, and that splitting a file changes nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import Write, messages, read
+
+from helpers.machines import SETTINGS
+from ngramspec.corpus import Problems, ReadOptions
+from ngramspec.corpus.records import RecordError, texts_of
+from ngramspec.errors import BackendError, InputError
+
+pyarrow = pytest.importorskip("pyarrow")
+
+CHAT = [
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": [{"type": "text", "text": "u1"}, {"type": "image_url"}, "u2"]},
+    {"role": "assistant", "content": "a", "reasoning": "r"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+]
+SHARED = [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]
+
+
+def lines(*records: Any) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+@pytest.mark.parametrize(
+    ("record", "texts"),
+    [
+        ({"content": "c", "text": "t"}, ["t"]),
+        ({"content": "c", "text": None}, ["c"]),
+        ({"code": "x", "messages": CHAT}, ["x"]),
+        ({"messages": CHAT}, ["s", "u1", "u2", "a"]),
+        ({"conversations": SHARED, "prompt": "p"}, ["u", "a"]),
+        ({"conversation": ["u", "a"]}, ["u", "a"]),
+        ({"output": "o", "instruction": "i", "input": ""}, ["i", "o"]),
+        ({"prompt": "p", "completion": "c", "id": 7}, ["p", "c"]),
+        ({"text": ""}, []),
+        ("just text", ["just text"]),
+        (CHAT, ["s", "u1", "u2", "a"]),
+    ],
+)
+def test_known_fields_are_found(record: Any, texts: list[str]) -> None:
+    assert texts_of(record, None, ()) == texts
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "roles", "texts"),
+    [
+        ({"content": "c", "text": "t"}, "content", (), ["c"]),
+        ({"a": {"b": "c"}}, "a.b", (), ["c"]),
+        ({"a.b": "c"}, "a.b", (), ["c"]),
+        ({"chat": CHAT}, "chat", ("assistant",), ["a"]),
+        ({"conversations": SHARED}, None, ("assistant",), ["a"]),
+        ({"conversations": SHARED}, None, ("user", "assistant"), ["u", "a"]),
+        ({"texts": ["a", "", "b"]}, "texts", (), ["a", "b"]),
+    ],
+)
+def test_field_and_roles_choose(
+    record: Any, field: str | None, roles: tuple[str, ...], texts: list[str]
+) -> None:
+    assert texts_of(record, field, roles) == texts
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "reason"),
+    [
+        (7, None, "expected an object, found int"),
+        (None, None, "expected an object, found NoneType"),
+        ({}, None, "no field with text among none"),
+        ({"id": 7, "url": "x"}, None, "no field with text among id, url"),
+        ({"text": "t"}, "body", "no field 'body'"),
+        ({"a": {"b": 1}}, "a.c", "no field 'a.c'"),
+        ({"a": {"b": 1}}, "a.b", "field 'a.b' is int, not text"),
+        ({"messages": [1]}, None, "field 'messages' holds neither texts nor messages"),
+        ({"messages": [{"role": "user"}]}, None, "field 'messages' holds neither"),
+    ],
+)
+def test_records_without_text_are_refused(record: Any, field: str | None, reason: str) -> None:
+    with pytest.raises(RecordError, match=f"^{reason}"):
+        texts_of(record, field, ())
+
+
+def test_bad_lines_are_counted_and_the_others_read(write: Write) -> None:
+    content = lines({"text": "a"}) + '{"text": \n\n \n' + lines({"x": 1}, {"text": "b\u00e9"})
+    path = write("a.jsonl", content.encode() + b'{"text": "\xff"}\n{"text": "no end"}')
+    texts, problems = read(path)
+    assert texts == ["a", "b\u00e9", "\ufffd", "no end"]
+    assert problems.num_records == problems.total == 2
+    first, second = messages(problems)
+    assert first.startswith("a.jsonl, line 2: not JSON: Expecting value")
+    assert second == "a.jsonl, line 5: no field with text among x"
+
+
+def test_deeply_nested_json_is_a_problem_not_a_crash(write: Write) -> None:
+    path = write("a.jsonl", "[" * 200_000 + "\n" + lines({"text": "a"}))
+    texts, problems = read(path)
+    assert (texts, problems.num_records) == (["a"], 1)
+
+
+def test_a_byte_order_mark_and_compression_are_taken(write: Write) -> None:
+    path = write("a.jsonl.gz", gzip.compress(b"\xef\xbb\xbf" + lines({"text": "a"}).encode()))
+    assert read(path) == (["a"], Problems())
+
+
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer(write: Write) -> None:
+    line = '{"text": "12345"}'
+    path = write("a.jsonl", f"{line}\n{line} \n{line}  \n{line}\n{line} ")
+    texts, problems = read(path, max_document_bytes=len(line))
+    assert texts == ["12345"] * 2
+    assert messages(problems) == [
+        f"a.jsonl, line {number}: longer than {len(line)} bytes" for number in (2, 3, 5)
+    ]
+
+
+def test_only_the_first_problems_are_kept(write: Write) -> None:
+    _, problems = read(write("a.jsonl", "x\n" * 1000))
+    assert problems.num_records == 1000
+    assert len(problems.first) == 20
+    total = Problems()
+    total.merge(problems)
+    total.merge(problems)
+    assert total.num_records == 2000
+    assert total.first == problems.first
+
+
+TEXT = st.sampled_from(["", "a", "bb", "\u00e9\n", "ccccccccccccccc"])
+LINE = (
+    st.builds(lambda text: json.dumps({"text": text}), TEXT)
+    | st.just("")
+    | st.just("{bad")
+    | st.builds(lambda text: json.dumps({"messages": [{"role": "user", "content": text}]}), TEXT)
+)
+
+
+@SETTINGS
+@given(
+    rows=st.lists(LINE, max_size=12),
+    ends=st.booleans(),
+    chunk_bytes=st.integers(1, 80),
+    most=st.integers(10, 60),
+)
+def test_splitting_a_jsonl_file_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[str],
+    ends: bool,
+    chunk_bytes: int,
+    most: int,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "split.jsonl"
+    path.write_text("\n".join(rows) + "\n" * ends)
+    whole, problems = read(path, max_document_bytes=most)
+    split, split_problems = read(path, max_document_bytes=most, chunk_bytes=chunk_bytes)
+    assert split == whole
+    assert split_problems.num_records == problems.num_records
+    assert [p.reason for p in split_problems.first] == [p.reason for p in problems.first]
+
+
+def test_every_split_of_a_file_reads_every_line_once(write: Write) -> None:
+    rows = [{"text": "a" * (i % 4)} for i in range(1, 9)]
+    path = write("a.jsonl", lines(*rows).replace("\n", "\n\n", 1))
+    whole = read(path)[0]
+    assert len(whole) == 6
+    for chunk_bytes in range(1, path.stat().st_size):
+        assert read(path, chunk_bytes=chunk_bytes) == (whole, Problems())
+
+
+def test_the_place_of_a_problem_in_a_split_file_is_told(write: Write) -> None:
+    path = write("a.jsonl", lines({"text": "a"}) * 3 + "bad\n")
+    _, problems = read(path, chunk_bytes=30)
+    assert messages(problems)[0].startswith("a.jsonl, line 1 after byte 30: not JSON")
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]], group_rows: int = 3) -> Path:
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, path, row_group_size=group_rows)
+    return path
+
+
+def test_parquet_rows_are_documents(tmp_path: Path) -> None:
+    rows = [{"id": i, "text": f"row {i}"} for i in range(10)]
+    path = write_parquet(tmp_path / "a.parquet", rows)
+    assert read(path) == ([row["text"] for row in rows], Problems())
+    texts, problems = read(path, field="id")
+    assert (texts, problems.num_records) == ([], 10)
+    assert messages(problems)[0] == "a.parquet, row group 0, row 1: field 'id' is int, not text"
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 1000])
+def test_splitting_a_parquet_file_changes_nothing(tmp_path: Path, chunk_bytes: int) -> None:
+    rows = [{"text": f"row {i}" if i % 5 else None, "n": i} for i in range(40)]
+    path = write_parquet(tmp_path / "a.parquet", rows)
+    texts, problems = read(path)
+    assert len(texts) == 32
+    assert problems.num_records == 8
+    split, split_problems = read(path, chunk_bytes=chunk_bytes)
+    assert split == texts
+    assert split_problems.num_records == 8
+
+
+def test_parquet_conversations_are_read(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]
+    path = write_parquet(tmp_path / "a.parquet", [{"messages": chat}, {"messages": chat[:1]}])
+    assert read(path)[0] == ["u", "a", "u"]
+    assert read(path, roles=("assistant",))[0] == ["a"]
+    nested = write_parquet(tmp_path / "b.parquet", [{"a": {"b": "x", "c": "y"}}])
+    assert read(nested, field="a.b")[0] == ["x"]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+def test_bad_parquet_files_are_reported(write: Write, tmp_path: Path, chunk_bytes: int) -> None:
+    write_parquet(tmp_path / "in.parquet", [{"text": "row " * 100}] * 5)
+    whole = (tmp_path / "in.parquet").read_bytes()
+    (tmp_path / "in.parquet").unlink()
+    write("in/a.parquet", whole[: len(whole) // 2])
+    write("in/b.parquet", b"not parquet")
+    write("in/c.parquet", whole[:20] + bytes(60) + whole[80:])
+    write("in/d.parquet.gz", gzip.compress(whole))
+    write_parquet(write("in/e.parquet", ""), [{"id": 1}])
+    write("in/f.txt", "fine")
+    texts, problems = read(tmp_path / "in", chunk_bytes=chunk_bytes)
+    assert texts == ["row " * 100] * 2 + ["fine"]  # the second row group of c is whole
+    assert problems.num_files == 5
+    found = messages(problems)
+    assert [message[:1] for message in found] == list("abcde")
+    assert "unpack it" in found[3]
+    assert "no column to read among id" in found[4]
+    assert str(tmp_path) not in found[0]
+
+
+def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [{"text": "a"}])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    for chunk_bytes in (1, 1 << 20):
+        with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+            read(path, chunk_bytes=chunk_bytes)
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(InputError, match="max_document_bytes must be at least 1"):
+        ReadOptions(max_document_bytes=0)
+    with pytest.raises(InputError, match="field must not be empty"):
+        ReadOptions(field="")

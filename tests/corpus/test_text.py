@@ -1,0 +1,189 @@
+"""Text files: encodings, binary files, long files, compression and damage."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import Write, messages, read
+
+from helpers.machines import SETTINGS
+from ngramspec.corpus import Problems, ReadOptions, Unit, find_units, read_documents
+from ngramspec.errors import BackendError
+
+zstandard = pytest.importorskip("zstandard")
+
+TEXT = "def f():\r\n    return 'h\u00e9'\n"
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def test_a_file_is_one_document(write: Write) -> None:
+    assert read(write("a.py", TEXT)) == ([TEXT], Problems())
+    assert read(write("empty.py", "")) == ([], Problems())
+
+
+@pytest.mark.parametrize(
+    ("bom", "encoding"),
+    [
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)
+def test_a_byte_order_mark_tells_the_encoding(write: Write, bom: bytes, encoding: str) -> None:
+    text = TEXT * 9000  # more than the window that is looked at first
+    assert read(write("a.txt", bom + text.encode(encoding)))[0] == [text]
+    assert read(write("a.txt", bom)) == ([], Problems())
+
+
+def test_a_few_bytes_that_are_not_utf8_are_replaced(write: Write) -> None:
+    path = write("latin.txt", ("plain text " * 9 + "\u00e9").encode("latin-1"))
+    assert read(path)[0] == ["plain text " * 9 + "\ufffd"]
+
+
+def test_a_character_across_the_first_window_is_no_damage(write: Write) -> None:
+    text = "x" * ((64 << 10) - 1) + "\u4e2d"
+    assert read(write("a.txt", text))[0] == [text]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"text" * 2047 + b"\0", "binary: it holds NUL bytes"),
+        ("\u0416\u0418\u0412\u041e ".encode("koi8-r"), "binary: 80 % of it is not UTF-8"),
+    ],
+)
+def test_binary_files_are_left_out_and_reported(write: Write, content: bytes, reason: str) -> None:
+    write("in/b.bin", content)
+    path = write("in/c.txt", "text")
+    texts, problems = read(path.parent)
+    assert texts == ["text"]
+    assert messages(problems) == [f"b.bin: {reason}"]
+    assert (problems.num_skipped, problems.total) == (1, 1)
+
+
+def test_a_late_nul_is_text(write: Write) -> None:
+    text = "x" * (8 << 10) + "\0"
+    assert read(write("a.txt", text))[0] == [text]
+
+
+@SETTINGS
+@given(
+    text=st.lists(st.sampled_from(["a", "\u00e9", "\U0001f600", "\n", "line\n"])).map("".join),
+    most=st.integers(1, 12),
+    encoding=st.sampled_from(["utf-8", "utf-16"]),
+)
+def test_long_files_are_cut_at_line_ends(
+    tmp_path_factory: pytest.TempPathFactory, text: str, most: int, encoding: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "long.txt"
+    path.write_bytes(text.encode(encoding))
+    texts, problems = read(path, max_document_bytes=most)
+    assert "".join(texts) == text
+    assert "" not in texts
+    assert problems.total == 0
+    for part in texts[:-1]:
+        assert part.endswith("\n") or "\n" not in part
+
+
+def test_documents_are_cut_after_the_last_line_end_of_a_block(write: Write) -> None:
+    path = write("a.txt", "aa\nbb\ncc\ndddddddddddd\ne")
+    assert read(path, max_document_bytes=8)[0] == ["aa\nbb\n", "cc\n", "dddddddddddd\ne"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_compressed_files_are_read(write: Write, suffix: str) -> None:
+    path = write(f"a.py.{suffix}", COMPRESS[suffix](TEXT.encode()))
+    assert read(path) == ([TEXT], Problems())
+    twice = write(f"b.py.{suffix}", COMPRESS[suffix](b"one\n") + COMPRESS[suffix](b"two\n"))
+    assert read(twice) == (["one\ntwo\n"], Problems())
+    large = "".join(f"{i}\n" for i in range(300_000))
+    path = write(f"c.txt.{suffix}", COMPRESS[suffix](large.encode()))
+    texts, problems = read(path, max_document_bytes=500_000)
+    assert ("".join(texts) == large, len(texts), problems.total) == (True, 4, 0)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_truncated_and_damaged_files_are_reported_and_the_rest_is_read(
+    write: Write, suffix: str
+) -> None:
+    whole = COMPRESS[suffix](b"".join(b"line %d\n" % (i * i) for i in range(1000)))
+    write(f"in/a.txt.{suffix}", whole[: len(whole) // 2])
+    write(f"in/b.txt.{suffix}", whole[:-1])
+    middle = len(whole) // 2
+    flipped = bytes(255 - byte for byte in whole[middle : middle + 40])
+    write(f"in/c.txt.{suffix}", whole[:middle] + flipped + whole[middle + 40 :])
+    write(f"in/d.txt.{suffix}", b"not compressed at all")
+    path = write("in/e.txt", "fine")
+    texts, problems = read(path.parent)
+    assert texts[-1] == "fine"
+    assert problems.num_files == (3 if suffix == "zst" and len(texts) == 2 else 4)
+    for message, name in zip(messages(problems), "abcd", strict=False):
+        assert message.startswith(f"{name}.txt.{suffix}: the {suffix} data is truncated or damaged")
+
+
+def test_documents_before_damage_count(write: Write) -> None:
+    data = "".join(f"line {i * i}\n" for i in range(100_000)).encode()
+    path = write("a.txt.gz", gzip.compress(data)[:-9])
+    texts, problems = read(path, max_document_bytes=200_000)
+    assert problems.num_files == 1
+    assert data.decode().startswith("".join(texts))
+    assert len(texts) >= 6
+
+
+def test_a_small_file_that_decompresses_to_much_needs_little_memory(write: Write) -> None:
+    line = b"x" * 99 + b"\n"
+    path = write("bomb.txt.zst", zstandard.ZstdCompressor(level=19).compress(line * 3_000_000))
+    assert path.stat().st_size < 100_000
+    (unit,) = find_units([path]).units
+    tracemalloc.start()
+    total = sum(
+        len(document.text)
+        for document in read_documents(unit, ReadOptions(max_document_bytes=1 << 20))
+    )
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total == 300_000_000
+    assert peak < 200 << 20
+
+
+def test_a_missing_library_names_the_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+        read(write("a.txt.zst", b""))
+
+
+def test_a_file_that_has_gone_is_reported(tmp_path: Path) -> None:
+    problems = Problems()
+    unit = Unit(str(tmp_path / "gone.txt"), "gone.txt")
+    assert list(read_documents(unit, problems=problems)) == []
+    assert messages(problems) == ["gone.txt: No such file or directory"]
+    assert problems.num_files == 1
+
+
+def test_standard_input_is_read_as_text_or_jsonl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stdin(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+    stdin(b"one\ntwo\n")
+    assert read("-")[0] == ["one\ntwo\n"]
+    stdin(b'{"text": "one"}\n{"text": "two"}')
+    assert read("-", format="jsonl")[0] == ["one", "two"]
