@@ -21,7 +21,7 @@ from ngramspec._counts cimport (
 )
 from ngramspec._history cimport HistoryC
 from ngramspec._source cimport Source, SourceC, ignore_feedback
-from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find
+from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch
 from ngramspec._types cimport (
     STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
 )
@@ -57,6 +57,13 @@ cdef struct SuffixC:
     uint32_t[NGRAM_MAX + 1] hashes
     Py_ssize_t len
     const NgramC* walked  # entry of the longest size that gave the last token from the context, or NULL
+
+
+# What static knows of what may follow, once it was asked.
+cdef struct StaticAnswerC:
+    bint asked
+    FollowersC weights    # num = 0: no n-gram of MIN_WEIGHTS or more is known
+    token_t fallback      # -1 = none
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
@@ -127,8 +134,41 @@ cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, co
     return best
 
 
+cdef void _ask_static(const LookupC* k, const SuffixC* x, StaticAnswerC* answer) noexcept nogil:
+    """Look up what static knows: the longest n-gram known gives the weights, the longest one that
+    passes the threshold the fallback."""
+    cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
+    cdef Py_ssize_t longest = k.static_counts.ngram_max if k.static_counts.ngram_max < x.len else x.len
+    cdef Py_ssize_t size = longest
+    cdef FollowersC found
+    answer.asked = True
+    while size >= k.static_counts.ngram_min and size > 0:
+        static_prefetch(k.static_counts, newest, size)
+        size -= 1
+    size = longest
+    while size >= k.static_counts.ngram_min and size > 0:
+        if static_find(k.static_counts, newest, size, &found):
+            if answer.weights.num == 0 and size >= MIN_WEIGHTS:
+                answer.weights = found
+            if (found.total >= k.static_only.min_sample
+                    and 100 * <int64_t>found.best_count >= k.static_only.min_percent * found.total):
+                answer.fallback = found.best
+                return
+        size -= 1
+
+
+cdef token_t _weighed(const LookupC* k, const CountsC* c, const NgramC* g, const SuffixC* x, StaticAnswerC* answer,
+                      ThresholdC t) noexcept nogil:
+    """The follower that counts and static together favour; static is only asked when there is a choice."""
+    if k.static_counts == NULL or g.followers < 0:
+        return g.best
+    if not answer.asked:
+        _ask_static(k, x, answer)
+    return g.best if answer.weights.num == 0 else _reweighted(k, c, g, &answer.weights, t)
+
+
 cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, SuffixC* x,
-                      const FollowersC* weights) noexcept nogil:
+                      StaticAnswerC* answer) noexcept nogil:
     """The follower that passes its threshold for the longest n-gram, -1 when none does."""
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
     cdef Py_ssize_t longest = k.ngram_max if k.ngram_max < x.len else x.len
@@ -149,7 +189,7 @@ cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thre
             t = thresholds[size - 1]
             # No follower is more frequent than the best one, so none passes when it fails.
             if g.total >= t.min_sample and 100 * <int64_t>g.best_count >= t.min_percent * g.total:
-                best = g.best if weights == NULL else _reweighted(k, c, g, weights, t)
+                best = _weighed(k, c, g, x, answer, t)
                 if best == g.best or 100 * <int64_t>counts_of(c, g, best) >= t.min_percent * g.total:
                     return best
         size -= 1
@@ -168,40 +208,22 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
         x.hashes[i] = <uint32_t>h
 
 
-cdef token_t _static_next(const LookupC* k, const SuffixC* x, FollowersC* weights) noexcept nogil:
-    """The follower that static drafts by itself, -1 = none; weights.num = 0: no n-gram of 2 or more is known.
-
-    The longest n-gram known gives the weights, the longest one that passes the threshold the follower.
-    """
-    cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
-    cdef Py_ssize_t size = k.static_counts.ngram_max if k.static_counts.ngram_max < x.len else x.len
-    cdef FollowersC found
-    weights.num = 0
-    while size >= k.static_counts.ngram_min and size > 0:
-        if static_find(k.static_counts, newest, size, &found):
-            if weights.num == 0 and size >= MIN_WEIGHTS:
-                weights[0] = found
-            if (found.total >= k.static_only.min_sample
-                    and 100 * <int64_t>found.best_count >= k.static_only.min_percent * found.total):
-                return found.best
-        size -= 1
-    return -1
-
-
 cdef token_t _next(const LookupC* k, const CountsC* context, SuffixC* x) noexcept nogil:
-    cdef FollowersC weights
-    cdef const FollowersC* known = NULL
-    cdef token_t fallback = -1
+    cdef StaticAnswerC answer
     cdef token_t token
-    if k.static_counts != NULL:
-        fallback = _static_next(k, x, &weights)
-        known = &weights if weights.num > 0 else NULL
-    token = _next_of(k, context, k.lax, x, known)
+    answer.asked = False
+    answer.weights.num = 0
+    answer.fallback = -1
+    token = _next_of(k, context, k.lax, x, &answer)
     if token < 0 and k.dynamic != NULL:
         x.walked = NULL
-        token = _next_of(k, k.dynamic, k.strict, x, known)
+        token = _next_of(k, k.dynamic, k.strict, x, &answer)
         x.walked = NULL
-    return token if token >= 0 else fallback
+    if token < 0 and k.static_counts != NULL:
+        if not answer.asked:
+            _ask_static(k, x, &answer)
+        return answer.fallback
+    return token
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:

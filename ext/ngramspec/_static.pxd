@@ -47,6 +47,7 @@ cdef inline uint64_t record_a(const uint32_t* r) noexcept nogil:
     return <uint64_t>r[1] << 32 | r[0]
 
 
+cdef void static_prefetch(const StaticC* c, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef bint static_find(const StaticC* c, const token_t* newest, Py_ssize_t size, FollowersC* out) noexcept nogil
 cdef count_t followers_count(const FollowersC* f, token_t token) noexcept nogil
 

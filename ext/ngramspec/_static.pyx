@@ -9,7 +9,7 @@ from libc.string cimport memset
 
 from ngramspec._arguments cimport token_view
 from ngramspec._packing cimport STORED_TOKEN_MAX, key_mask, key_of
-from ngramspec._types cimport COUNT_MAX
+from ngramspec._types cimport COUNT_MAX, ngs_prefetch
 
 from ngramspec.errors import InputError
 
@@ -47,6 +47,13 @@ cdef const uint32_t* _find_record(const SectionsC* s, KeyC key, Py_ssize_t size)
             return s.records + low * words if order == 0 else NULL
         low += 1
     return NULL
+
+
+cdef void static_prefetch(const StaticC* c, const token_t* newest, Py_ssize_t size) noexcept nogil:
+    """Fetch the part of the index where static_find begins."""
+    cdef const SectionsC* s = &c.sizes[size]
+    if s.num_ngrams > 0 and s.index_shift < 64:
+        ngs_prefetch(&s.index[key_of(newest, size).a >> s.index_shift])
 
 
 cdef bint _take_list(const SectionsC* s, Py_ssize_t place, FollowersC* out) noexcept nogil:
