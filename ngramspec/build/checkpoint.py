@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -58,14 +58,14 @@ class WorkFolder:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise InputError(f"another process is building in {self.path}") from None
-        state = self._read_state()
-        if state is not None and not resume and not restart:
+        state = None if restart else self._read_state()
+        if state is not None and not resume:
             self._lock.release()
             raise InputError(
                 f"{self.path} holds an unfinished build: --resume goes on with it, "
                 "--restart begins anew"
             )
-        if state is None or restart:
+        if state is None:
             self._clear()
             return None
         self._check_identity(state["identity"])
@@ -136,13 +136,20 @@ class WorkFolder:
         return documents
 
     def remove(self) -> None:
-        """Remove the folder: the build is done."""
+        """Remove the folder: the build is done. Files of others stay, and the folder with them."""
+        self._clear()
+        for name in (DIGESTS, HELD_OUT, "lock"):
+            (self.path / name).unlink(missing_ok=True)
         self._lock.release()
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def close(self) -> None:
-        """Let others go on with the folder."""
-        self._lock.release()
+        """Let others go on with the folder; without a checkpoint there is nothing to keep."""
+        if (self.path / STATE).exists():
+            self._lock.release()
+        else:
+            self.remove()
 
     def _read_state(self) -> dict[str, Any] | None:
         path = self.path / STATE
@@ -162,16 +169,15 @@ class WorkFolder:
             if other.get(key) != mine[key]:
                 self._lock.release()
                 raise InputError(
-                    f"the build in {self.path} has another {key}: {other.get(key)!r}, not "
-                    f"{mine[key]!r}; --restart begins anew"
+                    f"the build in {self.path} has {_difference(key, other.get(key), mine[key])}; "
+                    "--restart begins anew"
                 )
 
     def _clear(self) -> None:
-        for path in self.path.iterdir():
-            if path.name != "lock":
-                path.unlink()
+        for path in [self.path / STATE, *self.path.glob("run-*")]:
+            path.unlink(missing_ok=True)
         for name in (DIGESTS, HELD_OUT):
-            (self.path / name).touch()
+            (self.path / name).write_bytes(b"")
 
     def _remove_stale_runs(self) -> None:
         known = {path.name for paths in self.runs.values() for path in paths}
@@ -210,6 +216,15 @@ def identity_of(plan: Plan, options: BuildOptions, fingerprint: bytes) -> dict[s
         "tokenizer": fingerprint.hex(),
         "options": options.as_dict(),
     }
+
+
+def _difference(key: str, other: Any, mine: Any) -> str:
+    """Say in what two builds differ: the first option that does, or corpus or tokenizer."""
+    if isinstance(other, dict) and isinstance(mine, dict):
+        for name in mine:
+            if other.get(name) != mine[name]:
+                return f"another {name}: {other.get(name)!r}, not {mine[name]!r}"
+    return f"another {key}"
 
 
 def _framed(tokens: TokenArray) -> bytes:

@@ -8,21 +8,18 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ngramspec._tally import Tally
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Feed
-from ngramspec.build.held_out import measure
+from ngramspec.build.finish import Counted, finish
 from ngramspec.build.options import BuildOptions, Means
-from ngramspec.build.output import write_output
 from ngramspec.build.progress import NoProgress, Progress
-from ngramspec.build.result import BuildResult, Seconds, provenance
+from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged, write_run
 from ngramspec.corpus import Plan, find_units
-from ngramspec.errors import InputError
-from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.tokenizers import Tokenizer
 
@@ -39,8 +36,9 @@ class BuildStopped(Exception):
 class _Batch:
     """Parts of documents; `aside`: held out, their tokens are wanted."""
 
-    texts: list[str]
-    aside: bool
+    aside: bool = False
+    texts: list[str] = field(default_factory=list)
+    chars: int = 0
 
 
 class LocalBuild:
@@ -66,6 +64,7 @@ class LocalBuild:
             self._tallies.put(Tally())
         self._pool = ThreadPoolExecutor(means.jobs, "ngramspec-build")
         self._running: deque[Future[tuple[int, list[TokenArray], float]]] = deque()
+        self._batch = _Batch()
         self._held_out: list[TokenArray] = []
         self._counted = 0  # tokens in the tallies
         memory = max(means.memory - BASE_BYTES, means.memory // 4)
@@ -78,25 +77,16 @@ class LocalBuild:
             BuildStopped: progress.stopped; all that was read is in a checkpoint.
         """
         last = time.monotonic()
-        batch = _Batch([], False)
-        chars = 0
         for parts, aside in self.feed.documents():
-            if aside != batch.aside or chars > BATCH_CHARS:
-                self._submit(batch)
-                batch, chars = _Batch([], aside), 0
-            batch.texts += parts
-            chars += sum(map(len, parts))
+            self._add(parts, aside)
             progress.done(self.feed.done_bytes, self.feed.totals.tokens)
             late = time.monotonic() - last > self._means.seconds
             if progress.stopped or late or self._counted > self._most_tokens:
-                self._submit(batch)
-                batch, chars = _Batch([], aside), 0
                 self._checkpoint()
                 last = time.monotonic()
             if progress.stopped:
                 raise BuildStopped(f"stopped after {self.feed.totals.documents} documents")
-        self._submit(batch)
-        self._wait(0)
+        self._wait()
 
     def sources(self) -> dict[int, EntrySource]:
         """Return what was counted, by label: runs on disk and what is still in the tallies."""
@@ -114,6 +104,13 @@ class LocalBuild:
         """Return the tokens of the documents that were set aside."""
         return [*self._work.held_out(), *self._held_out]
 
+    def counted(self) -> Counted:
+        """Return what the end of the build needs."""
+        feed = self.feed
+        return Counted(
+            feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out
+        )
+
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(cancel_futures=True)
@@ -121,12 +118,29 @@ class LocalBuild:
     def _late(self, tally: Tally, label: int) -> EntrySource:
         return LateSource(lambda: ArraySource(counted(tally, label, self._options)))
 
-    def _submit(self, batch: _Batch) -> None:
+    def _add(self, parts: list[str], aside: bool) -> None:
+        """Put a document into batches."""
+        if aside != self._batch.aside:
+            self._submit()
+            self._batch.aside = aside
+        for part in parts:
+            self._batch.texts.append(part)
+            self._batch.chars += len(part)
+            if self._batch.chars >= BATCH_CHARS:
+                self._submit()
+
+    def _submit(self) -> None:
+        batch, self._batch = self._batch, _Batch(self._batch.aside)
         if batch.texts:
             self._running.append(self._pool.submit(self._tokenise, batch))
-            self._wait(2 * self._means.jobs)
+            self._take_results(2 * self._means.jobs)
 
-    def _wait(self, most: int) -> None:
+    def _wait(self) -> None:
+        """Wait until everything that was added is counted."""
+        self._submit()
+        self._take_results(0)
+
+    def _take_results(self, most: int) -> None:
         """Take results until at most so many batches are running."""
         while len(self._running) > most:
             tokens, aside, seconds = self._running.popleft().result()
@@ -159,7 +173,7 @@ class LocalBuild:
 
     def _checkpoint(self) -> None:
         """Move what was counted into runs and remember the position."""
-        self._wait(0)
+        self._wait()
         start = time.perf_counter()
         tallies = [tally for tally in self._all_tallies() if len(tally)]
         made = [
@@ -238,7 +252,7 @@ def build(
             work.restore(state, running.feed)
         progress.phase("reading", plan.num_bytes)
         running.count(progress)
-        result = _finish(running, output, plan, tokenizer, options, progress)
+        result = finish(running.counted(), output, plan, tokenizer, options, progress)
     except BaseException:
         work.close()
         raise
@@ -247,36 +261,6 @@ def build(
     work.remove()
     result.seconds.total = time.perf_counter() - started
     return result
-
-
-def _finish(
-    running: LocalBuild,
-    output: str | os.PathLike[str],
-    plan: Plan,
-    tokenizer: Tokenizer,
-    options: BuildOptions,
-    progress: Progress,
-) -> BuildResult:
-    """Write the file and measure it."""
-    totals, seconds = running.feed.totals, running.seconds
-    if not totals.tokens:
-        reason = f": {running.feed.problems.first[0]}" if running.feed.problems.first else ""
-        raise InputError(f"no text to count in the corpus{reason}")
-    start = time.perf_counter()
-    progress.phase("writing", 0)
-    about = provenance(plan, options, totals, tokenizer.name)
-    origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
-    header = write_output(output, running.sources(), origin, options)
-    seconds.writing = time.perf_counter() - start
-    documents, held_out = running.held_out(), None
-    if options.held_out and documents:
-        progress.phase("measuring", 0)
-        start = time.perf_counter()
-        held_out = measure(output, documents, options)
-        seconds.measuring = time.perf_counter() - start
-    size = os.stat(output).st_size
-    problems, runs = running.feed.problems, running.num_runs
-    return BuildResult(os.fspath(output), header, size, totals, problems, seconds, runs, held_out)
 
 
 def _merge(streams: Sequence[EntrySource], min_count: int) -> EntrySource:

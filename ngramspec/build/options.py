@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import InputError
@@ -98,4 +99,5 @@ class Means:
 
     def work_folder(self, output: str | os.PathLike[str]) -> str:
         """Return the folder for runs and checkpoints."""
-        return self.work or f"{os.fspath(output)}.build"
+        path = Path(output)
+        return self.work or str(path.with_name(f".{path.name}.build"))  # hidden: no corpus has it

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from ngramspec._version import __version__
+from ngramspec.cli.build_cache import build_cache
+from ngramspec.cli.cache_group import cache
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
 from ngramspec.cli.group import CommandGroup
@@ -16,6 +18,8 @@ Examples:
   ngramspec demo
   ngramspec generate -p "def area(width, height):" --raw
   ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
+  ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
+  ngramspec cache inspect code.ngc
 """
 
 
@@ -35,3 +39,5 @@ def main(debug: bool) -> None:
 
 main.add_command(demo)
 main.add_command(generate)
+main.add_command(build_cache)
+main.add_command(cache)

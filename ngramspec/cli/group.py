@@ -11,6 +11,7 @@ from ngramspec.errors import InputError, NgramspecError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: 1 means something else for this command
 
 
 class Failure(click.ClickException):
@@ -32,7 +33,8 @@ class CommandGroup(click.Group):
             if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
                 raise
             bad_input = isinstance(error, (InputError, FileNotFoundError))
-            raise Failure(_message(error), EXIT_USAGE if bad_input else EXIT_FAILED) from error
+            code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
+            raise Failure(_message(error), code) from error
 
 
 class SectionOption(click.Option):
@@ -51,7 +53,7 @@ class SectionCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(param, click.Option):
                 sections.setdefault(getattr(param, "section", "Options"), []).append(record)
         for title, records in sections.items():
             with formatter.section(title):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 MOST_KEPT = 20
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Problem:
     """One thing that was left out.
 

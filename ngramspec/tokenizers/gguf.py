@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ngramspec.errors import FormatError
 
 MAGIC = b"GGUF"
-Value: TypeAlias = "int | float | bool | str | list[bytes] | npt.NDArray[np.generic] | None"
+Value: TypeAlias = int | float | bool | str | list[bytes] | npt.NDArray[np.generic] | None
 
 _HEAD = struct.Struct("<IQQ")
 _U32 = struct.Struct("<I")

@@ -1,0 +1,72 @@
+"""The end of a build, wherever it counted: the file is written and measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ngramspec.build.checkpoint import TokenArray
+from ngramspec.build.feed import Totals
+from ngramspec.build.held_out import HeldOut, measure
+from ngramspec.build.options import BuildOptions
+from ngramspec.build.output import write_output
+from ngramspec.build.progress import Progress
+from ngramspec.build.result import BuildResult, Seconds, provenance
+from ngramspec.corpus import Plan, Problems
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.entries import EntrySource
+from ngramspec.tokenizers import Tokenizer
+
+
+@dataclass
+class Counted:
+    """A corpus that has been counted.
+
+    num_runs: Sorted runs that went to disk.
+    sources: Returns the entries by label, which are read once.
+    held_out: Returns the tokens of the documents that were set aside, in order.
+    """
+
+    totals: Totals
+    problems: Problems
+    seconds: Seconds
+    num_runs: int
+    sources: Callable[[], Mapping[int, EntrySource]]
+    held_out: Callable[[], list[TokenArray]]
+
+
+def finish(
+    counted: Counted,
+    output: str | os.PathLike[str],
+    plan: Plan,
+    tokenizer: Tokenizer,
+    options: BuildOptions,
+    progress: Progress,
+) -> BuildResult:
+    """Write the file and measure it.
+
+    Raises:
+        InputError: Nothing was counted.
+        OSError: The file cannot be written; an old one stays.
+    """
+    totals, problems, seconds = counted.totals, counted.problems, counted.seconds
+    if not totals.tokens:
+        reason = f": {problems.first[0]}" if problems.first else ""
+        raise InputError(f"no text to count in the corpus{reason}")
+    start = time.perf_counter()
+    progress.phase("writing", 0)
+    about = provenance(plan, options, totals, tokenizer.name)
+    origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
+    header = write_output(output, counted.sources(), origin, options)
+    seconds.writing = time.perf_counter() - start
+    held_out: HeldOut | None = None
+    if options.held_out and (documents := counted.held_out()):
+        progress.phase("measuring", 0)
+        start = time.perf_counter()
+        held_out = measure(output, documents, options)
+        seconds.measuring = time.perf_counter() - start
+    size, runs = os.stat(output).st_size, counted.num_runs
+    return BuildResult(os.fspath(output), header, size, totals, problems, seconds, runs, held_out)

@@ -1,0 +1,117 @@
+"""The progress bar of `ngramspec build-cache`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from ngramspec.cli.interrupt import Interrupt
+from ngramspec.cli.sizes import duration_text, size_text
+
+REFRESH = 0.05  # seconds between updates of the bar
+MEGA = 1e6
+TOO_LATE = "all is read, the file is being finished; Ctrl-C again ends at once"
+
+
+class BuildProgress:
+    """BuildProgress(interrupt, bar): what the build tells, shown where there is a terminal.
+
+    Rates are of this run: what a resumed build had done before does not count.
+    """
+
+    def __init__(self, interrupt: Interrupt, bar: RichProgress | None) -> None:
+        self.amount = 0
+        self.tokens = 0
+        self.rates = (0.0, 0.0)  # bytes and tokens per second
+        self.begun = 0.0  # when the phase began
+        self._interrupt = interrupt
+        self._bar = bar
+        self._first: tuple[int, int] | None = None
+        self._shown = 0.0
+        self._task = bar.add_task("starting", total=None) if bar is not None else None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._interrupt.requested
+
+    @property
+    def note(self) -> str:
+        """What is to be said instead of figures, "" = nothing."""
+        return self._interrupt.note if self._interrupt.requested else ""
+
+    def phase(self, name: str, total: int) -> None:
+        """Begin a phase of so many bytes, 0 = unknown."""
+        if name != "reading":
+            self._interrupt.note = TOO_LATE
+        self.amount, self._first = 0, None
+        self._shown = self.begun = time.monotonic()
+        self.rates = (0.0, 0.0)
+        if self._bar is not None and self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(name, total=total or None)
+
+    def done(self, amount: int, tokens: int) -> None:
+        """Show how far the phase is."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = amount, tokens
+        self.amount, self.tokens = amount, tokens
+        if self._bar is None or self._task is None or now - self._shown < REFRESH:
+            return
+        self._shown = now
+        seconds = now - self.begun
+        self.rates = (amount - self._first[0]) / seconds, (tokens - self._first[1]) / seconds
+        self._bar.update(self._task, completed=amount)
+
+
+class _Figures(ProgressColumn):
+    """Bytes, rates and time left, as far as they are known."""
+
+    max_refresh = 0.2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress: BuildProgress | None = None
+
+    def render(self, task: Task) -> Text:
+        """Return the figures of now."""
+        progress = self.progress
+        if progress is None or not progress.begun:
+            return Text("")
+        if progress.note:
+            return Text(progress.note, style="yellow")
+        seconds = time.monotonic() - progress.begun
+        if not progress.amount:
+            return Text(duration_text(seconds))
+        parts = [size_text(progress.amount)]
+        if task.total:
+            parts = [f"{min(1.0, progress.amount / task.total):.0%} of {size_text(task.total)}"]
+        bytes_rate, tokens_rate = progress.rates
+        if bytes_rate > 0:
+            parts += [f"{bytes_rate / MEGA:.1f} MB/s", f"{tokens_rate / MEGA:.2f} Mtok/s"]
+            if task.total:
+                left = max(0.0, task.total - progress.amount) / bytes_rate
+                parts.append(f"{duration_text(left)} left")
+        return Text(", ".join(parts))
+
+
+@contextmanager
+def build_progress(interrupt: Interrupt, *, wanted: bool) -> Iterator[BuildProgress]:
+    """Show a bar on stderr while the block runs; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    if not (wanted and console.is_terminal):
+        yield BuildProgress(interrupt, None)
+        return
+    figures = _Figures()
+    columns = (TextColumn("{task.description}"), BarColumn(20), figures)
+    with RichProgress(*columns, console=console, transient=True) as bar:
+        figures.progress = BuildProgress(interrupt, bar)
+        interrupt.quiet = True  # the bar shows it
+        yield figures.progress
