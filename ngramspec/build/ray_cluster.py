@@ -1,0 +1,177 @@
+"""Talking to Ray: connecting, keeping the hosts busy, errors of tasks as errors of the build."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from ngramspec.build.local import BuildStopped
+from ngramspec.build.options import LEAST_MEMORY
+from ngramspec.build.progress import Progress
+from ngramspec.errors import BackendError, InputError, NgramspecError
+
+RETRIES = 8  # of a task whose process or host was lost
+CONNECT_SECONDS = 10.0
+POLL_SECONDS = 0.25  # between looks at progress.stopped
+TASKS_PER_CORE = 2  # submitted: one runs, one waits
+Ref = Any  # a ray.ObjectRef, which is not importable without Ray
+
+
+def import_ray() -> Any:
+    """Return the module ray.
+
+    Raises:
+        BackendError: It is not installed.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise BackendError(
+            "a build on a cluster needs ray, which is not installed: pip install 'ngramspec[ray]'"
+        ) from error
+
+
+@contextmanager
+def connected(ray: Any, address: str | None) -> Iterator[None]:
+    """Connect to a cluster for the block, or start Ray on this machine; end only what was begun.
+
+    A Ray that this process has already initialised is used as it is and goes on.
+
+    Raises:
+        BackendError: There is no cluster at the address, or Ray cannot start.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to its makers
+        quiet["include_dashboard"] = False
+    try:
+        _reach(address)
+        ray.init(address="local" if address is None else address, **quiet)
+    except (OSError, RuntimeError, ValueError, AssertionError) as error:
+        where = "on this machine" if address is None else f"at {address}"
+        raise BackendError(f"no Ray {where}: {' '.join(str(error).split())}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Raise OSError if nobody listens at host:port: Ray would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+
+
+@contextmanager
+def errors_of_tasks(ray: Any) -> Iterator[None]:
+    """Raise what a task raised as if it had been raised here.
+
+    Raises:
+        BackendError: Ray lost a task or its result too often.
+    """
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, NgramspecError | OSError | MemoryError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        reason = str(error).partition("\n")[0]
+        raise BackendError(f"Ray gave up after {RETRIES} retries: {reason}") from error
+
+
+class Cluster:
+    """Cluster(ray, progress): runs functions as tasks and waits for them, as long as wanted."""
+
+    def __init__(self, ray: Any, progress: Progress) -> None:
+        self._ray = ray
+        self._progress = progress
+        self._running: dict[Ref, tuple[int, list[Ref]]] = {}
+
+    def remote(self, function: Callable[..., Any], num_returns: int = 1, memory: int = 0) -> Any:
+        """Return a function that starts a task and returns a list of its objects' references.
+
+        Args:
+            function: Importable; a generator where it has several results.
+            num_returns: How many it has.
+            memory: Bytes that the task wants of its host; 0 = few.
+        """
+        remote = self._ray.remote(function).options(
+            num_cpus=1, num_returns=num_returns, max_retries=RETRIES, memory=memory or None
+        )
+        return (lambda *args: [remote.remote(*args)]) if num_returns == 1 else remote.remote
+
+    def memory(self, wanted: int) -> int:
+        """Return how many bytes a task can have, as many as wanted if a host offers them.
+
+        Raises:
+            InputError: No host offers LEAST_MEMORY.
+        """
+        most = int(max((node["Resources"].get("memory", 0) for node in self._nodes()), default=0))
+        if most < LEAST_MEMORY:
+            raise InputError(
+                f"a task wants {LEAST_MEMORY >> 20} MiB of memory at least, the largest host "
+                f"offers {most >> 20}"
+            )
+        return min(wanted, most)
+
+    def put(self, value: Any) -> Ref:
+        """Return a reference to a value that tasks can have as an argument."""
+        return self._ray.put(value)
+
+    def get(self, ref: Ref) -> Any:
+        """Wait for an object and return it; arrays lie in Ray's memory until they are let go.
+
+        Raises:
+            BuildStopped: progress.stopped.
+        """
+        self._wait_for_one_of([ref])
+        return self._ray.get(ref)
+
+    def run(self, num: int, submit: Callable[[int], list[Ref]]) -> Iterator[tuple[int, list[Ref]]]:
+        """Run tasks, about as many at a time as the cluster has room for.
+
+        Args:
+            num: Number of tasks.
+            submit: Starts task number i and returns its objects; the last is small.
+
+        Yields:
+            Number and objects of every task once it is done, in any order.
+
+        Raises:
+            BuildStopped: progress.stopped.
+        """
+        waiting = iter(range(num))
+        while True:
+            for i in islice(waiting, max(0, self._room() - len(self._running))):
+                refs = submit(i)
+                self._running[refs[-1]] = i, refs
+            if not self._running:
+                return
+            yield self._running.pop(self._wait_for_one_of(list(self._running)))
+
+    def _wait_for_one_of(self, refs: list[Ref]) -> Ref:
+        while True:
+            ready, _ = self._ray.wait(refs, num_returns=1, timeout=POLL_SECONDS)
+            if self._progress.stopped:
+                raise BuildStopped("stopped; nothing is kept of a build on Ray")
+            if ready:
+                return ready[0]
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _room(self) -> int:
+        """Return how many tasks to have submitted; a cluster may grow and shrink."""
+        cores = sum(node["Resources"].get("CPU", 0) for node in self._nodes())
+        return max(2, TASKS_PER_CORE * int(cores))

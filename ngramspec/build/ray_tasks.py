@@ -1,0 +1,224 @@
+"""What the tasks of a build on a cluster do: plain functions that know nothing of Ray."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngramspec._merge import EntryMerger
+from ngramspec._tally import Tally
+from ngramspec.build.checkpoint import TokenArray
+from ngramspec.build.feed import Feed, Totals
+from ngramspec.build.held_out import MOST_TOKENS, PROMPT
+from ngramspec.build.local import BASE_BYTES, BATCH_CHARS, TALLY_BYTES
+from ngramspec.build.ray_job import Job, check_host, tokenizer_of
+from ngramspec.build.result import Seconds
+from ngramspec.build.runs import counted
+from ngramspec.corpus import Plan, Problems, ReadOptions, Unit, document_digest, read_documents
+from ngramspec.errors import InputError
+from ngramspec.formats.entries import ArraySource, Entries
+from ngramspec.tokenizers import Tokenizer
+
+Digests = NDArray[np.uint64]  # shape (documents, 2)
+Numbers = NDArray[np.int64]  # of documents in a shard, ascending
+
+
+@dataclass
+class Report:
+    """What a shard had."""
+
+    totals: Totals
+    problems: Problems
+    seconds: Seconds
+    num_runs: int
+
+
+@dataclass
+class ShardFeed(Feed):
+    """A feed that is told which documents are duplicates.
+
+    skip: Their numbers in the shard.
+    """
+
+    skip: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    _number: int = 0
+    _skipped: int = 0
+    _seen: list[bytes] = field(default_factory=list)
+
+    def digest_of_all(self) -> bytes:
+        """Return what identifies the documents that were read."""
+        return summary(np.frombuffer(b"".join(self._seen), np.uint64))
+
+    def _is_new(self, digest: bytes) -> bool:
+        number = self._number
+        self._number += 1
+        self._seen.append(digest)
+        if self._skipped < len(self.skip) and self.skip[self._skipped] == number:
+            self._skipped += 1
+            self.totals.duplicates += 1
+            return False
+        return True
+
+
+def read_digests(units: Sequence[Unit], job: Job) -> Digests:
+    """Return the digest of every document of a shard, in order."""
+    check_host([unit.path for unit in units], job)
+    options = ReadOptions(job.options.field, job.options.roles)
+    found = [document_digest(each.text) for unit in units for each in read_documents(unit, options)]
+    return np.frombuffer(b"".join(found), np.uint64).reshape(-1, 2)
+
+
+def summary(digests: Digests) -> bytes:
+    """Return what identifies a shard's documents and their order."""
+    import xxhash
+
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(digests).data)
+
+
+def count_shard(
+    units: Sequence[Unit],
+    skip: Numbers,
+    expected: bytes,
+    job: Job,
+    vocabulary: NDArray[np.uint8] | None,
+) -> Iterator[Any]:
+    """Count a shard, duplicates left out.
+
+    Args:
+        units: What to read.
+        skip: Numbers of the documents that are duplicates.
+        expected: Summary of the digests that were found before.
+        job: The build.
+        vocabulary: Bytes of the tokenizer's file; None = read it from its path.
+
+    Yields:
+        The sorted entries of every range of the first label, then of the others; the tokens of
+        documents held out; a Report. Nothing is left behind when the process is killed.
+
+    Raises:
+        InputError: The host lacks a file, or the shard is not what it was.
+        OSError: No space for temporary files.
+    """
+    check_host([unit.path for unit in units], job)
+    plan = Plan(tuple(units), 0, sum(unit.num_bytes for unit in units))
+    feed = ShardFeed(plan, job.options, skip=skip)
+    counting = ShardCount(job, tokenizer_of(job, vocabulary))
+    counting.read(feed)
+    if feed.digest_of_all() != expected:
+        raise InputError(
+            f"host {socket.gethostname()} read other documents from {units[0].path} to "
+            f"{units[-1].path} than before: the corpus changes, or hosts have different copies"
+        )
+    yield from counting.buckets()
+    yield counting.held_out
+    feed.totals.tokens = counting.num_tokens
+    yield Report(feed.totals, feed.problems, counting.seconds, counting.num_runs)
+
+
+class ShardCount:
+    """ShardCount(job, tokenizer): texts -> tally -> sorted runs in nameless files -> ranges."""
+
+    def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
+        self.held_out: list[TokenArray] = []
+        self.num_tokens = 0
+        self.num_runs = 0
+        self.seconds = Seconds()
+        self._job = job
+        self._tokenizer = tokenizer
+        self._tally = Tally()
+        self._runs: dict[int, list[Entries]] = {label: [] for label in job.options.labels}
+        self._held_tokens = 0
+        self._most_tokens = max(job.memory - BASE_BYTES, job.memory // 4) // TALLY_BYTES
+
+    def read(self, feed: Feed) -> None:
+        """Tokenise and count all documents."""
+        batch: list[str] = []
+        chars, before = 0, False
+        for parts, aside in feed.documents():
+            for part in parts:
+                if aside != before or chars > BATCH_CHARS:
+                    self._tokenise(batch, before)
+                    batch, chars, before = [], 0, aside
+                batch.append(part)
+                chars += len(part)
+        self._tokenise(batch, before)
+        self._to_runs()
+
+    def buckets(self) -> Iterator[Entries]:
+        """Yield the entries of every range of every label."""
+        for runs in self._runs.values():
+            cuts = [cut_points(run, self._job.num_ranges) for run in runs]
+            for i in range(self._job.num_ranges):
+                start = time.perf_counter()
+                parts = [run[at[i] : at[i + 1]] for run, at in zip(runs, cuts, strict=True)]
+                bucket = parts[0] if len(parts) == 1 else merge_entries(1, *parts)
+                self.seconds.counting += time.perf_counter() - start
+                yield bucket
+
+    def _tokenise(self, texts: list[str], aside: bool) -> None:
+        start = time.perf_counter()
+        documents = self._tokenizer.encode_batch(texts) if texts else []
+        self.seconds.tokenising += time.perf_counter() - start
+        for tokens in documents:
+            if aside:
+                self._hold_out(tokens)
+            else:
+                self._tally.add(tokens)
+                self.num_tokens += len(tokens)
+        if len(self._tally) > self._most_tokens:
+            self._to_runs()
+
+    def _hold_out(self, tokens: TokenArray) -> None:
+        """Keep a document for measuring, which wants no more than so many tokens of long ones."""
+        if self._held_tokens < MOST_TOKENS and (len(tokens) > PROMPT or not self.held_out):
+            self.held_out.append(tokens)
+            self._held_tokens += max(0, len(tokens) - PROMPT)
+
+    def _to_runs(self) -> None:
+        if not len(self._tally):
+            return
+        start = time.perf_counter()
+        for label, runs in self._runs.items():
+            runs.append(_on_disk(counted(self._tally, label, self._job.options)))
+            self.num_runs += 1
+        self._tally.clear()
+        self.seconds.counting += time.perf_counter() - start
+
+
+def cut_points(entries: Entries, num_ranges: int) -> list[int]:
+    """Return where each range of sorted entries begins, and the end of the last.
+
+    An n-gram's followers have one upper word, so they are in one range.
+    """
+    words = entries[:, 0]
+    starts = [np.uint64((i << 64) // num_ranges) for i in range(1, num_ranges)]
+    return [0, *(bisect_left(words, start) for start in starts), len(entries)]
+
+
+def merge_entries(min_count: int, *arrays: Entries) -> Entries:
+    """Return sorted entries as one array, without the pairs that came less often than min_count."""
+    merger = EntryMerger([ArraySource(array) for array in arrays], min_count)
+    made = np.empty((sum(map(len, arrays)), 2), np.uint64)
+    num = 0
+    while len(part := merger.read()):
+        made[num : num + len(part)] = part
+        num += len(part)
+    return made[:num]
+
+
+def _on_disk(entries: Entries) -> Entries:
+    """Move entries to a file without a name, which ends with the process."""
+    if not len(entries):
+        return entries.copy()
+    with tempfile.TemporaryFile() as file:
+        file.write(entries.data)
+        file.flush()
+        return np.asarray(np.memmap(file, np.uint64, "r", shape=entries.shape))
