@@ -1,7 +1,7 @@
 # The one place that turns Python arguments into C ones.
 from cpython.buffer cimport Py_buffer
 
-from ngramspec._types cimport token_t
+from ngramspec._types cimport token_t, uint64_t
 
 # Tokens of a Python argument, viewed in place; free with tokens_release.
 cdef struct TokensC:
@@ -13,3 +13,4 @@ cdef int tokens_view(object token_ids, str name, TokensC* tokens, bint check=*) 
 cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab_size)
 cdef void tokens_release(TokensC* tokens)
 cdef const token_t[::1] token_view(object token_ids, str name)
+cdef const uint64_t[:, ::1] entries_view(object entries)

@@ -91,3 +91,16 @@ cdef object _refusal(object token_ids, str name):
         return InputError(f"{expected}, got {type(token_ids).__name__}")
     strided = "" if getattr(getattr(token_ids, "flags", None), "c_contiguous", True) else ", strided"
     return InputError(f"{expected}, got {dtype} of shape {tuple(shape)}{strided}")
+
+
+cdef const uint64_t[:, ::1] entries_view(object entries):
+    """View packed entries: uint64, shape (n, 2), C-contiguous; InputError says what it got instead."""
+    cdef const uint64_t[:, ::1] view
+    try:
+        view = entries
+        if view.shape[1] == 2:
+            return view
+    except (ValueError, TypeError, BufferError):
+        pass
+    raise InputError(f"entries must be a uint64 array of shape (n, 2), C-contiguous, got "
+                     f"{getattr(entries, 'dtype', type(entries).__name__)} of shape {getattr(entries, 'shape', '')}")

@@ -1,5 +1,6 @@
 """Counts, and llama.cpp's records, to and from packed entries: what statistics files are made of."""
 
+from ngramspec._arguments cimport entries_view
 from ngramspec._counts cimport NGRAM_MAX, CountsC, NgramC, counts_add, counts_reserve, ngram_hash, ngram_size
 from ngramspec._packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of,
@@ -112,7 +113,7 @@ cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
 
 cdef int add_entries(CountsC* c, int* lock, object entries, Py_ssize_t size) except -1:
     """Count all entries, of n-grams of one size."""
-    cdef const uint64_t[:, ::1] view = entries
+    cdef const uint64_t[:, ::1] view = entries_view(entries)
     cdef token_t[NGRAM_MAX] tokens
     cdef const EntryC* e
     cdef Py_ssize_t i

@@ -4,14 +4,15 @@ cimport cython
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
+from ngramspec._arguments cimport entries_view
 from ngramspec._history cimport grow
 from ngramspec._packing cimport (
-    OLDEST_SHIFT, PACKED_MAX, EntryC, entry_count, entry_follower, same_ngram,
+    OLDEST_SHIFT, PACKED_MAX, EntryC, entry_count, entry_follower, key_tokens, same_ngram,
 )
 from ngramspec._static cimport (
     LIST_HEAD, MANY_SHIFT, SHORT_MANY_SHIFT, record_a, record_words,
 )
-from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, uint32_t, uint64_t
+from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, token_t, uint32_t, uint64_t
 
 import numpy as np
 
@@ -64,7 +65,12 @@ cdef bint _finish_ngram(ImageC* m) noexcept nogil:
     cdef uint32_t* r
     cdef uint64_t total = 0, a = m.ngram.a
     cdef uint32_t best = 0, best_count = 0, many = m.pairs.len > 2
+    cdef token_t[PACKED_MAX] tokens
     cdef Py_ssize_t i
+    key_tokens(a, m.ngram.b >> OLDEST_SHIFT, m.size, tokens)
+    for i in range(m.size):
+        if <uint32_t>tokens[i] > m.largest_token:
+            m.largest_token = <uint32_t>tokens[i]
     for i in range(0, m.pairs.len, 2):
         total += m.pairs.words[i + 1]
         if m.pairs.words[i + 1] > best_count:
@@ -161,7 +167,7 @@ cdef class ImageWriter:
 
     @property
     def largest_token(self):
-        """Return the largest follower among them."""
+        """Return the largest token id among them, of n-grams and followers."""
         return self._m.largest_token
 
     def feed(self, entries):
@@ -171,12 +177,13 @@ cdef class ImageWriter:
             entries: uint64, shape (n, 2), ascending, within and across calls. Not kept.
 
         Raises:
+            InputError: entries has another shape or dtype.
             CapacityError: More n-grams or followers than a file can hold.
             MemoryError: No room.
 
         Cost: O(n). Threads: releases the GIL.
         """
-        cdef const uint64_t[:, ::1] view = entries
+        cdef const uint64_t[:, ::1] view = entries_view(entries)
         cdef Py_ssize_t n = view.shape[0]
         cdef Status status
         if n:

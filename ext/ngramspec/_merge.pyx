@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdlib cimport calloc, free
 
+from ngramspec._arguments cimport entries_view
 from ngramspec._packing cimport ENTRY_COUNT_MAX, EntryC, entry_count, entry_less, same_pair
 from ngramspec._types cimport COUNT_MAX, uint64_t
 
@@ -104,10 +105,10 @@ cdef class EntryMerger:
     Args:
         sources: Objects whose `read()` returns the next entries, uint64 of shape (n, 2), ascending,
             within and across calls, and an empty array at the end.
-        min_count: Pairs of n-gram and follower that came less often in all are left out, >= 1.
+        min_count: Pairs of n-gram and follower that came less often in all are left out, 1..2147483647.
 
     Raises:
-        InputError: min_count is below 1.
+        InputError: min_count is out of its bounds.
         MemoryError: No room for the streams.
 
     Counts saturate at 2147483647, so the result does not depend on the order of the sources.
@@ -119,8 +120,8 @@ cdef class EntryMerger:
     cdef list _held
 
     def __cinit__(self, sources, min_count=1):
-        if min_count < 1:
-            raise InputError(f"min_count must be >= 1, got {min_count}")
+        if not 1 <= min_count <= COUNT_MAX:
+            raise InputError(f"min_count must be in 1..{COUNT_MAX}, got {min_count}")
         self._sources = list(sources)
         self._held = [None] * len(self._sources)
         self._m.num_streams = len(self._sources)
@@ -173,13 +174,7 @@ cdef class EntryMerger:
         return some
 
     cdef int _take(self, Py_ssize_t i, object entries) except -1:
-        cdef const uint64_t[:, ::1] view
-        try:
-            view = entries
-        except (ValueError, TypeError, BufferError):
-            raise InputError("a source must return uint64 of shape (n, 2)") from None
-        if view.shape[1] != 2:
-            raise InputError(f"a source must return uint64 of shape (n, 2), got (n, {view.shape[1]})")
+        cdef const uint64_t[:, ::1] view = entries_view(entries)
         self._m.streams[i].ended = view.shape[0] == 0
         self._held[i] = entries
         if view.shape[0]:
@@ -235,10 +230,13 @@ def entries_beyond(entries, known):
     Returns:
         uint64, shape (m, 2), ascending. A new array.
 
+    Raises:
+        InputError: An array has another shape or dtype.
+
     Cost: O(n). Threads: releases the GIL.
     """
-    cdef const uint64_t[:, ::1] a = entries
-    cdef const uint64_t[:, ::1] b = known
+    cdef const uint64_t[:, ::1] a = entries_view(entries)
+    cdef const uint64_t[:, ::1] b = entries_view(known)
     cdef const EntryC* old = NULL
     made = np.empty((a.shape[0] + 1, 2), dtype=np.uint64)
     cdef uint64_t[:, ::1] out = made

@@ -95,6 +95,7 @@ cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear  # __dealloc__ must still see whether the cells are a buffer of someone else
 cdef class HashPool:
     """HashPool(capacity=4194304, check_bits=8, max_occupancy=0.5, vocab_size=4194303, cells=None, counters=None):
     what followed each n-gram, shared.

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from ngramspec._arguments cimport entries_view
 from ngramspec._packing cimport EntryC, entry_count, entry_follower, same_pair
 from ngramspec._types cimport int64_t, uint32_t, uint64_t
 
@@ -68,8 +69,12 @@ cdef class PoolImage:
                                  | <uint32_t>(entry_follower(&self._pair) + 1))
 
     def feed(self, entries):
-        """Take the next entries that `Tally.hashed` made: uint64, shape (n, 2), ascending. O(n)."""
-        cdef const uint64_t[:, ::1] view = entries
+        """Take the next entries that `Tally.hashed` made: uint64, shape (n, 2), ascending. O(n).
+
+        Raises:
+            InputError: entries has another shape or dtype.
+        """
+        cdef const uint64_t[:, ::1] view = entries_view(entries)
         cdef const EntryC* e
         cdef Py_ssize_t i
         with nogil:

@@ -13,7 +13,6 @@ from ngramspec._types cimport uint32_t, uint64_t
 
 cdef enum:
     PART_BYTES = 1 << 16  # two parts fit a core's own cache
-    MAX_PART_BITS = 12
     DIGIT_BITS = 11
     FEW = 48              # items that insertion sorts faster
 
@@ -91,33 +90,45 @@ cdef void _sort_part(item_t* source, item_t* spare, item_t* result, Py_ssize_t n
         memcpy(result, source, <size_t>n * sizeof(item_t))
 
 
+cdef int part_bits(Py_ssize_t n, size_t item_bytes) noexcept nogil:
+    """How many upper bits tell the parts apart when n items are sorted."""
+    cdef int bits = 0
+    while bits < MAX_PART_BITS and <size_t>n * item_bytes >> bits > PART_BYTES:
+        bits += 1
+    return bits
+
+
+cdef void sort_parts(item_t* items, item_t* spare, const uint32_t* ends, int bits) noexcept nogil:
+    """Sort items that lie in 2**bits parts by their upper bits; spare holds as many as the largest part."""
+    cdef uint32_t start = 0
+    cdef Py_ssize_t i
+    for i in range(<Py_ssize_t>1 << bits):
+        _sort_part(items + start, spare, items + start, ends[i] - start)
+        start = ends[i]
+
+
 cdef void sort_items(item_t* items, item_t* scratch, Py_ssize_t n) noexcept nogil:
     """Sort n < 2**32 items in place; scratch holds as many."""
-    cdef uint32_t[(1 << MAX_PART_BITS) + 1] starts
+    cdef uint32_t[1 << MAX_PART_BITS] places
     cdef Py_ssize_t i
     cdef uint32_t part, start = 0, count
-    cdef int bits = 0
-    while bits < MAX_PART_BITS and <size_t>n * sizeof(item_t) >> bits > PART_BYTES:
-        bits += 1
+    cdef int bits = part_bits(n, sizeof(item_t))
     if bits == 0:
         _sort_part(items, scratch, items, n)
         return
-    memset(starts, 0, sizeof(starts))
+    memset(places, 0, sizeof(places))
     for i in range(n):
-        starts[_word(&items[i], 1) >> (64 - bits)] += 1
-    for i in range((1 << bits) + 1):
-        count = starts[i]
-        starts[i] = start
+        places[_word(&items[i], 1) >> (64 - bits)] += 1
+    for i in range(1 << bits):
+        count = places[i]
+        places[i] = start
         start += count
     for i in range(n):
         part = <uint32_t>(_word(&items[i], 1) >> (64 - bits))
-        scratch[starts[part]] = items[i]
-        starts[part] += 1
-    start = 0
-    for i in range(1 << bits):
-        count = starts[i] - start
-        _sort_part(scratch + start, items + start, items + start, count)
-        start = starts[i]
+        scratch[places[part]] = items[i]
+        places[part] += 1
+    memcpy(items, scratch, <size_t>n * sizeof(item_t))
+    sort_parts(items, scratch, places, bits)
 
 
 cdef Py_ssize_t sum_equal(EntryC* e, Py_ssize_t n) noexcept nogil:

@@ -2,15 +2,15 @@
 
 cimport cython
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from ngramspec._arguments cimport token_view
-from ngramspec._hash cimport hash_power, hash_slide, hash_step
+from ngramspec._hash cimport hash_power, hash_step
 from ngramspec._packing cimport (
-    ENTRY_COUNT_MAX, FOLLOWER_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, entry_of, key_of,
+    ENTRY_COUNT_MAX, FOLLOWER_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, entry_follower, entry_of, key_of,
 )
-from ngramspec._sort cimport sort_items, sum_equal
-from ngramspec._types cimport STATUS_OK, hash_t, token_t, uint64_t
+from ngramspec._sort cimport MAX_PART_BITS, item_t, part_bits, sort_parts, sum_equal
+from ngramspec._types cimport STATUS_OK, hash_t, token_t, uint32_t, uint64_t
 
 from ngramspec._history cimport grow
 
@@ -22,32 +22,74 @@ cdef enum:
     BORDER = -1           # between documents: no n-gram crosses it
 
 
-cdef Py_ssize_t _windows(const token_t* tokens, Py_ssize_t n, Py_ssize_t size, EntryC* out) noexcept nogil:
-    """Write one entry per n-gram of `size` tokens that has a follower; return how many."""
-    cdef Py_ssize_t i, known = 0, num = 0
-    for i in range(n):
-        if tokens[i] == BORDER:
-            known = 0
-            continue
-        if known >= size:
-            out[num] = entry_of(key_of(&tokens[i - 1], size), tokens[i], 1)
-            num += 1
-        known += 1
-    return num
+# Goes along the tokens and hands out every n-gram that has a follower.
+cdef struct CursorC:
+    const token_t* tokens
+    Py_ssize_t len
+    Py_ssize_t at             # next token
+    Py_ssize_t known          # tokens since the last border
+    Py_ssize_t size           # tokens per n-gram
+    int cell_bits             # 0: packed n-grams, else cells of a hash pool
+    int check_bits
+    hash_t power              # LCG^size, for the pool
+    hash_t hash               # of the newest `size` tokens, for the pool
 
 
-cdef Py_ssize_t _short_windows(const token_t* tokens, Py_ssize_t n, Py_ssize_t size, uint64_t* out) noexcept nogil:
-    """The same for 1 or 2 tokens in half the memory: the key, and the follower in its low bits."""
-    cdef Py_ssize_t i, known = 0, num = 0
-    for i in range(n):
-        if tokens[i] == BORDER:
-            known = 0
+cdef inline bint _next_window(CursorC* c, EntryC* out) noexcept nogil:
+    """Write the next n-gram and follower as an entry of count 1; False at the end."""
+    cdef token_t token
+    while c.at < c.len:
+        token = c.tokens[c.at]
+        c.at += 1
+        if token == BORDER:
+            c.known = 0
+            c.hash = 0
             continue
-        if known >= size:
-            out[num] = key_of(&tokens[i - 1], size).a | <uint64_t>tokens[i]
-            num += 1
-        known += 1
-    return num
+        c.known += 1
+        if c.cell_bits:
+            out.a = c.hash << (64 - c.cell_bits)
+            if c.check_bits:
+                out.a |= c.hash >> (64 - c.check_bits) << (64 - c.cell_bits - c.check_bits)
+            c.hash = hash_step(c.hash, token)
+            if c.known <= c.size:
+                continue
+            c.hash -= <hash_t>c.tokens[c.at - 1 - c.size] * c.power
+            out.b = <uint64_t>token << FOLLOWER_SHIFT | 1
+            return True
+        if c.known > c.size:
+            out[0] = entry_of(key_of(&c.tokens[c.at - 2], c.size), token, 1)
+            return True
+    return False
+
+
+cdef Py_ssize_t _measure_parts(CursorC c, int bits, uint32_t* places) noexcept nogil:
+    """Write where each part begins; return the size of the largest. places[1 << bits] is the number of windows."""
+    cdef EntryC e
+    cdef Py_ssize_t i, largest = 0
+    cdef uint32_t start = 0, count
+    memset(places, 0, (((<size_t>1) << bits) + 1) * sizeof(uint32_t))
+    while _next_window(&c, &e):
+        places[e.a >> (64 - bits) if bits else 0] += 1
+    for i in range((<Py_ssize_t>1 << bits) + 1):
+        count = places[i]
+        places[i] = start
+        start += count
+        if count > largest:
+            largest = count
+    return largest
+
+
+cdef void _scatter(CursorC c, int bits, uint32_t* places, item_t* out) noexcept nogil:
+    """Write every window into its part; places then hold where the parts end."""
+    cdef EntryC e
+    cdef Py_ssize_t part
+    while _next_window(&c, &e):
+        part = <Py_ssize_t>(e.a >> (64 - bits)) if bits else 0
+        if item_t is EntryC:
+            out[places[part]] = e
+        else:  # 1 or 2 tokens leave room for the follower in the low bits
+            out[places[part]] = e.a | <uint64_t>entry_follower(&e)
+        places[part] += 1
 
 
 cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out) noexcept nogil:
@@ -65,34 +107,11 @@ cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out
     return num
 
 
-cdef Py_ssize_t _pool_windows(const token_t* tokens, Py_ssize_t n, Py_ssize_t n_match, int cell_bits, int check_bits,
-                              EntryC* out) noexcept nogil:
-    """The same for a hash pool: `a` holds the cell's number and the check bits of the n-gram's hash."""
-    cdef hash_t power = hash_power(n_match)
-    cdef hash_t h = 0
-    cdef Py_ssize_t i, known = 0, num = 0
-    for i in range(n):
-        if tokens[i] == BORDER:
-            known = h = 0
-            continue
-        if known < n_match:
-            h = hash_step(h, tokens[i])
-        else:
-            out[num].a = h << (64 - cell_bits)
-            if check_bits:
-                out[num].a |= (h >> (64 - check_bits)) << (64 - cell_bits - check_bits)
-            out[num].b = <uint64_t>tokens[i] << FOLLOWER_SHIFT | 1
-            num += 1
-            h = hash_slide(h, tokens[i - n_match], tokens[i], power)
-        known += 1
-    return num
-
-
 @cython.final
 cdef class Tally:
     """Tally(): tokens of many documents, counted on demand.
 
-    Holds 4 bytes per token; counting takes 32 bytes per token more for its duration.
+    Holds 4 bytes per token; counting takes 8 to 24 bytes per token more for its duration.
 
     Thread-safety: one thread at a time; different tallies run in parallel.
     """
@@ -163,7 +182,7 @@ cdef class Tally:
         """
         if not 1 <= size <= PACKED_MAX:
             raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
-        return self._counted_short(size) if size < 3 else self._counted(size, 0, 0)
+        return self._counted_short(size) if size < 3 else self._counted(self._cursor(size, 0, 0))
 
     def hashed(self, Py_ssize_t n_match, int cell_bits, int check_bits):
         """Return what followed each n-gram of n_match tokens, by its cell in a hash pool.
@@ -186,36 +205,46 @@ cdef class Tally:
         if n_match < 1 or not 10 <= cell_bits <= 31 or not 0 <= check_bits <= 8:
             raise InputError(f"n_match must be >= 1, cell_bits in 10..31, check_bits in 0..8, "
                              f"got {n_match}, {cell_bits}, {check_bits}")
-        return self._counted(n_match, cell_bits, check_bits)
+        return self._counted(self._cursor(n_match, cell_bits, check_bits))
+
+    cdef CursorC _cursor(self, Py_ssize_t size, int cell_bits, int check_bits) noexcept:
+        return CursorC(self._tokens, self._len, 0, 0, size, cell_bits, check_bits, hash_power(size), 0)
 
     cdef object _counted_short(self, Py_ssize_t size):
-        windows, spare = np.empty(self._len + 1, dtype=np.uint64), np.empty(self._len + 1, dtype=np.uint64)
-        cdef uint64_t[::1] window_view = windows
-        cdef uint64_t[::1] spare_view = spare
+        cdef CursorC cursor = self._cursor(size, 0, 0)
+        cdef int bits = part_bits(self._len, sizeof(uint64_t))
+        cdef uint32_t[(1 << MAX_PART_BITS) + 1] places
+        cdef uint64_t[::1] windows, spare
         cdef uint64_t[:, ::1] out
-        cdef Py_ssize_t num, num_entries
+        cdef Py_ssize_t largest, num, num_entries
         with nogil:
-            num = _short_windows(self._tokens, self._len, size, &window_view[0])
-            sort_items(&window_view[0], &spare_view[0], num)
-            num_entries = _unpack_short(&window_view[0], num, NULL)
+            largest = _measure_parts(cursor, bits, places)
+        num = places[1 << bits]
+        windows, spare = np.empty(num + 1, dtype=np.uint64), np.empty(largest + 1, dtype=np.uint64)
+        with nogil:
+            _scatter(cursor, bits, places, &windows[0])
+            sort_parts(&windows[0], &spare[0], places, bits)
+            num_entries = _unpack_short(&windows[0], num, NULL)
         made = np.empty((num_entries + 1, 2), dtype=np.uint64)
         out = made
         with nogil:
-            _unpack_short(&window_view[0], num, <EntryC*>&out[0, 0])
+            _unpack_short(&windows[0], num, <EntryC*>&out[0, 0])
         return made[:num_entries]
 
-    cdef object _counted(self, Py_ssize_t size, int cell_bits, int check_bits):
-        entries = np.empty((self._len + 1, 2), dtype=np.uint64)
-        spare = np.empty((self._len + 1, 2), dtype=np.uint64)
-        cdef uint64_t[:, ::1] entry_view = entries
-        cdef uint64_t[:, ::1] spare_view = spare
-        cdef EntryC* e = <EntryC*>&entry_view[0, 0]
-        cdef Py_ssize_t num
+    cdef object _counted(self, CursorC cursor):
+        cdef int bits = part_bits(self._len, sizeof(EntryC))
+        cdef uint32_t[(1 << MAX_PART_BITS) + 1] places
+        cdef uint64_t[:, ::1] out, spare
+        cdef Py_ssize_t largest, num
+        cdef EntryC* e
         with nogil:
-            if cell_bits:
-                num = _pool_windows(self._tokens, self._len, size, cell_bits, check_bits, e)
-            else:
-                num = _windows(self._tokens, self._len, size, e)
-            sort_items(e, <EntryC*>&spare_view[0, 0], num)
+            largest = _measure_parts(cursor, bits, places)
+        num = places[1 << bits]
+        made, spare = np.empty((num + 1, 2), dtype=np.uint64), np.empty((largest + 1, 2), dtype=np.uint64)
+        out = made
+        e = <EntryC*>&out[0, 0]
+        with nogil:
+            _scatter(cursor, bits, places, e)
+            sort_parts(e, <EntryC*>&spare[0, 0], places, bits)
             num = sum_equal(e, num)
-        return entries[:num]
+        return made[:num]

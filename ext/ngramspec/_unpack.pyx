@@ -2,6 +2,7 @@
 
 cimport cython
 
+from ngramspec._arguments cimport entries_view
 from ngramspec._packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower,
     entry_of, key_mask, key_tokens,
@@ -215,6 +216,9 @@ cdef class EntryReader:
     def check_index(self, index):
         """Raise FormatError unless the cache's index equals `index`, made anew from its records."""
         views = self._cache.sections(self._x.size)
+        if views is not None and len(views[2]) != len(index):
+            raise FormatError(f"{self._cache.name}: index of {self._x.size}-grams: expected {len(index)} words, "
+                              f"found {len(views[2])}")
         wrong = np.flatnonzero(np.asarray(views[2]) != index) if views is not None else ()
         if len(wrong):
             raise FormatError(f"{self._cache.name}: index of {self._x.size}-grams: word {wrong[0]} does not fit the records")
@@ -236,9 +240,9 @@ def tokens_of(entries, Py_ssize_t size):
         int32, shape (n, size + 2): the n-gram, oldest first, the follower, the count.
 
     Raises:
-        InputError: size is out of its bounds.
+        InputError: size is out of its bounds, or entries has another shape or dtype.
     """
-    cdef const uint64_t[:, ::1] view = entries
+    cdef const uint64_t[:, ::1] view = entries_view(entries)
     cdef const EntryC* e
     cdef Py_ssize_t i
     if not 1 <= size <= PACKED_MAX:

@@ -25,6 +25,10 @@ DIGESTS = "digests"
 HELD_OUT = "held-out"
 DIGEST_BYTES = 16
 VERSION = 1
+_KEYS = {
+    *("identity", "unit", "document", "totals", "problems", "runs", "num_names"),
+    *("digest_bytes", "held_out_bytes"),
+}
 TokenArray = NDArray[np.int32]
 
 
@@ -157,9 +161,9 @@ class WorkFolder:
             return None
         try:
             state = json.loads(path.read_bytes())
-            if state["version"] == VERSION:
+            if state["version"] == VERSION and state.keys() >= _KEYS:
                 return dict(state)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             pass
         raise FormatError(f"{path}: not a checkpoint of this version: --restart begins anew")
 

@@ -53,15 +53,20 @@ def measure(path: str | os.PathLike[str], documents: Documents, options: BuildOp
     """Replay documents as if a target had written them, with a new file and without it."""
     chosen, tokens = [], 0
     for document in documents:
-        if len(document) > PROMPT and tokens < MOST_TOKENS:
+        if measured_tokens(document) and tokens < MOST_TOKENS:
             chosen.append(document)
-            tokens += len(document) - PROMPT
+            tokens += measured_tokens(document)
     return HeldOut(
         len(chosen),
         tokens,
         _replay(_drafter(options, None), chosen),
         _replay(_drafter(options, path), chosen),
     )
+
+
+def measured_tokens(document: NDArray[np.int32]) -> int:
+    """Return how many tokens of a document are replayed."""
+    return max(0, len(document) - PROMPT)
 
 
 def _drafter(options: BuildOptions, path: str | os.PathLike[str] | None) -> Drafter:

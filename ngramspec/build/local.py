@@ -15,17 +15,17 @@ from ngramspec._tally import Tally
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Feed
 from ngramspec.build.finish import Counted, finish
+from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
+from ngramspec.build.memory import read_bytes, tokens_within
 from ngramspec.build.options import BuildOptions, Means
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged, write_run
-from ngramspec.corpus import Plan, find_units
+from ngramspec.corpus import find_units
 from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.tokenizers import Tokenizer
 
 BATCH_CHARS = 1 << 19  # text that a thread tokenises at a time
-TALLY_BYTES = 40  # memory per token: 6 to hold it, 32 to count
-BASE_BYTES = 160 << 20  # interpreter, libraries, vocabulary and texts in flight, about
 
 
 class BuildStopped(Exception):
@@ -46,13 +46,13 @@ class LocalBuild:
 
     def __init__(
         self,
-        plan: Plan,
+        feed: Feed,
         tokenizer: Tokenizer,
         options: BuildOptions,
         means: Means,
         work: WorkFolder,
     ) -> None:
-        self.feed = Feed(plan, options)
+        self.feed = feed
         self.seconds = Seconds()
         self.num_runs = 0
         self._tokenizer = tokenizer
@@ -67,8 +67,8 @@ class LocalBuild:
         self._batch = _Batch()
         self._held_out: list[TokenArray] = []
         self._counted = 0  # tokens in the tallies
-        memory = max(means.memory - BASE_BYTES, means.memory // 4)
-        self._most_tokens = memory // TALLY_BYTES
+        self._aside = sum(map(measured_tokens, work.held_out()))
+        self._most_tokens = tokens_within(means.memory)
 
     def count(self, progress: Progress) -> None:
         """Read, tokenise and count everything from the feed's position on.
@@ -91,7 +91,7 @@ class LocalBuild:
     def sources(self) -> dict[int, EntrySource]:
         """Return what was counted, by label: runs on disk and what is still in the tallies."""
         tallies = self._all_tallies()
-        memory = self._means.memory // 4
+        memory = read_bytes(self._means.memory)
         made: dict[int, EntrySource] = {}
         for label in self._options.labels:
             late = [self._late(tally, label) for tally in tallies if len(tally)]
@@ -146,8 +146,15 @@ class LocalBuild:
             tokens, aside, seconds = self._running.popleft().result()
             self.feed.totals.tokens += tokens
             self._counted += tokens
-            self._held_out += aside
+            self._keep(aside)
             self.seconds.tokenising += seconds
+
+    def _keep(self, documents: list[TokenArray]) -> None:
+        """Keep held-out documents, as many as will be replayed."""
+        for tokens in documents:
+            if self._aside < MOST_TOKENS:
+                self._held_out.append(tokens)
+                self._aside += measured_tokens(tokens)
 
     def _tokenise(self, batch: _Batch) -> tuple[int, list[TokenArray], float]:
         """Run in a thread: tokenise and, unless held out, collect. Returns tokens counted."""
@@ -187,7 +194,7 @@ class LocalBuild:
         for tally in tallies:
             tally.clear()
         for label, paths in self._work.runs.items():
-            memory = self._means.memory // 4
+            memory = read_bytes(self._means.memory)
             self._work.runs[label] = fewer_runs(paths, self._work.new_run, memory)
         self._work.save(self.feed, self._held_out)
         self.num_runs += len(made)
@@ -246,10 +253,15 @@ def build(
         means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
     )
     state = work.open(resume=resume, restart=restart)
-    running = LocalBuild(plan, tokenizer, options, means, work)
+    feed = Feed(plan, options)
     try:
         if state is not None:
-            work.restore(state, running.feed)
+            work.restore(state, feed)
+    except BaseException:
+        work.close()
+        raise
+    running = LocalBuild(feed, tokenizer, options, means, work)
+    try:
         progress.phase("reading", plan.num_bytes)
         running.count(progress)
         result = finish(running.counted(), output, plan, tokenizer, options, progress)

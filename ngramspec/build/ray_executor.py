@@ -16,7 +16,7 @@ from ngramspec._version import __version__
 from ngramspec.build.checkpoint import TokenArray
 from ngramspec.build.feed import Totals
 from ngramspec.build.finish import Counted, finish
-from ngramspec.build.held_out import MOST_TOKENS, PROMPT
+from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.options import LEAST_MEMORY, BuildOptions
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
@@ -187,7 +187,7 @@ class ClusterBuild:
             if num_tokens < MOST_TOKENS:
                 found = self._cluster.get(ref)
                 documents += found
-                num_tokens += sum(max(0, len(tokens) - PROMPT) for tokens in found)
+                num_tokens += sum(map(measured_tokens, found))
         return documents
 
 

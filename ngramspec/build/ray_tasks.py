@@ -17,8 +17,9 @@ from ngramspec._merge import EntryMerger
 from ngramspec._tally import Tally
 from ngramspec.build.checkpoint import TokenArray
 from ngramspec.build.feed import Feed, Totals
-from ngramspec.build.held_out import MOST_TOKENS, PROMPT
-from ngramspec.build.local import BASE_BYTES, BATCH_CHARS, TALLY_BYTES
+from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
+from ngramspec.build.local import BATCH_CHARS
+from ngramspec.build.memory import tokens_within
 from ngramspec.build.ray_job import Job, check_host, tokenizer_of
 from ngramspec.build.result import Seconds
 from ngramspec.build.runs import counted
@@ -136,7 +137,7 @@ class ShardCount:
         self._tally = Tally()
         self._runs: dict[int, list[Entries]] = {label: [] for label in job.options.labels}
         self._held_tokens = 0
-        self._most_tokens = max(job.memory - BASE_BYTES, job.memory // 4) // TALLY_BYTES
+        self._most_tokens = tokens_within(job.memory)
 
     def read(self, feed: Feed) -> None:
         """Tokenise and count all documents."""
@@ -178,9 +179,9 @@ class ShardCount:
 
     def _hold_out(self, tokens: TokenArray) -> None:
         """Keep a document for measuring, which wants no more than so many tokens of long ones."""
-        if self._held_tokens < MOST_TOKENS and (len(tokens) > PROMPT or not self.held_out):
+        if self._held_tokens < MOST_TOKENS and (measured_tokens(tokens) or not self.held_out):
             self.held_out.append(tokens)
-            self._held_tokens += max(0, len(tokens) - PROMPT)
+            self._held_tokens += measured_tokens(tokens)
 
     def _to_runs(self) -> None:
         if not len(self._tally):

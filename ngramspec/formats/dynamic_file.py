@@ -16,17 +16,19 @@ from ngramspec.errors import CapacityError, NgramspecError
 from ngramspec.formats.cache_file import (
     SIZES,
     Origin,
+    about_of,
     cache_in_memory,
     cache_of,
     check_tokenizer,
     write_cache,
 )
-from ngramspec.formats.container import is_container, open_container
+from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
 from ngramspec.formats.llama_lookup import read_lookup_records, write_lookup_cache
 from ngramspec.formats.prune import useful_sources
 
 LOOKUP_SUFFIX = ".bin"  # a new file of that name is one of llama.cpp's
+CONTAINER_SUFFIX = ".ngc"  # a file of that name is never one of llama.cpp's
 KIND = "ngram-cache"
 _BySize = dict[int, Entries]
 
@@ -69,10 +71,10 @@ class DynamicFile:
         self._any_tokenizer = any_tokenizer
         self._saving = threading.Lock()
         self._process = os.getpid()
+        self._stamp = self._file_stamp()  # before reading: what others save meanwhile is noticed
         self._known = self._read()  # what file and cache had in common last
-        self._stamp = self._file_stamp()
         self._absorb(self._known)
-        if len(self.cache) < _num_ngrams(self._known):
+        if _num_ngrams(self._known) > max_ngrams:
             raise CapacityError(
                 f"{self.path} holds {_num_ngrams(self._known)} n-grams, max_ngrams is {max_ngrams}"
             )
@@ -111,13 +113,16 @@ class DynamicFile:
         changed = self._file_stamp() != self._stamp
         on_disk = self._read() if changed else self._known
         merged = {size: _sum(on_disk.get(size, no_entries()), learned[size]) for size in SIZES}
-        merged = self._write({size: entries for size, entries in merged.items() if len(entries)})
+        written = self._write({size: entries for size, entries in merged.items() if len(entries)})
         if changed:
             known = self._known
             others = {s: entries_beyond(e, known.get(s, no_entries())) for s, e in on_disk.items()}
             self._absorb(others)
             num_updates += sum(map(len, others.values()))
-        self._known, self._stamp, self._num_saved = merged, self._file_stamp(), num_updates
+            ours = {s: _sum(ours[s], others.get(s, no_entries())) for s in SIZES}
+        # What was too much for the file is known too: it must not count as learned again.
+        self._known = {s: _largest(written.get(s, no_entries()), ours[s]) for s in SIZES}
+        self._stamp, self._num_saved = self._file_stamp(), num_updates
 
     def _absorb(self, entries: _BySize) -> None:
         for size, some in entries.items():
@@ -127,15 +132,23 @@ class DynamicFile:
         """Return all entries of the file by size, {} when there is none."""
         if not self.path.exists():
             return {}
-        if not is_container(self.path):
+        if self._is_lookup_cache():
             records = read_lookup_records(self.path)
             found = {size: entries_of_records(records, size) for size in SIZES}
             return {size: entries for size, entries in found.items() if len(entries)}
         container = open_container(self.path, KIND, verify=True)
         fingerprint = container.header.fingerprint
         check_tokenizer(self.path, fingerprint, self._origin.fingerprint, self._any_tokenizer)
+        self._adopt(container)
         cache = cache_of(container)
         return {s: read_all(EntryReader(cache, s)) for s in SIZES if cache.num_ngrams(s)}
+
+    def _adopt(self, container: Container) -> None:
+        """Go on stating what the file states about tokenizer and provenance."""
+        header, mine = container.header, self._origin
+        fingerprint = mine.fingerprint or header.fingerprint
+        vocab_size = mine.vocab_size or (header.vocab_size if header.fingerprint else 0)
+        self._origin = Origin(fingerprint, vocab_size, mine.about or about_of(container))
 
     def _write(self, entries: _BySize) -> _BySize:
         """Write them, the most useful ones if they are too many, and return what was written."""
@@ -154,7 +167,7 @@ class DynamicFile:
         return entries
 
     def _is_lookup_cache(self) -> bool:
-        if self.path.exists():
+        if self.path.exists() and self.path.suffix != CONTAINER_SUFFIX:
             return not is_container(self.path)
         return self.path.suffix == LOOKUP_SUFFIX
 
@@ -210,6 +223,11 @@ def _num_keys(entries: Entries) -> int:
     oldest = entries[:, 1] >> np.uint64(43)
     new = (entries[1:, 0] != entries[:-1, 0]) | (oldest[1:] != oldest[:-1])
     return 1 + int(np.count_nonzero(new))
+
+
+def _largest(first: Entries, second: Entries) -> Entries:
+    """Return the larger count of each pair."""
+    return _sum(first, entries_beyond(second, first))
 
 
 def _sum(first: Entries, second: Entries) -> Entries:

@@ -69,7 +69,7 @@ def open_pool(
         VocabMismatchError: It was made with another tokenizer.
         OSError: It cannot be read or written.
 
-    Cost: O(cells) when no other process has it open, to count the cells in use; else O(1).
+    Cost: O(cells), to count those in use anew.
     """
     container = open_container(path, KIND, writable=True)
     header = container.header
@@ -162,7 +162,7 @@ def shape_of(container: Container) -> PoolShape:
         _check(shape)
     except InputError as error:
         raise FormatError(f"{place}: {error}") from None
-    if container.sections["cells"].size != 4 * shape.capacity:
+    if len(container.view("cells")) != 4 * shape.capacity:
         raise FormatError(f"{place}: expected {shape.capacity} cells of 4 bytes in section 'cells'")
     return shape
 

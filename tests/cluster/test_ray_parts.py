@@ -81,8 +81,8 @@ def test_ranges_are_equal_parts_and_keep_an_ngram_whole(num_ranges: int) -> None
 def test_a_shard_gives_what_its_texts_hold_however_small_the_tally(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = job(memory=1 << 30, held_out=0.2)
-    monkeypatch.setattr(ray_tasks, "TALLY_BYTES", made.memory // most)
+    made = job(held_out=0.2)
+    monkeypatch.setattr(ray_tasks, "tokens_within", lambda memory: most)
     monkeypatch.setattr(ray_tasks, "BATCH_CHARS", 1000)
     units = find_units([CORPUS]).units
     buckets, report = counted(units, made, [])

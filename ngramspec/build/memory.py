@@ -1,0 +1,35 @@
+"""What of the memory that a build may use goes to what."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TALLY_BYTES = 36  # per token: up to 8 to hold it, 16 to 24 to count, and what the allocator keeps
+IN_FLIGHT = 32 << 20  # texts, token ids and buffers between reading and counting
+UNKNOWN_RESIDENT = 120 << 20
+_STATUS = Path("/proc/self/statm")
+
+
+def tokens_within(memory: int) -> int:
+    """Return how many tokens tallies may hold, in all, so that the process stays below `memory`.
+
+    What interpreter, libraries and vocabulary take already is left out; an eighth of the memory is
+    used even if they leave less.
+    """
+    free = memory - resident_bytes() - IN_FLIGHT
+    return max(free, memory // 8) // TALLY_BYTES
+
+
+def read_bytes(memory: int) -> int:
+    """Return how much of it the buffers of runs that are being merged may take."""
+    return memory // 16
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is in use, a guess where the system does not tell."""
+    try:
+        pages = int(_STATUS.read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return UNKNOWN_RESIDENT
+    return pages * os.sysconf("SC_PAGE_SIZE")

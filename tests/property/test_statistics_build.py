@@ -1,0 +1,264 @@
+"""Building: equal bytes for any split of a corpus, any means, and after any stop."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference.statistics as slow
+from helpers.machines import SETTINGS
+from helpers.statistics import sizes_of, sources_of
+from ngramspec import embedded_model, open_cache
+from ngramspec.build import BuildOptions, Means, NoProgress, build, local, runs
+from ngramspec.build.local import BuildStopped
+from ngramspec.corpus import document_digest, is_held_out
+from ngramspec.formats.cache_file import Origin, check_cache, write_cache
+from ngramspec.formats.pool_file import PoolShape
+from ngramspec.tokenizers import Tokenizer, load_tokenizer
+
+pytest.importorskip("llama_cpp")
+WORDS = [
+    "def",
+    " area",
+    "(width",
+    ", ",
+    "height",
+    "):\n",
+    "    ",
+    "return ",
+    "x",
+    "é",
+    "# 数\n",
+    "0",
+]
+TEXTS = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=25).map("".join), min_size=1, max_size=8
+)
+POOL = PoolShape(3, 1024, 8, 0.3)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "cache": {},
+    "all sizes, often": {"ngram_min": 1, "min_count": 2},
+    "small": {"max_bytes": 2600},
+    "pool": {"kind": "hash-pool", "pool": POOL},
+    "held out": {"held_out": 0.4},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return load_tokenizer(embedded_model())
+
+
+class StopAfter(NoProgress):
+    """Asks to stop once so many documents of a run are done; notes where."""
+
+    def __init__(self, documents: int) -> None:
+        self.left = documents
+
+    def done(self, amount: int, tokens: int) -> None:
+        self.left -= 1
+
+    @property
+    def stopped(self) -> bool:  # type: ignore[override]
+        return self.left <= 0
+
+
+def lay_out(folder: Path, texts: list[str], groups: list[int]) -> list[Path]:
+    """Documents as text files, and as lines of JSON where groups says so: number of a file or 0."""
+    folder.mkdir()
+    lines: dict[Path, str] = {}
+    paths = []
+    for number, text in enumerate(texts):
+        group = groups[number % len(groups)]
+        if group:
+            path = folder / f"part-{group}.jsonl"
+            lines[path] = lines.get(path, "") + json.dumps({"text": text}) + "\n"
+        else:
+            path = folder / f"{number:03d}.txt"
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+    for path, text in lines.items():
+        path.write_text(text, encoding="utf-8")
+    return [*paths, *lines]
+
+
+@pytest.fixture(scope="module")
+def few_at_once() -> Iterator[None]:
+    """Runs are merged three at a time, so that a few documents need several rounds."""
+    before = local.fewer_runs.__globals__["FAN_IN"]
+    runs.FAN_IN = 3
+    yield
+    runs.FAN_IN = before
+
+
+def built(
+    folder: Path, name: str, paths: list[Path], tokenizer: Tokenizer, means: Means, **options: Any
+) -> bytes:
+    target = folder / name
+    build(paths, target, tokenizer, BuildOptions(**options), means)
+    assert not [*folder.glob(".*.build")]
+    return target.read_bytes()
+
+
+def expected_sizes(
+    texts: list[str], tokenizer: Tokenizer, sizes: range, held_out: float
+) -> dict[int, slow.Counts]:
+    digests = {document_digest(text): text for text in texts}
+    kept = [text for digest, text in digests.items() if not is_held_out(digest, held_out)]
+    tokens = [tokens.tolist() for tokens in tokenizer.encode_batch(kept)]
+    return {size: slow.count_pairs(tokens, size) for size in sizes}
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.5])
+@SETTINGS
+@given(texts=TEXTS, ngram_min=st.integers(1, 4), min_count=st.integers(1, 2))
+def test_a_build_counts_each_different_document_once(
+    tokenizer: Tokenizer, held_out: float, texts: list[str], ngram_min: int, min_count: int
+) -> None:
+    sizes = expected_sizes(texts, tokenizer, range(ngram_min, 5), held_out)
+    if not any(slow.merged(sizes.values())):
+        return
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = lay_out(folder / "corpus", texts, [0])
+        options = {"ngram_min": ngram_min, "min_count": min_count, "provenance": False}
+        made = built(folder, "a.ngc", paths, tokenizer, Means(), held_out=held_out, **options)
+        digest = tokenizer.fingerprint
+        write_cache(
+            folder / "b.ngc", sources_of(sizes), Origin(digest.digest, digest.vocab_size),
+            min_count=min_count,
+        )  # fmt: skip
+        assert made == (folder / "b.ngc").read_bytes()
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("name", OPTIONS)
+@SETTINGS
+@given(
+    texts=TEXTS,
+    groups=st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    data=st.data(),
+    jobs=st.integers(1, 3),
+    seconds=st.sampled_from([0.0, 60.0]),
+)
+def test_any_split_and_order_gives_equal_bytes(
+    tokenizer: Tokenizer,
+    name: str,
+    texts: list[str],
+    groups: list[int],
+    data: st.DataObject,
+    jobs: int,
+    seconds: float,
+) -> None:
+    options = {"provenance": False, **OPTIONS[name]}
+    if not counted_any(texts, tokenizer, options):
+        return
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        whole = lay_out(folder / "whole", texts, [0])
+        again = data.draw(st.lists(st.sampled_from(texts), max_size=2))  # duplicates count once
+        parts = lay_out(folder / "parts", data.draw(st.permutations(texts + again)), groups)
+        first = built(folder, "a.ngc", whole, tokenizer, Means(), **options)
+        means = Means(jobs=jobs, seconds=seconds)
+        assert built(folder, "b.ngc", parts, tokenizer, means, **options) == first
+        assert len(first) <= options.get("max_bytes", len(first))
+
+
+def counted_any(texts: list[str], tokenizer: Tokenizer, options: dict[str, Any]) -> bool:
+    sizes = expected_sizes(texts, tokenizer, range(1, 2), options.get("held_out", 0.0))
+    return bool(sizes[1])
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("name", OPTIONS)
+@SETTINGS
+@given(
+    texts=TEXTS,
+    jobs=st.integers(1, 4),
+    most=st.sampled_from([1, 30, 10**6]),
+    seconds=st.sampled_from([0.0, 60.0]),
+)
+def test_means_do_not_change_a_byte_not_even_of_the_provenance(
+    tokenizer: Tokenizer, name: str, texts: list[str], jobs: int, most: int, seconds: float
+) -> None:
+    if not counted_any(texts, tokenizer, OPTIONS[name]):
+        return
+    with TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
+        folder = Path(made)
+        paths = lay_out(folder / "corpus", texts, [0, 1])
+        first = built(folder, "a.ngc", paths, tokenizer, Means(), **OPTIONS[name])
+        memory = 64 << 20
+        patch.setattr(local, "tokens_within", lambda memory: most)
+        means = Means(jobs=jobs, memory=memory, seconds=seconds, work=str(folder / "work"))
+        assert built(folder, "b.ngc", paths, tokenizer, means, **OPTIONS[name]) == first
+        assert not (folder / "work").exists()
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("name", OPTIONS)
+@SETTINGS
+@given(texts=TEXTS, stops=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())
+def test_stopping_anywhere_and_going_on_gives_equal_bytes(
+    tokenizer: Tokenizer, name: str, texts: list[str], stops: list[int], data: st.DataObject
+) -> None:
+    options = BuildOptions(**OPTIONS[name])
+    if not counted_any(texts, tokenizer, OPTIONS[name]):
+        return
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        paths = lay_out(folder / "corpus", [*texts, *texts[:2]], [0, 1, 1])
+        whole = build(paths, folder / "a.ngc", tokenizer, options)
+        target = folder / "b.ngc"
+        for number, documents in enumerate(stops):
+            means = Means(jobs=1 + number % 2, seconds=data.draw(st.sampled_from([0.0, 60.0])))
+            progress = StopAfter(documents)
+            try:
+                again = build(paths, target, tokenizer, options, means, progress, resume=number > 0)
+                break
+            except BuildStopped:
+                assert not target.exists()
+                if data.draw(st.booleans()):
+                    begin_a_checkpoint(Path(means.work_folder(target)), texts)
+        else:
+            again = build(paths, target, tokenizer, options, resume=True)
+        assert target.read_bytes() == (folder / "a.ngc").read_bytes()
+        assert (again.totals, again.held_out) == (whole.totals, whole.held_out)
+        assert sorted(p.name for p in folder.iterdir()) == ["a.ngc", "b.ngc", "corpus"]
+
+
+def begin_a_checkpoint(work: Path, texts: list[str]) -> None:
+    """Leave what a process does that is killed before its next checkpoint is whole."""
+    with open(work / "digests", "ab") as file:
+        file.write(b"".join(document_digest(text) for text in texts)[:-3])
+    with open(work / "held-out", "ab") as file:
+        file.write(np.arange(30, 60, dtype="<i4").tobytes())
+    (work / "run-000099").write_bytes(bytes(33))
+
+
+def test_a_build_agrees_with_the_reference_on_a_larger_text(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Several batches and threads, and a part border within a document."""
+    words = Counter[str]()
+    texts = []
+    for number in range(40):
+        words.update([f" name_{number}", f" = {number}\n"])
+        texts.append("".join(word * (1 + number % 7) for word in words) * 20)
+    paths = lay_out(tmp_path / "corpus", texts, [0, 0, 1])
+    sizes = expected_sizes(texts, tokenizer, range(2, 5), 0.0)
+    for jobs, seconds in ((1, 60.0), (3, 0.0)):
+        target = tmp_path / f"{jobs}.ngc"
+        build(paths, target, tokenizer, BuildOptions(), Means(jobs=jobs, seconds=seconds))
+        cache = open_cache(target)
+        check_cache(cache)
+        assert sizes_of(cache) == sizes
+    assert (tmp_path / "1.ngc").read_bytes() == (tmp_path / "3.ngc").read_bytes()

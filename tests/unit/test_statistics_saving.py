@@ -1,0 +1,258 @@
+"""Dynamic caches in files: saved in time, by one process only, merged with what others saved."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reference.statistics as slow
+from helpers.backends import int32
+from helpers.files import finished, leftovers, start, wait_for
+from helpers.statistics import entries_of
+from ngramspec import DynamicFile, HashPool, create_drafter, open_cache
+from ngramspec.errors import FormatError
+from ngramspec.formats.cache_file import Origin, about_of, write_cache
+from ngramspec.formats.container import open_container
+from ngramspec.formats.dynamic_file import Autosave
+from ngramspec.formats.entries import ArraySource
+from ngramspec.formats.pool_file import PoolShape
+
+SHAPE = PoolShape(2, 1024, 8, 0.5)
+TEXT = [5, 6, 7, 5, 6, 8]
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from ngramspec import create_drafter
+drafter = create_drafter("ngram-cache", dynamic=sys.argv[1], save_interval=float(sys.argv[2]))
+drafter.begin(0, [5, 6, 7])
+drafter.accept(0, [5, 6, 8], 0)
+if sys.argv[3] == "fork":
+    child = os.fork()
+    if child == 0:
+        drafter.accept(0, [1, 2, 3], 0)
+        sys.exit(0)  # ends as a process of its own does
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    import multiprocessing
+    child = multiprocessing.get_context("fork").Process(target=drafter.accept, args=(0, [1, 2], 0))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+print(Path(sys.argv[1]).exists())
+"""
+
+
+@pytest.mark.parametrize("interval", [0, 300])
+@pytest.mark.parametrize("how", ["fork", "multiprocessing"])
+def test_a_fork_does_not_save_what_its_parent_will(
+    tmp_path: Path, how: str, interval: float
+) -> None:
+    path = tmp_path / "learned.ngc"
+    assert finished(FORK, path, interval, how).split() == ["False"]
+    assert open_cache(path).followers([7]) == {5: 1}
+    assert open_cache(path).followers([2]) == {}
+
+
+def learned(path: Path, **options: Any) -> Any:
+    drafter = create_drafter("ngram-cache", dynamic=path, **options)
+    drafter.begin(0, int32(TEXT[:2]))
+    drafter.accept(0, int32(TEXT[2:]), 0)
+    return drafter
+
+
+def test_what_was_learned_is_saved_at_intervals(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    drafter = learned(path, save_interval=0.05)
+    wait_for(path.exists)
+    assert open_cache(path).followers([5, 6]) == {7: 1, 8: 1}
+    drafter.accept(0, int32([5, 6, 8]), 0)
+    wait_for(lambda: open_cache(path).followers([5, 6]) == {8: 2, 7: 1})
+
+
+@pytest.mark.parametrize("interval", [0, 0.01, 300])
+def test_what_was_learned_is_saved_when_the_drafter_goes(tmp_path: Path, interval: float) -> None:
+    path = tmp_path / "learned.bin"
+    drafter = learned(path, save_interval=interval)
+    other = DynamicFile(path)
+    del drafter
+    gc.collect()
+    assert path.exists()
+    assert path.read_bytes()[:4] == int32([5]).tobytes()
+    other.cache.update(int32(TEXT))
+    other.save()
+    assert DynamicFile(path).cache.followers([5, 6]) == {7: 2, 8: 2}
+
+
+@pytest.mark.parametrize("interval", [0, 0.01, 300])
+def test_what_was_learned_is_saved_when_the_process_ends(tmp_path: Path, interval: float) -> None:
+    program = """
+        import sys
+        from ngramspec import create_drafter
+        path, interval = sys.argv[1], float(sys.argv[2])
+        drafter = create_drafter("ngram-cache", dynamic=path, save_interval=interval)
+        drafter.begin(0, [5, 6])
+        drafter.accept(0, [7, 5, 6, 8], 0)
+        """
+    path = tmp_path / "learned.ngc"
+    for times in (1, 2):
+        finished(program, path, interval)
+        assert open_cache(path).followers([5, 6]) == {7: times, 8: times}
+
+
+def test_a_failing_save_warns_once_and_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = DynamicFile(folder / "learned.ngc")
+    folder.rmdir()
+    folder.touch()  # a file where the folder was
+    file.cache.update(int32(TEXT))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        saving = Autosave(file, 0.01)
+        wait_for(lambda: len(caught) > 0)
+        time.sleep(0.1)
+    assert len(caught) == 1
+    assert f"cannot save {folder / 'learned.ngc'}: " in str(caught[0].message)
+    folder.unlink()
+    wait_for(file.path.exists)
+    saving.stop()
+    saving.stop()
+    assert open_cache(file.path).followers([5, 6]) == {7: 1, 8: 1}
+
+
+@pytest.mark.parametrize("name", ["learned.ngc", "learned.bin"])
+def test_a_file_damaged_meanwhile_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    file = DynamicFile(path)
+    file.cache.update(int32(TEXT))
+    file.save()
+    damaged = path.read_bytes()[:-1]
+    path.write_bytes(damaged)
+    file.cache.update(int32(TEXT))
+    for _ in range(2):
+        with pytest.raises(FormatError, match=name):
+            file.save()
+        assert path.read_bytes() == damaged
+    path.unlink()
+    assert file.save()
+    assert DynamicFile(path).cache.followers([5, 6]) == {7: 1, 8: 1}
+
+
+def test_what_another_saves_while_a_file_is_opened_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "learned.ngc"
+    first, read = DynamicFile(path), DynamicFile._read
+    first.cache.update(int32(TEXT))
+
+    def read_then_wait(self: DynamicFile) -> Any:
+        found = read(self)
+        monkeypatch.undo()
+        first.save()
+        return found
+
+    monkeypatch.setattr(DynamicFile, "_read", read_then_wait)
+    second = DynamicFile(path)
+    second.cache.update(int32(TEXT))
+    second.save()
+    assert DynamicFile(path).cache.followers([5, 6]) == {7: 2, 8: 2}
+    assert second.cache.followers([5, 6]) == {7: 2, 8: 2}
+
+
+def test_a_dynamic_file_of_ones_own_is_saved_by_hand_only(tmp_path: Path) -> None:
+    file = DynamicFile(tmp_path / "learned.ngc")
+    drafter = create_drafter("ngram-cache", dynamic=file)
+    drafter.begin(0, int32(TEXT[:2]))
+    drafter.accept(0, int32(TEXT[2:]), 0)
+    del drafter
+    gc.collect()
+    assert not file.path.exists()
+    assert file.save()
+    assert not file.save()
+
+
+def test_two_processes_learn_into_one_file(tmp_path: Path) -> None:
+    """Each saves often; nothing that either has learned is lost or counted twice."""
+    program = """
+        import sys
+        from ngramspec import DynamicFile
+        file = DynamicFile(sys.argv[1], 1, 1)
+        for _ in range(40):
+            file.cache.update([1, int(sys.argv[2])])
+            file.save()
+        """
+    path = tmp_path / "learned.ngc"
+    processes = [start(program, path, token) for token in (2, 3, 4)]
+    for process in processes:
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    assert open_cache(path).followers([1]) == {2: 40, 3: 40, 4: 40}
+    assert leftovers(tmp_path, path.name, f"{path.name}.lock") == []
+
+
+def test_a_drafter_keeps_its_statistics_alive(tmp_path: Path) -> None:
+    """The mapping outlives the cache object, the file its name."""
+    path = tmp_path / "corpus.ngc"
+    pairs = Counter({(1, 2): 3, (2, 3): 3})
+    write_cache(path, {1: ArraySource(entries_of(pairs, 1))}, Origin())
+    cache = open_cache(path)
+    drafter = create_drafter("ngram-cache", static=cache)
+    del cache
+    path.unlink()
+    gc.collect()
+    drafter.begin(0, int32([1, 1]))
+    assert drafter.propose(0, 4).tolist() == [2, 3]
+    pool = HashPool(1024)
+    pool_drafter = create_drafter("ngram-mod", pool=pool, n_match=1, n_min=0)
+    assert not pool.in_file
+    del pool
+    gc.collect()
+    pool_drafter.begin(0, int32([1, 2, 1]))
+    assert pool_drafter.propose(0, 1).tolist() == [2]
+
+
+def test_a_file_goes_on_stating_tokenizer_and_provenance(tmp_path: Path) -> None:
+    path, origin = tmp_path / "learned.ngc", Origin(b"sixteen bytes...", 99, {"from": "a corpus"})
+    write_cache(path, {1: ArraySource(entries_of({(1, 2): 3}, 1))}, origin)
+    file = DynamicFile(path)  # whose maker knows nothing of the tokenizer
+    file.cache.update(int32([5, 6, 7]))
+    file.save()
+    container = open_container(path)
+    assert container.header.fingerprint == origin.fingerprint
+    assert container.header.vocab_size == 99
+    assert about_of(container) == {"from": "a corpus"}
+    assert open_cache(path).followers([1]) == {2: 3}
+
+
+def test_a_file_at_its_bound_can_be_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    text = [token for i in range(400) for token in (i % 7, i % 50, i % 3)]
+    for _ in range(3):
+        file = DynamicFile(path, 1, 3, max_ngrams=64)
+        file.cache.update(int32(text))
+        file.save()
+        assert 0 < len(open_cache(path)) <= 64
+
+
+def test_two_processes_at_the_bound_do_not_count_twice(tmp_path: Path) -> None:
+    for trial in range(20):
+        chance, true = random.Random(trial), Counter[tuple[int, ...]]()
+        path = tmp_path / f"{trial}.ngc"
+        files = [DynamicFile(path, 1, 2, max_ngrams=16) for _ in range(2)]
+        for _ in range(12):
+            file, text = chance.choice(files), [chance.randrange(12) for _ in range(8)]
+            file.cache.update(int32(text))
+            file.save()
+            for size in (1, 2):
+                true += slow.count_pairs([text], size)
+        for (*ngram, token), count in true.items():
+            assert open_cache(path).followers(ngram).get(token, 0) <= count

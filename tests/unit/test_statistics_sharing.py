@@ -1,0 +1,248 @@
+"""Statistics files on disk: written as a whole or not at all; pools that processes share."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.backends import int32
+from helpers.files import finished, leftovers, section_table, start
+from helpers.statistics import entries_of
+from ngramspec import DynamicFile, NgramCache, create_drafter, open_cache, open_pool
+from ngramspec.errors import FormatError
+from ngramspec.formats.cache_file import Origin, write_cache
+from ngramspec.formats.container import new_file
+from ngramspec.formats.entries import ArraySource, Entries
+from ngramspec.formats.llama_lookup import write_lookup_cache
+from ngramspec.formats.pool_file import PoolShape, create_pool, write_pool
+
+SHAPE = PoolShape(2, 1024, 8, 0.5)
+TEXT = [5, 6, 7, 5, 6, 8]
+
+
+class Failing:
+    """Entries that break off."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+        self._left = 3
+
+    def read(self) -> Entries:
+        self._left -= 1
+        if self._left:
+            return entries_of(Counter({(3 - self._left, 5): 1, (3 - self._left, 6): 2}), 1)[:1]
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [FormatError("damaged"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_write_that_breaks_off_leaves_the_old_file(
+    tmp_path: Path, existing: bool, error: BaseException
+) -> None:
+    path = tmp_path / "corpus.ngc"
+    if existing:
+        write_cache(path, {1: ArraySource(entries_of(Counter({(1, 2): 3}), 1))}, Origin())
+    before = path.read_bytes() if existing else None
+    with pytest.raises(type(error)):
+        write_cache(path, {1: Failing(error)}, Origin())
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert leftovers(tmp_path, path.name) == []
+
+
+def test_a_new_file_has_the_mode_of_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with new_file(path) as file:
+        file.write(b"old")
+    path.chmod(0o640)
+    with new_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    """As far as a limit on the size of files is like one."""
+    path = tmp_path / "learned.ngc"
+    output = finished(
+        """
+        import resource, sys
+        from pathlib import Path
+        from ngramspec import DynamicFile
+        file = DynamicFile(sys.argv[1])
+        file.cache.update([1, 2, 3])
+        file.save()
+        before = Path(sys.argv[1]).read_bytes()
+        file.cache.update(list(range(3000)))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+        try:
+            file.save()
+        except OSError as error:
+            print(type(error).__name__, Path(sys.argv[1]).read_bytes() == before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        print(file.save(), file.save())
+        """,
+        path,
+    )
+    assert output.split() == ["OSError", "True", "True", "False"]
+    assert len(DynamicFile(path).cache) > 3000
+    assert leftovers(tmp_path, path.name, f"{path.name}.lock") == []
+
+
+def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.ngc"
+    write_cache(path, {1: ArraySource(entries_of(Counter({(1, 2): 3}), 1))}, Origin())
+    program = """
+        import os, sys
+        from ngramspec.formats.container import new_file
+        with new_file(sys.argv[1]) as file:
+            file.write(b"half")
+            file.flush()
+            os._exit(0)
+        """
+    finished(program, path)
+    assert open_cache(path).followers([1]) == {2: 3}
+
+
+def test_writing_into_a_folder_that_is_not_there_fails(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "file.ngc"
+    for call in (
+        lambda: write_cache(path, {}, Origin()),
+        lambda: write_pool(path, np.zeros(1024, np.uint32), SHAPE, Origin()),
+        lambda: create_pool(path, SHAPE, Origin()),
+        lambda: create_drafter("ngram-mod", pool=path),
+        lambda: write_lookup_cache(NgramCache(), path),
+    ):
+        with pytest.raises(OSError, match="none"):
+            call()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_files_that_may_not_be_written(tmp_path: Path) -> None:
+    cache, pool = tmp_path / "learned.ngc", tmp_path / "shared.ngp"
+    file = DynamicFile(cache)
+    file.cache.update(int32(TEXT))
+    file.save()
+    create_pool(pool, SHAPE, Origin())
+    pool.chmod(0o400)
+    tmp_path.chmod(0o500)
+    file.cache.update(int32(TEXT))
+    try:
+        with pytest.raises(PermissionError):
+            file.save()
+        with pytest.raises(PermissionError):
+            open_pool(pool)
+        assert len(open_cache(cache)) == len(file.cache)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+WRITER = """
+import sys
+from ngramspec import open_pool
+number, path = int(sys.argv[1]), sys.argv[2]
+pool = open_pool(path)
+print("ready", flush=True)
+i = 0
+while True:
+    pool.insert([100 + number, i % 100], number)
+    i += 1
+    if i == 20_000:
+        print("done", flush=True)
+"""
+
+
+def test_a_pool_outlives_processes_that_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "shared.ngp"
+    create_pool(path, SHAPE, Origin())
+    own = open_pool(path)
+    writers = [start(WRITER, number, path) for number in range(3)]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            assert [writer.stdout.readline() for _ in range(2)] == ["ready\n", "done\n"]
+        own.insert(int32([1, 2]), 3)
+    finally:
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+            assert writer.stdout is not None
+            writer.stdout.close()
+    again = open_pool(path)
+    assert again.check() == ""
+    assert own.check() == ""  # its counters are those of the file
+    assert own.num_used == again.num_used > 200
+    for pool in (own, again):
+        assert pool.lookup(int32([1, 2])) == 3
+        for number in range(3):
+            found = [pool.lookup(int32([100 + number, i])) for i in range(100)]
+            assert set(found) <= {-1, number}  # -1: another n-gram fell into the same cell
+            assert found.count(number) > 70
+
+
+def test_counters_are_repaired_when_a_pool_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "shared.ngp"
+    create_pool(path, SHAPE, Origin())
+    pool = open_pool(path)
+    for i in range(400):
+        pool.insert(int32([i, i]), i)
+    used = pool.num_used
+    del pool
+    for start_at, value in enumerate((-1, 0, 10**15, -(2**63), 10**12), start=1):
+        data = bytearray(path.read_bytes())
+        offset = section_table(bytes(data))["counters"][0]
+        data[offset : offset + 16] = np.array([value, value], "<i8").tobytes()  # used, hand
+        path.write_bytes(data)
+        pool = open_pool(path)
+        assert (pool.num_used, pool.check()) == (used, "")
+        for i in range(300):  # the hand of the clock moves on from wherever it is
+            pool.insert(int32([start_at, i]), i)
+        assert pool.check() == ""
+        assert pool.num_used <= 512
+        used = pool.num_used
+        aged = pool.stats()["num_aged"]
+        del pool
+    assert aged > 100
+
+
+def test_a_pool_in_a_file_may_be_garbage_in_a_cycle(tmp_path: Path) -> None:
+    path = tmp_path / "shared.ngp"
+    create_pool(path, SHAPE, Origin())
+    output = finished(
+        """
+        import gc, sys
+        from ngramspec import open_pool
+        class Owner: pass
+        for _ in range(20):
+            pool, owner = open_pool(sys.argv[1]), Owner()
+            pool.insert([1, 2], 3)
+            owner.pool, owner.itself = pool, owner
+            del pool, owner
+            gc.collect()
+        print(open_pool(sys.argv[1]).lookup([1, 2]))
+        """,
+        path,
+    )
+    assert output.split() == ["3"]
+
+
+def test_a_pool_that_several_make_at_once_is_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "shared.ngp"
+    program = """
+        import sys
+        from ngramspec import create_drafter
+        drafter = create_drafter("ngram-mod", pool=sys.argv[1], capacity=1024, n_match=1, n_min=0)
+        n = int(sys.argv[2])
+        drafter.begin(0, [n, n + 50] * 20)
+        """
+    processes = [start(program, path, number) for number in range(6)]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert leftovers(tmp_path, path.name) == []
+    pool = open_pool(path)
+    assert [pool.lookup(int32([n])) for n in range(6)] == [n + 50 for n in range(6)]
