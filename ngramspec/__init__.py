@@ -8,16 +8,16 @@ from ngramspec._pool import HashPool
 from ngramspec._static import StaticCache
 from ngramspec._version import __version__
 from ngramspec.drafters import DRAFTER_NAMES, create_drafter
-from ngramspec.formats.cache_file import open_cache
-from ngramspec.formats.dynamic_file import DynamicFile
 from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache
-from ngramspec.formats.pool_file import open_pool
 from ngramspec.models import embedded_model
 from ngramspec.stats import Replay, SourceStats
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.attach import attach
     from ngramspec.adapters.llama_cpp.draft import NgramDraft
+    from ngramspec.formats.cache_file import open_cache
+    from ngramspec.formats.dynamic_file import DynamicFile
+    from ngramspec.formats.pool_file import open_pool
 
 __all__ = [
     "DRAFTER_NAMES",
@@ -39,11 +39,19 @@ __all__ = [
     "write_lookup_cache",
 ]
 
+# Loaded when first used, so that importing the package stays light.
+_LATE = {
+    "DynamicFile": "ngramspec.formats.dynamic_file",
+    "NgramDraft": "ngramspec.adapters.llama_cpp",
+    "attach": "ngramspec.adapters.llama_cpp",
+    "open_cache": "ngramspec.formats.cache_file",
+    "open_pool": "ngramspec.formats.pool_file",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # The adapters are loaded when first used, so that importing the package stays light.
-    if name in ("NgramDraft", "attach"):
-        from ngramspec.adapters import llama_cpp
+    if name in _LATE:
+        import importlib
 
-        return getattr(llama_cpp, name)
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

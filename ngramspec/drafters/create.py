@@ -10,6 +10,7 @@ from ngramspec._drafter import Drafter
 from ngramspec._lookup import CacheSource
 from ngramspec._map import MapSource
 from ngramspec._mod import ModSource
+from ngramspec._pool import HashPool
 from ngramspec._simple import SimpleSource
 from ngramspec._source import Source
 from ngramspec.drafters.config import (
@@ -22,7 +23,6 @@ from ngramspec.drafters.config import (
     check_int,
 )
 from ngramspec.drafters.names import nearest, parse_names
-from ngramspec.drafters.statistics import open_dynamic, open_or_make_pool, open_static, save_with
 from ngramspec.errors import InputError
 
 MAX_SLOTS = 1 << 16
@@ -115,11 +115,24 @@ def _map_k4v(slots: int, config: Any) -> Source:
 
 def _mod(slots: int, config: Any) -> Source:
     c = cast("ModConfig", config)
-    return ModSource(slots, open_or_make_pool(c), c.n_match, c.n_min, c.n_max)
+    return ModSource(slots, _pool(c), c.n_match, c.n_min, c.n_max)
+
+
+def _pool(config: ModConfig) -> HashPool:
+    if config.pool is None:
+        return HashPool(config.capacity, config.check_bits, config.max_occupancy)
+    from ngramspec.drafters.statistics import open_or_make_pool
+
+    return open_or_make_pool(config)
 
 
 def _cache(slots: int, config: Any) -> Source:
     c = cast("CacheConfig", config)
+    if c.static is None and c.dynamic is None:
+        return CacheSource(slots, c, None, None)
+    # What files need is loaded for those who have some.
+    from ngramspec.drafters.statistics import open_dynamic, open_static, save_with
+
     if c.static is not None and c.static is c.dynamic:
         raise InputError("static and dynamic must be different caches: static does not change")
     static = open_static(c)

@@ -74,14 +74,12 @@ def save_with(owner: object, file: DynamicFile, seconds: float) -> None:
 
 
 def open_or_make_pool(config: ModConfig) -> HashPool:
-    """Return the pool that a config names; a file that does not exist yet is made.
+    """Return the pool that a config names (not None); a file that does not exist yet is made.
 
     Raises:
         As open_pool.
     """
     given = config.pool
-    if given is None:
-        return HashPool(config.capacity, config.check_bits, config.max_occupancy)
     if isinstance(given, HashPool):
         return given
     path = _path("pool", "a HashPool", given)

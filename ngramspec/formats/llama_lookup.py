@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ngramspec._cache import NgramCache
 from ngramspec._records import check_records
 from ngramspec.errors import CapacityError, FormatError, InputError
-from ngramspec.formats.container import new_file
 
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
@@ -83,6 +82,8 @@ def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: The folder does not exist, the disk is full, or the like; the old file stays.
     """
+    from ngramspec.formats.container import new_file  # only writing needs it
+
     data = cache.records().astype("<i4", copy=False)
     with new_file(path) as file:
         file.write(data.data)
