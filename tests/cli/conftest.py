@@ -1,15 +1,22 @@
-"""Fixtures: the command in this process, and as a process of its own."""
+"""Fixtures: the command in this process and as one of its own; the files that it works on."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
+from helpers.cache_files import make_files
+from helpers.cli import BY_JSONL, CORPORA
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,5 +48,81 @@ def spawn() -> Callable[..., subprocess.CompletedProcess[str]]:
             env={**clean, "COLUMNS": "80", **environment},
             timeout=120,
         )
+
+    return run
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def build(invoke: Any) -> Callable[..., dict[str, Any]]:
+    """Return a function that builds out.ngc and returns what --json says."""
+
+    def run(*arguments: str, out: str = "out.ngc", stdin: str | None = None) -> dict[str, Any]:
+        result = invoke("build-cache", *arguments, "-o", out, "--json", stdin=stdin)
+        assert result.exit_code == 0, result.output
+        made: dict[str, Any] = json.loads(result.stdout)
+        return made
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lines() -> list[str]:
+    """Return records: all corpora, and as much again, more than 64M of memory are for."""
+    paths = sorted(path for path in CORPORA.rglob("*") if path.suffix in (".py", ".rst"))
+    texts = [path.read_text("utf-8") for path in paths]
+    pieces = [text[at : at + 2000] for text in texts for at in range(0, len(text), 2000)]
+    words = texts[-1].split()
+    chance = random.Random(1)
+    pieces += [" ".join(chance.choices(words, k=300)) for _ in pieces]
+    return [json.dumps({"text": piece}) + "\n" for piece in pieces]
+
+
+@pytest.fixture(scope="session")
+def text(lines: list[str]) -> str:
+    return "".join(lines)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(text: str, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the bytes of the file that a build of all lines makes."""
+    from ngramspec.cli import main
+
+    path = tmp_path_factory.mktemp("whole") / "out.ngc"
+    result = CliRunner().invoke(main, ["build-cache", *BY_JSONL, "-o", str(path)], input=text)
+    assert result.exit_code == 0, result.output
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def made_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of statistics files, those of helpers.cache_files."""
+    folder = tmp_path_factory.mktemp("files")
+    make_files(folder)
+    return folder
+
+
+@pytest.fixture
+def cache_files(made_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with copies of the files."""
+    for path in made_files.iterdir():
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def cache(invoke: Any) -> Callable[..., Any]:
+    """Return a function that runs `ngramspec cache` and returns what --json says."""
+
+    def run(*arguments: str, code: int = 0, stdin: str | None = None) -> Any:
+        result = invoke("cache", *arguments, "--json", stdin=stdin)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
 
     return run

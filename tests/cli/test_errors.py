@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
 WRONG_COMMAND_LINES = {
     "no prompt": ([], "give the prompt by -p TEXT, -f FILE, or -f - for stdin"),
     "two prompts": (["-p", "x", "-f", "y"], "give the prompt by"),
@@ -49,11 +50,6 @@ WRONG_COMMAND_LINES = {
     "exact with threads": (["-p", "x", "--exact", "-t", "2"], "--exact is for one thread"),
     "bad number": (["-p", "x", "-n", "0"], "Invalid value for '-n' / '--max-tokens'"),
 }
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def assert_one_line(result: Any, message: str, code: int) -> None:

@@ -22,6 +22,7 @@ from ngramspec.tokenizers import fingerprint_of, load_tokenizer
 CODE = "def area(width, height):\n    return width * height\n"
 TASK = f"Repeat this code:\n\n```python\n{CODE}```"
 PROMPT = f"<|im_start|>user\n{TASK}<|im_end|>\n<|im_start|>assistant\n"
+ONLY_STATIC = {"dynamic_update": False, "lax_min_sample": (99, 99, 99, 99)}  # no drafts but its
 
 
 def write_statistics(path: Path, model: str, fingerprint: bytes | None = None) -> Path:
@@ -48,7 +49,7 @@ def test_a_static_file_drafts_what_the_text_does_not_hold_yet(
 ) -> None:
     plain = complete(make_llama("embedded"))
     path = write_statistics(tmp_path / "code.ngc", model_path("embedded"))
-    drafts = {"dynamic_update": False, "lax_min_sample": (99, 99, 99, 99), "static": path}
+    drafts = {**ONLY_STATIC, "static": path}
     if way == "attach":
         llama = make_llama("embedded")
         draft = attach(llama, "ngram-cache", **drafts).draft
@@ -92,7 +93,11 @@ def test_a_file_without_fingerprint_is_taken(
         size: ArraySource(ngramspec._unpack.EntryReader(cache, size).read()) for size in (2, 3)
     }
     write_cache(tmp_path / "b.ngc", rewritten, Origin())
-    attach(make_llama("embedded"), "ngram-cache", static=tmp_path / "b.ngc")
+    llama = make_llama("embedded")
+    drafts = {**ONLY_STATIC, "static": tmp_path / "b.ngc"}
+    draft = attach(llama, "ngram-cache", **drafts).draft
+    complete(llama)
+    assert draft.counters.accepted > 10
 
 
 def test_attach_states_the_tokenizer_in_files_that_it_makes(

@@ -10,17 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.files import (
-    SAMPLE,
-    entry_at,
-    leftovers,
-    patched,
-    place,
-    refused,
-    sample_cache,
-    sample_pool,
-    section_table,
-)
+from helpers.files import SAMPLE, entry_at, leftovers, patched, place, refused, section_table
 from helpers.statistics import entries_of, sources_of
 from ngramspec import (
     DynamicFile,
@@ -32,25 +22,12 @@ from ngramspec import (
     write_lookup_cache,
 )
 from ngramspec._unpack import EntryReader
-from ngramspec.errors import (
-    FormatError,
-    FormatVersionError,
-)
+from ngramspec.errors import FormatError, FormatVersionError
 from ngramspec.formats.cache_file import Origin, about_of, cache_of, check_cache, write_cache
 from ngramspec.formats.container import is_container, open_container
 from reference.statistics import key_of
 
 Open = Callable[[Path], Any]
-
-
-@pytest.fixture
-def cache_path(tmp_path: Path) -> Path:
-    return sample_cache(tmp_path)
-
-
-@pytest.fixture
-def pool_path(tmp_path: Path) -> Path:
-    return sample_pool(tmp_path)
 
 
 ORDER = sorted([(1,), (2,), (9,)], key=key_of)  # of the 1-grams; (2,) is the one without a list

@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.backends import int32
-from helpers.files import (
-    OTHERS,
-    OURS,
-    SHAPE,
-    entry_at,
-    leftovers,
-    patched,
-    refused,
-    sample_cache,
-    sample_pool,
-    section_table,
-)
+from helpers.files import OTHERS, OURS, SHAPE, entry_at, leftovers, patched, refused, section_table
 from helpers.statistics import entries_of
 from ngramspec import (
     DynamicFile,
@@ -33,30 +22,13 @@ from ngramspec import (
     open_cache,
     open_pool,
 )
-from ngramspec.errors import (
-    CapacityError,
-    InputError,
-    VocabMismatchError,
-)
+from ngramspec.errors import CapacityError, InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.container import open_container
 from ngramspec.formats.entries import ArraySource
 from ngramspec.formats.pool_file import PoolShape, check_pool, create_pool, write_pool
 from ngramspec.formats.prune import useful_sources, write_pruned
 from ngramspec.tokenizers import Fingerprint
-
-Open = Callable[[Path], Any]
-
-
-@pytest.fixture
-def cache_path(tmp_path: Path) -> Path:
-    return sample_cache(tmp_path)
-
-
-@pytest.fixture
-def pool_path(tmp_path: Path) -> Path:
-    return sample_pool(tmp_path)
-
 
 POOL_DAMAGES: dict[str, tuple[str, int, str, Any, str]] = {
     "cells": ("shape", 0, "<I", 11, "expected 2048 cells of 4 bytes in section 'cells'"),

@@ -1,0 +1,202 @@
+"""build-cache: Ctrl-C, kill and going on; two builds of one file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+STOPPING = "stopping at the next document; Ctrl-C again ends at once"
+
+
+class Running:
+    """A build that reads jsonl from a pipe, so that it is never done before it is told."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ngramspec", "build-cache", *BY_JSONL]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [*command, "-o", "out.ngc", *arguments], stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        assert self.process.stdin is not None
+        assert self.process.stderr is not None
+        self.stdin, self.stderr = self.process.stdin, self.process.stderr
+        assert self.stderr.readline().startswith(NO_TOKENIZER.encode())  # Ctrl-C is handled now
+
+    def write(self, lines: list[str]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has stopped already
+            self.stdin.write("".join(lines).encode())
+            self.stdin.flush()
+
+    def wait_for(self, name: str) -> None:
+        """Wait until there is a file."""
+        deadline = time.monotonic() + 30
+        while not Path(name).exists():
+            assert time.monotonic() < deadline
+            assert self.process.poll() is None
+            time.sleep(0.005)
+
+    def press(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> str:
+        """Wait for the end and return what else it wrote to stderr."""
+        _, said = self.process.communicate(timeout=60)
+        return said.decode()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """Return a function that starts such a build; none outlives the test."""
+    started: list[Running] = []
+
+    def run(*arguments: str) -> Running:
+        started.append(Running(*arguments))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.process.kill()
+        with running.process:  # closes the pipes
+            pass
+
+
+def go_on(spawn: Any, lines: list[str], *options: str) -> Any:
+    return spawn("build-cache", *BY_JSONL, "-o", "out.ngc", *options, stdin="".join(lines))
+
+
+def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
+    run = start()
+    run.write(lines[:300])
+    run.press()
+    assert run.stderr.readline().decode() == f"{STOPPING}\n"
+    run.write(lines[300:400])
+    said = run.end()
+    assert run.process.returncode == 130
+    assert re.fullmatch(
+        r"stopped after \d+ documents; run the same command with --resume to go on\n", said
+    )
+    assert os.listdir() == [".out.ngc.build"]
+
+    again = go_on(spawn, lines)
+    assert again.returncode == 2
+    assert "holds an unfinished build: --resume goes on with it, --restart begins" in again.stderr
+    other = go_on(spawn, lines, "--resume", "--min-count", "2")
+    assert other.returncode == 2
+    assert "has another min_count: 1, not 2; --restart begins anew" in other.stderr
+
+    done = go_on(spawn, lines, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "after the part that was done before" in done.stdout
+    assert bytes_of() == uninterrupted
+    assert os.listdir() == ["out.ngc"]
+
+
+def test_kill_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
+    run = start("--memory", "64M", "-j", "2")
+    run.write(lines)
+    run.wait_for(".out.ngc.build/state.json")  # there is more text than fits into the memory
+    run.process.kill()
+    run.end()
+    assert run.process.returncode == -signal.SIGKILL
+    done = go_on(spawn, lines, "--resume", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert bytes_of() == uninterrupted
+    assert os.listdir() == ["out.ngc"]
+
+
+def test_second_ctrl_c_ends_at_once(start: Any) -> None:
+    run = start()
+    run.wait_for(".out.ngc.build/digests")  # it waits for text now
+    run.press()
+    assert run.stderr.readline().decode() == f"{STOPPING}\n"
+    run.press()
+    assert run.end() == "ended; nothing was kept\n"
+    assert run.process.returncode == 130
+    assert os.listdir() == []
+
+
+def test_restart_forgets_and_leaves_files_of_others(
+    spawn: Any, start: Any, lines: list[str]
+) -> None:
+    run = start("--work", "scratch")
+    run.press()
+    run.write(lines[:5])
+    run.end()
+    assert run.process.returncode == 130
+    folder = Path("scratch/.out.ngc.build")
+    assert (folder / "state.json").is_file()
+    (folder / "state.json").write_text("{")
+    (folder / "mine.txt").write_text("mine")
+    damaged = go_on(spawn, lines, "--work", "scratch", "--resume")
+    assert damaged.returncode == 1
+    assert "state.json: not a checkpoint of this version: --restart begins anew" in damaged.stderr
+    done = go_on(spawn, lines[:9], "--work", "scratch", "--restart")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+
+
+def test_resume_without_an_unfinished_build_begins(build: Any) -> None:
+    build(*FEW)
+    first = bytes_of()
+    build(*FEW, "--resume")
+    assert bytes_of() == first
+
+
+def test_another_process_at_the_same_output(start: Any, invoke: Any) -> None:
+    run = start()
+    run.wait_for(".out.ngc.build/digests")
+    result = invoke("build-cache", *FEW, "-o", "out.ngc")
+    assert_one_error(result, "another process is building in .out.ngc.build", 2)
+    run.write(['{"text": "one two three four five"}\n'])
+    run.end()
+    assert run.process.returncode == 0
+
+
+def test_interrupt_outside_the_main_thread_is_left_alone() -> None:
+    import threading
+
+    from ngramspec.cli.interrupt import interruptible
+
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run() -> None:
+        with interruptible("note") as interrupt:
+            seen.append((signal.getsignal(signal.SIGINT), interrupt.requested))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]
+    with interruptible("note"):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
+    from ngramspec.cli.build_progress import BuildProgress
+    from ngramspec.cli.interrupt import Interrupt
+
+    interrupt = Interrupt(STOPPING)
+    progress = BuildProgress(interrupt, None)
+    progress.phase("reading", 9)
+    assert not progress.stopped
+    progress.phase("writing", 0)
+    interrupt.press()
+    assert progress.stopped
+    assert capfd.readouterr().err == (
+        "all is read, the file is being finished; Ctrl-C again ends at once\n"
+    )

@@ -1,0 +1,112 @@
+"""build-cache: wrong command lines, sizes and durations in words, help."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.cli import CODE, assert_one_error
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+WRONG = {
+    "no corpus": ([], "Missing argument 'CORPUS...'"),
+    "missing corpus": (["absent"], "absent: No such file"),
+    "no file let through": ([CODE, "--include", "*.rs"], "no file to read in"),
+    "nothing but binary": (["binary"], "no text to count in the corpus: binary: binary"),
+    "missing model": ([CODE, "-m", "absent.gguf"], "absent.gguf: No such file"),
+    "two tokenizers": ([CODE, "-m", "a", "--tokenizer", "b"], "either --model or --tokenizer"),
+    "folder as output": ([CODE, "-o", "."], ".: is a folder, not a file to write"),
+    "no folder for the output": ([CODE, "-o", "no/x.ngc"], "no: No such folder"),
+    "name of another format": ([CODE, "-o", "x.bin"], "`ngramspec cache convert` makes them"),
+    "option of a pool": ([CODE, "--n-match", "9"], "--n-match is for --kind hash-pool"),
+    "option of a cache": (
+        [CODE, "--kind", "hash-pool", "--ngram-max", "3"],
+        "--ngram-max is for --kind ngram-cache",
+    ),
+    "size limit of a pool": (
+        [CODE, "--kind", "hash-pool", "--max-size", "1M"],
+        "--max-size is for --kind ngram-cache",
+    ),
+    "sizes the wrong way round": (
+        [CODE, "--ngram-min", "3", "--ngram-max", "2"],
+        "must satisfy 1 <= min <= max <= 4, got 3, 2",
+    ),
+    "no power of two": (
+        [CODE, "--kind", "hash-pool", "--capacity", "5000"],
+        "--capacity must be a power of two in 1K..2G, got 5000",
+    ),
+    "size that is none": ([CODE, "--memory", "2X"], "a size such as 64M, 2G or 1.5G, got '2X'"),
+    "too little memory": ([CODE, "--memory", "1.5M"], "memory must be at least 64 MiB"),
+    "too small a file": ([CODE, "--max-size", "9"], "expected a size of 64K or more, got '9'"),
+    "share that is none": ([CODE, "--held-out", "x"], "a share such as 5% or 0.05, got 'x'"),
+    "share without its sign": ([CODE, "--held-out", "5"], "got '5'; 5% is written with its sign"),
+    "all held out": ([CODE, "--held-out", "95%"], "a share of at most 90%, got '95%'"),
+    "resume and restart": ([CODE, "--resume", "--restart"], "either --resume or --restart"),
+    "address without ray": ([CODE, "--ray-address", "x"], "--ray-address is for --executor ray"),
+    "resume with ray": (
+        [CODE, "--executor", "ray", "--resume"],
+        "--resume is for --executor local",
+    ),
+    "jobs with ray": ([CODE, "--executor", "ray", "-j", "2"], "--jobs is for --executor local"),
+    "unknown format": ([CODE, "--format", "xml"], "'xml' is not one of 'text', 'jsonl'"),
+    "empty field": ([CODE, "--field", ""], "field must not be empty"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_command_line(invoke: Any, case: str) -> None:
+    arguments, message = WRONG[case]
+    Path("binary").write_bytes(bytes(9))
+    output = () if "-o" in arguments else ("-o", "out.ngc")
+    result = invoke("build-cache", *arguments, *output)
+    code = 1 if case == "folder as output" else 2
+    assert_one_error(result, message, code)
+    assert os.listdir() == ["binary"]  # no output, no folder for intermediate files
+
+
+def test_output_is_required(invoke: Any) -> None:
+    assert_one_error(invoke("build-cache", CODE), "Missing option '-o' / '--output'", 2)
+
+
+def test_file_that_holds_no_tokenizer(invoke: Any) -> None:
+    Path("x.gguf").write_text("{}")
+    result = invoke("build-cache", CODE, "-o", "out.ngc", "-m", "x.gguf")
+    assert_one_error(result, "x.gguf: not a tokenizer.json", 1)
+
+
+@pytest.mark.parametrize("text", ["64M", "64m", "64 MiB", "65536K", "0.0625G", "67108864"])
+def test_sizes_are_powers_of_1024(text: str) -> None:
+    from ngramspec.cli.sizes import SizeType, size_text
+
+    assert SizeType().convert(text, None, None) == 64 << 20
+    assert size_text(64 << 20) == "64.0 MiB"
+    assert size_text(1000) == "1000 B"
+    assert size_text(5 << 50) == "5120.0 TiB"
+
+
+def test_durations_in_words() -> None:
+    from ngramspec.cli.sizes import duration_text
+
+    assert [duration_text(s) for s in (0.31, 99.94, 245.2, 3603)] == [
+        "0.3 s", "99.9 s", "4:05", "1:00:03",
+    ]  # fmt: skip
+
+
+def test_help_names_every_option_and_fits_80_columns(invoke: Any) -> None:
+    text = invoke("build-cache", "--help").output
+    options, examples = text.split("Examples:\n")
+    assert "ngramspec build-cache" in examples
+    assert max(map(len, options.splitlines())) <= 80
+    for option in (
+        "-o, --output", "--kind", "--ngram-min", "--ngram-max", "--min-count", "--max-size",
+        "--no-provenance", "-m, --model", "--tokenizer", "--include", "--exclude", "--format",
+        "--field", "--role", "--held-out", "--n-match", "--capacity", "--check-bits",
+        "--max-occupancy", "-j, --jobs", "--memory", "--resume", "--restart", "--work",
+        "--executor", "--ray-address", "--no-progress", "--json",
+    ):  # fmt: skip
+        assert f"  {option}" in options

@@ -1,0 +1,116 @@
+"""ngramspec cache inspect: what it tells against slow counts, with and without a tokenizer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.cache_files import MODEL, counts_of, with_large_counts
+from helpers.statistics import Chunks
+from ngramspec.formats.cache_file import open_cache
+from ngramspec.formats.container import open_container
+from ngramspec.models import embedded_model
+from ngramspec.tokenizers import fingerprint_of, load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("cache_files")
+
+
+def test_inspect_agrees_with_slow_counts(cache: Any) -> None:
+    made = cache("inspect", "a.ngc", "--top", "5")
+    tokenizer = load_tokenizer(embedded_model())
+    assert (made["kind"], made["version"]) == ("ngram-cache", 1)
+    assert made["producer"].startswith("ngramspec ")
+    assert made["fingerprint"] == str(fingerprint_of(embedded_model()))
+    assert made["tokenizer"] == "the embedded model's"
+    assert made["file_bytes"] == Path("a.ngc").stat().st_size
+    assert made["about"]["corpus"] == ["copy.py", "csv.py", "glob.py"]
+    assert [size["size"] for size in made["sizes"]] == [2, 3, 4]
+    for size in made["sizes"]:
+        counts = counts_of("a.ngc", size["size"])
+        totals = {ngram: sum(followers.values()) for ngram, followers in counts.items()}
+        assert size["num_ngrams"] == len(counts)
+        assert size["num_pairs"] == sum(map(len, counts.values()))
+        assert size["occurrences"] == sum(totals.values())
+        assert [one["count"] for one in size["top"]] == sorted(totals.values())[:-6:-1]
+        for one in size["top"]:
+            ngram, follower = tuple(one["token_ids"]), one["follower"]
+            assert one["count"] == totals[ngram]
+            assert one["text"] == tokenizer.decode(ngram)
+            assert one["num_followers"] == len(counts[ngram])
+            assert follower["count"] == counts[ngram][follower["token_id"]]
+            assert follower["count"] == max(counts[ngram].values())
+            assert follower["text"] == tokenizer.decode([follower["token_id"]])
+    assert made["num_ngrams"] == sum(size["num_ngrams"] for size in made["sizes"])
+    assert made["bytes_per_ngram"] == made["file_bytes"] / made["num_ngrams"]
+
+
+def test_inspect_in_words(invoke: Any) -> None:
+    result = invoke("cache", "inspect", "a.ngc", "--top", "2")
+    assert result.exit_code == 0
+    text = result.stdout
+    assert "tokenizer  " + str(fingerprint_of(embedded_model())) + " (the embedded model's)" in text
+    assert "made from  copy.py, csv.py, glob.py; 3 documents, " in text
+    assert "Most frequent 4-grams" in text
+    short = invoke("cache", "inspect", "a.ngc", "--top", "0").stdout
+    assert "Most frequent" not in short
+    assert "pairs" not in short
+    other = invoke("cache", "inspect", "other.ngc", "--top", "1").stdout
+    assert "(not the embedded model's)" in other
+    named = invoke("cache", "inspect", "other.ngc", "--tokenizer", "tokenizer.json").stdout
+    assert "(that of tokenizer.json)" in named
+    assert "'? ?'" in named
+
+
+def test_inspect_without_a_known_tokenizer_shows_ids(invoke: Any, cache: Any) -> None:
+    made = cache("inspect", "a.bin", "--top", "1")
+    assert made["kind"] == "llama.cpp lookup cache"
+    assert made["tokenizer"] is made["fingerprint"] is made["vocab_size"] is None
+    assert "text" not in made["sizes"][0]["top"][0]
+    ids = " ".join(map(str, made["sizes"][0]["top"][0]["token_ids"]))
+    assert f" {ids} " in invoke("cache", "inspect", "a.bin", "--top", "1").stdout
+    shown = cache("inspect", "a.bin", "--top", "1", *MODEL)
+    assert shown["sizes"][0]["top"][0]["text"]
+    del shown["sizes"][0]["bytes"]
+    expected = cache("inspect", "a.ngc", "--top", "1")["sizes"][0]
+    del expected["bytes"]
+    assert shown["sizes"][0] == expected
+
+
+def test_inspect_pool(cache: Any, invoke: Any) -> None:
+    pool = cache("inspect", "a.pool")["pool"]
+    cells = np.frombuffer(open_container("a.pool").view("cells"), "<u4")
+    used = int(np.count_nonzero(cells))
+    assert pool["num_used"] == pool["counters"]["num_used"] == used > 1000
+    assert sum(pool["by_confidence"]) == used
+    assert pool["occupancy"] == used / (1 << 14)
+    assert {name: pool[name] for name in ("n_match", "capacity", "check_bits")} == {
+        "n_match": 4, "capacity": 1 << 14, "check_bits": 8,
+    }  # fmt: skip
+    text = invoke("cache", "inspect", "a.pool").stdout
+    assert f"in use     {used:,} cells" in text
+    assert "shape      4 tokens per lookup, 16,384 cells, 8 check bits" in text
+
+
+@pytest.mark.parametrize("num", [1, 3, 50])
+def test_a_survey_does_not_depend_on_chunks(num: int) -> None:
+    from ngramspec.cli.cache_survey import survey
+
+    entries = with_large_counts(open_cache("a.ngc"), 4)[:3000]
+    whole, made = (survey(Chunks(entries, [n]), 4, 7) for n in (len(entries), num))
+    assert (made.num_ngrams, made.num_pairs) == (whole.num_ngrams, whole.num_pairs)
+    assert made.num_pairs < len(entries)
+    assert made.occurrences == whole.occurrences
+    assert made.top.tolist() == whole.top.tolist()
+    assert made.counts.tolist() == whole.counts.tolist()
+
+
+def test_ids_are_shown_without_llama_cpp(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
+    made = cache("inspect", "a.ngc", "--top", "1")
+    assert made["tokenizer"] == "the embedded model's"
+    assert "text" not in made["sizes"][0]["top"][0]

@@ -1,0 +1,68 @@
+"""ngramspec cache verify: good files, damaged ones, and those whose checksums alone are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.cache_files import flip
+from helpers.cli import assert_one_error
+from ngramspec.formats.cache_file import open_cache
+from ngramspec.formats.container import new_container, open_container
+
+pytestmark = pytest.mark.usefixtures("cache_files")
+
+
+def test_verify_good_files(invoke: Any, cache: Any) -> None:
+    names = ["a.ngc", "a.pool", "a.bin"]
+    lines = invoke("cache", "verify", *names).stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == names
+    assert all(line.endswith(": good") for line in lines)
+    made = cache("verify", *names)
+    num = len(open_cache("a.ngc"))
+    assert [one.get("num_ngrams") for one in made] == [num, None, num]
+    assert all(one["error"] is None for one in made)
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "message"),
+    [
+        ("a.ngc", 2000, "a.ngc: section 'records2' at offset 1024: expected checksum"),
+        ("a.ngc", 30, "a.ngc: expected checksum"),
+        ("a.ngc", 0, "a.ngc: expected b'\\x89NGRAM\\r\\n' at offset 0"),
+        ("a.bin", 18, "a.bin: "),
+    ],
+)
+def test_verify_finds_damage_and_goes_on(
+    invoke: Any, cache: Any, name: str, offset: int, message: str
+) -> None:
+    flip(name, offset)
+    result = invoke("cache", "verify", name, "b.ngc")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {message}")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout.startswith("b.ngc: ")
+    made = cache("verify", name, "b.ngc", code=1)
+    assert made[0]["error"].startswith(message)
+    assert made[1]["error"] is None
+
+
+def test_verify_looks_beyond_checksums(invoke: Any) -> None:
+    container = open_container("a.pool", writable=True)
+    np.frombuffer(container.view("cells"), "<u4")[7] = 0x3FFFFF
+    assert_one_error(invoke("cache", "verify", "a.pool"), "expected a token id", 1)
+
+
+def test_verify_finds_an_index_that_does_not_fit(invoke: Any) -> None:
+    found = open_container("a.ngc")
+    with new_container("x.ngc") as writer:  # all checksums are right
+        for name in found.sections:
+            data = bytearray(found.view(name))
+            if name == "index3":
+                data[400] += 1
+            writer.add(name, bytes(data))
+        writer.finish(found.header)
+    message = "x.ngc: index of 3-grams: word 100 does not fit the records"
+    assert_one_error(invoke("cache", "verify", "x.ngc"), message, 1)

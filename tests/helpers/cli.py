@@ -1,0 +1,41 @@
+"""For the tests of the commands: corpora, slow counts of them, what an error looks like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ngramspec.models import embedded_model
+from ngramspec.tokenizers import load_tokenizer
+
+CORPORA = Path(__file__).resolve().parents[2] / "corpora"
+CODE = str(CORPORA / "python")
+FEW = (str(CORPORA / "python/copy.py"), str(CORPORA / "python/csv.py"))
+BY_JSONL = ("-", "--format", "jsonl", "--held-out", "3%")
+NO_TOKENIZER = "no --model or --tokenizer given: using the embedded model"
+Counts = dict[tuple[int, ...], Counter[int]]
+
+
+def slow_counts(texts: Iterable[str], size: int) -> Counts:
+    """Count slowly what followed each n-gram, each text by itself."""
+    tokenizer = load_tokenizer(embedded_model())
+    counts: Counts = {}
+    for text in texts:
+        tokens = tokenizer.encode(text).tolist()
+        for i in range(size, len(tokens)):
+            counts.setdefault(tuple(tokens[i - size : i]), Counter())[tokens[i]] += 1
+    return counts
+
+
+def bytes_of(name: str = "out.ngc") -> bytes:
+    return Path(name).read_bytes()
+
+
+def assert_one_error(result: Any, message: str, code: int) -> None:
+    assert result.exit_code == code, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, result.stderr
+    assert message in errors[0]
+    assert result.stdout == ""
