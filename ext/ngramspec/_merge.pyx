@@ -176,7 +176,8 @@ cdef class EntryMerger:
     cdef int _take(self, Py_ssize_t i, object entries) except -1:
         cdef const uint64_t[:, ::1] view = entries_view(entries)
         self._m.streams[i].ended = view.shape[0] == 0
-        self._held[i] = entries
+        # An empty view would keep the array that it is cut from.
+        self._held[i] = None if self._m.streams[i].ended else entries
         if view.shape[0]:
             self._m.streams[i].next = <const EntryC*>&view[0, 0]
             self._m.streams[i].end = self._m.streams[i].next + view.shape[0]

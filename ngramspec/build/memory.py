@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 TALLY_BYTES = 36  # per token: up to 8 to hold it, 16 to 24 to count, and what the allocator keeps
 IN_FLIGHT = 32 << 20  # texts, token ids and buffers between reading and counting
 UNKNOWN_RESIDENT = 120 << 20
+_MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
+_LARGE_BLOCK = 1 << 20
 _STATUS = Path("/proc/self/statm")
 
 
@@ -24,6 +27,18 @@ def tokens_within(memory: int) -> int:
 def read_bytes(memory: int) -> int:
     """Return how much of it the buffers of runs that are being merged may take."""
     return memory // 16
+
+
+def return_large_blocks() -> None:
+    """Let the allocator give large blocks back to the system as soon as they are free.
+
+    glibc keeps up to 32 MiB per thread otherwise. It concerns the whole process, so it is for
+    programs that do nothing else but build; elsewhere than with glibc it does nothing.
+    """
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def resident_bytes() -> int:

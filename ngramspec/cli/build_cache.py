@@ -179,8 +179,10 @@ def _build(order: Order, interrupt: Interrupt, *, shown: bool) -> BuildResult:
 
 def _locally(path: Path, order: Order, progress: Progress) -> BuildResult:
     from ngramspec.build import build
+    from ngramspec.build.memory import return_large_blocks
     from ngramspec.tokenizers import load_tokenizer
 
+    return_large_blocks()
     return build(
         order.corpus,
         order.output,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from helpers.statistics import (
 )
 from helpers.texts import COUNT_MAX, Documents, counts, documents
 from ngramspec._merge import EntryMerger, entries_beyond
+from ngramspec.build.runs import LateSource
 from ngramspec.formats.entries import ArraySource, read_all
 
 
@@ -118,3 +120,16 @@ def test_entries_beyond_others_are_the_difference(size: int, data: st.DataObject
         second = Counter({pair: max(1, first[pair] - 1) for pair in chosen})
     made = entries_beyond(entries_of(first, size), entries_of(second, size))
     assert counts_of(made, size) == slow.beyond(first, second)
+
+
+def test_a_merge_that_has_ended_holds_nothing_of_its_sources() -> None:
+    made = []
+
+    def make() -> ArraySource:
+        entries = tally_of([[1, 2, 3] * 9]).ngrams(2).copy()
+        made.append(weakref.ref(entries))
+        return ArraySource(entries)
+
+    merger = EntryMerger([LateSource(make)])
+    assert len(read_all(merger)) == 3
+    assert made[0]() is None
