@@ -83,10 +83,24 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
+def worker_tokenise(model: str, text: str, output: str) -> Figures:
+    """Write the token ids of a text."""
+    from ngramspec.tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    content = Path(text).read_text()
+    start = time.perf_counter()
+    ids = tokenizer.encode(content)
+    seconds = time.perf_counter() - start
+    ids.tofile(output)
+    return {"seconds": seconds, "tokens": len(ids)}
+
+
 WORKERS: dict[str, Callable[..., Figures]] = {
     "build": worker_build,
     "merge": worker_merge,
     "load": worker_load,
+    "tokenise": worker_tokenise,
 }
 
 
@@ -137,24 +151,11 @@ class Peers:
         return {"seconds": made["load_s"] + made["copies_s"], "peak_mb": made["peak_rss_mb"]}
 
 
-def tokenise(model: str, text: str, output: Path) -> tuple[int, float]:
-    """Write the token ids of a text; return their number and the seconds it took."""
-    from ngramspec.tokenizers import load_tokenizer
-
-    tokenizer = load_tokenizer(model)
-    content = Path(text).read_text()
-    start = time.perf_counter()
-    ids = tokenizer.encode(content)
-    seconds = time.perf_counter() - start
-    ids.tofile(output)
-    return len(ids), seconds
-
-
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run everything; return the figures."""
     peers = Peers(arguments.llamacpp, arguments.loader, arguments.model)
     ids, halves = folder / "ids", [folder / "half1", folder / "half2"]
-    num_tokens, tokenise_seconds = tokenise(arguments.model, arguments.text, ids)
+    tokenised = ours("tokenise", arguments.model, arguments.text, str(ids))
     lines = Path(arguments.text).read_text().splitlines(keepends=True)
     names = {name: str(folder / name) for name in ("a.ngc", "b.ngc", "ours.ngc", "theirs.bin")}
     for half, part in zip(
@@ -162,7 +163,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     ):
         half.write_text("".join(part))
         peers.create(str(half), f"{half}.bin")
-        tokenise(arguments.model, str(half), folder / "half.ids")
+        ours("tokenise", arguments.model, str(half), str(folder / "half.ids"))
         ours("build", str(folder / "half.ids"), f"{half}.ngc")
     runs: dict[str, list[Figures]] = {}
 
@@ -187,7 +188,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             if arguments.loader:
                 note(f"theirs load {slots}", peers.load(slots, names["theirs.bin"]))
     figures: dict[str, Any] = {name: medians(some) for name, some in runs.items()}
-    figures["tokens"], figures["tokenise_seconds"] = num_tokens, tokenise_seconds
+    figures["tokens"], figures["tokenise_seconds"] = tokenised["tokens"], tokenised["seconds"]
     figures["bytes"] = {name: os.path.getsize(path) for name, path in names.items()}
     return figures
 
@@ -215,7 +216,7 @@ def table(figures: dict[str, Any]) -> list[str]:
             rows.append((f"load for {slots} slots, s", theirs["seconds"], own["seconds"]))
             rows.append((f"memory for {slots} slots, MB", theirs["peak_mb"], own["more_mb"]))
     lines = [
-        f"{tokens} tokens; {build['ngrams']:.0f} 2-grams, {build['pairs']:.0f} pairs; our "
+        f"{tokens:.0f} tokens; {build['ngrams']:.0f} 2-grams, {build['pairs']:.0f} pairs; our "
         f"tokenising alone takes {tokenising:.2f} s on one core, "
         f"{100 * tokenising / (tokenising + build['seconds']):.0f} % of the work",
         "| | llama.cpp | ours | ratio |",
