@@ -64,6 +64,7 @@ def worker_merge(output: str, *inputs: str) -> Figures:
 
 def worker_load(slots: str, path: str) -> Figures:
     """Make a drafter for so many slots over a file and draft once on each."""
+    import ngramspec.drafters.statistics  # noqa: F401, as their program has its code loaded
     from ngramspec import create_drafter
 
     create_drafter("ngram-cache", slots=int(slots))

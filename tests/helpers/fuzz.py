@@ -313,7 +313,7 @@ def main() -> None:
 
 
 def peak_kib() -> int:
-    """The peak of this program alone: what getrusage tells counts the process that started it too."""
+    """The peak of this program alone: getrusage counts the process that started it too."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 
