@@ -240,8 +240,8 @@ def build(
         FormatError: The unfinished build is damaged.
         OSError: A path does not exist, the disk is full.
 
-    Cost: the tokenizer's, 5 to 50 MB of text per second and thread; about 0.1 us per token and size
-    besides. Memory: means.memory at most, plus 43 bytes per document.
+    Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; about 0.1 us per
+    token and size besides. Memory: means.memory at most, plus 43 bytes per document.
     """
     options, means = options or BuildOptions(), means or Means()
     progress = progress or NoProgress()

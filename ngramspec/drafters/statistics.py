@@ -16,13 +16,12 @@ from ngramspec.drafters.config import CacheConfig, ModConfig
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache
 from ngramspec.formats.container import is_container
-from ngramspec.formats.dynamic_file import Autosave, DynamicFile
+from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFile
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.formats.llama_lookup import read_lookup_records
 from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
 from ngramspec.tokenizers import Fingerprint, fingerprint_of
 
-CONTAINER_SUFFIX = ".ngc"
 AnyConfig: TypeAlias = CacheConfig | ModConfig
 
 

@@ -266,4 +266,6 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_the_class_is_a_tokenizer(gguf_path: Path) -> None:
     tokenizer: Tokenizer = LlamaTokenizer(gguf_path)
+    public = {name for name in vars(Tokenizer) if not name.startswith("_")}
+    assert {name for name in public if not hasattr(tokenizer, name)} == set()
     tokenizer.close()
