@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ class SourceStats:
     def mean_accepted_length(self) -> float:
         """Tokens per verification of a draft, the target's own included; 1 without drafts."""
         return 1.0 + (self.num_accepted_tokens / self.accept_calls if self.accept_calls else 0.0)
+
+    def plus(self, other: SourceStats) -> SourceStats:
+        """Return the sums of both; the name stays."""
+        pairs = zip_longest(self.accepted_per_position, other.accepted_per_position, fillvalue=0)
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+            if field.name not in ("name", "accepted_per_position")
+        }
+        return SourceStats(
+            name=self.name, accepted_per_position=tuple(a + b for a, b in pairs), **sums
+        )
 
     def line(self) -> str:
         """Return llama-server's statistics line for this source."""

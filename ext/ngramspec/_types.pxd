@@ -1,5 +1,5 @@
 # Types and platform helpers shared by all native modules.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 ctypedef int32_t token_t     # token id, >= 0; -1 marks "none"
 ctypedef int32_t count_t     # occurrences; saturates at COUNT_MAX

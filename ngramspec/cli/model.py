@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.adapters.llama_cpp.library import check_gguf
+from ngramspec.errors import BackendError, InputError
 
-MAGIC = b"GGUF"
 # In this setting llama.cpp's CPU kernels compute a token the same way alone and in a batch, on
 # Q8_0 weights, so that texts with and without drafts are equal bit for bit.
 BIT_EXACT: Mapping[str, Any] = {"n_threads": 1, "n_threads_batch": 1, "flash_attn": True}
@@ -39,14 +39,6 @@ def load_model(path: Path, *, n_ctx: int, **settings: Any) -> Any:
         return llama_cpp.Llama(str(path), n_ctx=n_ctx, verbose=False, **settings)
     except ValueError as error:
         raise BackendError(f"llama.cpp cannot load {path}: {error}") from error
-
-
-def check_gguf(path: Path) -> None:
-    """Raise FormatError unless a file begins as GGUF files do, OSError if it cannot be read."""
-    with open(path, "rb") as file:
-        start = file.read(len(MAGIC))
-    if start != MAGIC:
-        raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
 
 
 def prompt_tokens(llama: Any, text: str) -> list[int]:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.adapters.llama_cpp.library import check_gguf
 from ngramspec.cli.compare import Parting, find_parting
 from ngramspec.cli.model import (
     BIT_EXACT,
     cannot_take_back,
     chat_tokens,
-    check_gguf,
     has_chat_template,
     load_model,
     make_grammar,

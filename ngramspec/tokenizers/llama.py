@@ -48,7 +48,7 @@ class LlamaTokenizer:
         self.path = Path(path)
         self.name = self.path.name
         tokens, kind = read_gguf_tokens(self.path)
-        _check_vocabulary(self.path, tokens, kind)
+        check_vocabulary(self.path, tokens, kind)
         self.fingerprint = fingerprint_of_tokens(tokens, word_piece=kind == WORD_PIECE)
         self._lib = _library()
         self._model = _load(self._lib, self.path)
@@ -150,7 +150,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:
+def check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:
     """Refuse what makes llama.cpp end the process, at loading or later."""
     # A text ends before its first NUL there, and empty ones are named by their id.
     texts = {text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)}

@@ -238,6 +238,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "llama-f16": lambda path: llama(path, "F16"),
     "chat": lambda path: llama(path, chat=1, links=ENDING, seed=7),
     "markov": lambda path: llama(path, noise=0.0, strength=20.0),
+    "peaked": lambda path: llama(path, noise=0.2, strength=12.0),
     "big-vocab": lambda path: llama(path, vocab=BIG_VOCAB, size=64, noise=0.1),
     "gemma3": gemma3,
     "mamba": mamba,

@@ -20,10 +20,13 @@ LEVELS = {
     "formats": 2,
     "corpus": 2,
     "tokenizers": 2,
+    "ollama": 2,
     "drafters": 3,
-    "adapters": 4,
+    "engine": 4,
     "build": 4,
-    "cli": 6,
+    "adapters": 5,
+    "server": 6,
+    "cli": 7,
 }
 NATIVE_LEVELS = {
     "_types": 0,
@@ -56,6 +59,12 @@ NATIVE_LEVELS = {
     "_lookup": 6,
     "_slots": 6,
     "_drafter": 7,
+    "_rows": 2,
+    "_batch": 2,
+    "_sampler": 3,
+    "_verify": 4,
+    "_llama": 4,
+    "_chain": 5,
 }
 
 

@@ -1,0 +1,135 @@
+/* The candidates that llama.cpp samples from, and its samplers through pointers. C++ for the same
+ * reason as ngs_llama.h. */
+#ifndef NGS_CANDIDATES_H
+#define NGS_CANDIDATES_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <time.h>
+#endif
+
+#include "ngs_wide.h"
+
+/* As in llama.h; the installed library is checked against their sizes. */
+struct ngs_candidate {
+    int32_t id;
+    float logit;
+    float p;
+};
+
+struct ngs_candidates {
+    ngs_candidate *data;
+    size_t size;
+    int64_t selected;
+    bool sorted;
+};
+
+typedef void (*ngs_apply_fn)(void *sampler, ngs_candidates *candidates);
+typedef void (*ngs_accept_fn)(void *sampler, int32_t token);
+
+static inline bool ngs_apply(ngs_apply_fn apply, void *sampler, ngs_candidates *candidates) {
+    try {
+        apply(sampler, candidates);
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
+static inline bool ngs_accept(ngs_accept_fn accept, void *sampler, int32_t token) {
+    try {
+        accept(sampler, token);
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
+/* Nanoseconds that this thread has computed. */
+static inline int64_t ngs_cpu_ns(void) {
+#if defined(_WIN32)
+    FILETIME unused, kernel, user;
+    if (!GetThreadTimes(GetCurrentThread(), &unused, &unused, &kernel, &user)) return 0;
+    return 100 * (((int64_t)user.dwHighDateTime << 32) + user.dwLowDateTime);
+#else
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+#endif
+}
+
+/* A logit that cannot lead llama.cpp's sorting astray: NaN becomes -infinity, +infinity finite. */
+static inline float ngs_sane(float logit) {
+    const float most = 1e30f;
+    return logit < most ? logit : logit >= most ? most : -INFINITY;
+}
+
+NGS_WIDE static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        out[i].id = (int32_t)i;
+        out[i].logit = ngs_sane(row[i]);
+        out[i].p = 0.0f;
+    }
+}
+
+/* First block of NGS_LANES logits from index `start` on, a multiple of NGS_LANES, that holds a logit
+ * above `bound` or is marked (marks may be NULL); n when there is none. */
+NGS_WIDE static ptrdiff_t ngs_next_block(const float *row, ptrdiff_t start, ptrdiff_t n, float bound,
+                                         const uint8_t *marks) {
+    ptrdiff_t i = start;
+    for (; i + NGS_LANES <= n; i += NGS_LANES) {
+        int found = 0;
+        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] > bound;
+        if (found || (marks && marks[i / NGS_LANES])) return i;
+    }
+    return i < n ? i : n;
+}
+
+static inline void ngs_sink(float *heap, ptrdiff_t k, ptrdiff_t at) {
+    const float value = heap[at];
+    for (;;) {
+        ptrdiff_t child = 2 * at + 1;
+        if (child >= k) break;
+        if (child + 1 < k && heap[child + 1] < heap[child]) child++;
+        if (heap[child] >= value) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = value;
+}
+
+/* Write those of n logits that llama.cpp's selection of the k largest would look at twice: the first
+ * k, and every later one that is larger than the k-th largest before it. std::partial_sort passes
+ * over all others, so that the result has the same order, of equal logits too. Tokens marked in
+ * `counted` (NULL: none) may still change their logit before the selection: they always go along and
+ * displace none. `marks` has a byte per NGS_LANES tokens, set where one is counted. 0 < k < n; heap
+ * has k places. Returns the number written. */
+static ptrdiff_t ngs_prefilter(ngs_candidate *out, const float *row, ptrdiff_t n, ptrdiff_t k, float *heap,
+                               const uint8_t *counted, const uint8_t *marks) {
+    ptrdiff_t size = k, block = k / NGS_LANES * NGS_LANES;
+    ngs_fill(out, row, k);
+    for (ptrdiff_t i = 0; i < k; i++) heap[i] = counted && counted[i] ? -INFINITY : out[i].logit;
+    for (ptrdiff_t i = k / 2; i-- > 0;) ngs_sink(heap, k, i);
+    for (;;) {
+        block = ngs_next_block(row, block, n, heap[0], marks);
+        if (block >= n) return size;
+        const ptrdiff_t end = block + NGS_LANES < n ? block + NGS_LANES : n;
+        for (ptrdiff_t i = block < k ? k : block; i < end; i++) {
+            const bool may_change = counted && counted[i];
+            if (!may_change && !(row[i] > heap[0])) continue;
+            out[size].id = (int32_t)i;
+            out[size].logit = ngs_sane(row[i]);
+            out[size++].p = 0.0f;
+            if (may_change) continue;
+            heap[0] = out[size - 1].logit;
+            ngs_sink(heap, k, 0);
+        }
+        block = end;
+    }
+}
+
+#endif

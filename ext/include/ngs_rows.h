@@ -1,0 +1,37 @@
+/* Loops over rows of logits, compiled for wide vectors where compiler and loader can choose one. */
+#ifndef NGS_ROWS_H
+#define NGS_ROWS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ngs_wide.h"
+
+/* Largest value; NaN is passed over. -INFINITY for none. */
+NGS_WIDE static float ngs_row_max(const float *row, ptrdiff_t n) {
+    float lanes[NGS_LANES];
+    float best = -INFINITY;
+    ptrdiff_t i = 0;
+    for (int j = 0; j < NGS_LANES; j++) lanes[j] = -INFINITY;
+    for (; i + NGS_LANES <= n; i += NGS_LANES)
+        for (int j = 0; j < NGS_LANES; j++) lanes[j] = row[i + j] > lanes[j] ? row[i + j] : lanes[j];
+    for (int j = 0; j < NGS_LANES; j++) best = lanes[j] > best ? lanes[j] : best;
+    for (; i < n; i++) best = row[i] > best ? row[i] : best;
+    return best;
+}
+
+/* Smallest index of `value`, n when it is not there. */
+NGS_WIDE static ptrdiff_t ngs_row_find(const float *row, ptrdiff_t n, float value) {
+    ptrdiff_t i = 0;
+    for (; i + NGS_LANES <= n; i += NGS_LANES) {
+        int found = 0;
+        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] == value;
+        if (found) break;
+    }
+    for (; i < n; i++)
+        if (row[i] == value) return i;
+    return n;
+}
+
+#endif

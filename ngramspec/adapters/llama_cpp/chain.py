@@ -1,0 +1,215 @@
+"""Sampling parameters to a llama.cpp sampler chain, in llama-server's order."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from ngramspec import _llama
+from ngramspec._chain import Candidates, ChainSampler
+from ngramspec._sampler import GreedySampler, Sampler
+from ngramspec.adapters.llama_cpp.grammar import check_grammar
+from ngramspec.adapters.llama_cpp.library import reasons
+from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
+from ngramspec.engine.sampling import Sampling
+from ngramspec.errors import BackendError, InputError
+
+MAX_KEEP = 128  # from 129 on, llama.cpp selects in a way that has no shortcut here
+MAX_SEED = 0xFFFFFFFE  # the one above it means a random one to llama.cpp
+MIROSTAT_M = 100  # as in llama.cpp
+MIN_TEMPERATURE = 1e-6  # below it, logits overflow
+MAX_BREAKERS = 64
+MAX_DRY = 4  # kept DRY samplers: each was compared with the whole vocabulary
+
+
+class Chains:
+    """Makes the samplers of one target.
+
+    Args:
+        model: The model; stays open as long as the samplers are used.
+        context_size: How far "the whole context" looks back, in tokens.
+    """
+
+    def __init__(self, model: LlamaModel, context_size: int) -> None:
+        self._model = model
+        self._lib = model.library.lib
+        self._context_size = context_size
+        self._candidates = Candidates(model.vocab_size)
+        self._suppressed = model.vocabulary.suppressed()
+        self._dry: OrderedDict[tuple[Any, ...], Handle] = OrderedDict()
+
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        """Return a fresh sampler.
+
+        Raises:
+            InputError: Its grammar, a token id or a bias is not valid.
+            BackendError: llama.cpp could not make it.
+
+        Cost: some 10 us; DRY compares its breakers with the whole vocabulary, the first time.
+        """
+        if sampling.greedy and not self._suppressed:
+            return GreedySampler()
+        biases = self._biases(sampling)
+        grammar = self._grammar(sampling.grammar) if sampling.grammar else None
+        chain = self._new_chain()
+        lookback = self._penalties(chain, sampling, biases)
+        keep = self._select(chain, sampling, min(seed, MAX_SEED))
+        return ChainSampler(
+            self._model.library.calls,
+            _address(chain.address),
+            _address(grammar.address) if grammar is not None else 0,
+            self._candidates,
+            (chain, grammar),
+            keep=keep,
+            lookback=lookback,
+            biased=np.array(sorted(biases), dtype=np.int32),
+        )
+
+    def close(self) -> None:
+        """Let the samplers choose no more; free what was kept for further ones."""
+        self._candidates.close()
+        for handle in self._dry.values():
+            handle.free()
+        self._dry.clear()
+
+    def _biases(self, sampling: Sampling) -> dict[int, float]:
+        """Return what is added to logits before anything else."""
+        biases: dict[int, float] = {}
+        for token, bias in sampling.logit_bias.items():
+            if not 0 <= token < self._model.vocab_size:
+                most = self._model.vocab_size - 1
+                raise InputError(f"logit_bias must hold token ids in 0..{most}, got {token}")
+            if math.isnan(bias) or bias == math.inf:
+                raise InputError(f"the logit_bias of {token} must be finite or -inf, got {bias}")
+            biases[token] = float(bias)
+        ends = self._model.vocabulary.end_tokens if sampling.ignore_eos else []
+        return biases | dict.fromkeys([*ends, *self._suppressed], -math.inf)
+
+    def _penalties(self, chain: Handle, sampling: Sampling, biases: dict[int, float]) -> int:
+        """Add what changes the logits of single tokens; return how far that looks back."""
+        lib, s = self._lib, sampling
+        if biases:
+            pairs = [lib.llama_logit_bias(token, bias) for token, bias in biases.items()]
+            array = (lib.llama_logit_bias * len(pairs))(*pairs)
+            size = self._model.vocab_size
+            self._add(chain, lib.llama_sampler_init_logit_bias(size, len(pairs), array))
+        if s.mirostat and s.temperature > 0:
+            return 0
+        lookback = 0
+        back = self._back(s.repeat_last_n)
+        if back and (s.repeat_penalty != 1.0 or s.frequency_penalty or s.presence_penalty):
+            lookback = back
+            self._add(
+                chain,
+                lib.llama_sampler_init_penalties(
+                    self._model.vocab_size,
+                    back,
+                    s.repeat_penalty,
+                    s.frequency_penalty,
+                    s.presence_penalty,
+                ),
+            )
+        back = self._back(s.dry_penalty_last_n)
+        if back and s.dry_multiplier:
+            lookback = max(lookback, back)
+            self._add(chain, lib.llama_sampler_clone(self._dry_prototype(s, back).address))
+        return lookback
+
+    def _select(self, chain: Handle, s: Sampling, seed: int) -> int:
+        """Add filters and choice; return how many of the largest logits they need, 0 = all."""
+        lib = self._lib
+        if s.temperature <= 0:
+            self._add(chain, lib.llama_sampler_init_greedy())
+            return 1
+        temperature = max(s.temperature, MIN_TEMPERATURE)
+        if s.mirostat:
+            tau, eta = s.mirostat_tau, s.mirostat_eta
+            self._add(chain, lib.llama_sampler_init_temp(temperature))
+            if s.mirostat == 2:
+                self._add(chain, lib.llama_sampler_init_mirostat_v2(seed, tau, eta))
+            else:
+                size = self._model.vocab_size
+                made = lib.llama_sampler_init_mirostat(size, seed, tau, eta, MIROSTAT_M)
+                self._add(chain, made)
+            return 0
+        filters = [
+            (s.top_n_sigma > 0, lib.llama_sampler_init_top_n_sigma, (s.top_n_sigma,)),
+            (s.top_k > 0, lib.llama_sampler_init_top_k, (s.top_k,)),
+            (s.typical_p < 1, lib.llama_sampler_init_typical, (s.typical_p, s.min_keep)),
+            (s.top_p < 1, lib.llama_sampler_init_top_p, (s.top_p, s.min_keep)),
+            (s.min_p > 0, lib.llama_sampler_init_min_p, (s.min_p, s.min_keep)),
+            (
+                s.xtc_probability > 0,
+                lib.llama_sampler_init_xtc,
+                (s.xtc_probability, s.xtc_threshold, s.min_keep, seed),
+            ),
+        ]
+        for wanted, make, arguments in filters:
+            if wanted:
+                self._add(chain, make(*arguments))
+        dynamic = s.dynatemp_range, s.dynatemp_exponent
+        self._add(chain, lib.llama_sampler_init_temp_ext(temperature, *dynamic))
+        self._add(chain, lib.llama_sampler_init_dist(seed))
+        return s.top_k if s.top_n_sigma <= 0 and s.top_k <= MAX_KEEP else 0
+
+    def _back(self, tokens: int) -> int:
+        """Return a look-back in tokens; -1 is the whole context, which none can exceed."""
+        return self._context_size if tokens < 0 else min(tokens, self._context_size)
+
+    def _dry_prototype(self, s: Sampling, back: int) -> Handle:
+        """Return the DRY sampler of these parameters, to be cloned."""
+        key = s.dry_multiplier, s.dry_base, s.dry_allowed_length, back, s.dry_sequence_breakers
+        if key in self._dry:
+            self._dry.move_to_end(key)
+            return self._dry[key]
+        if len(s.dry_sequence_breakers) > MAX_BREAKERS:
+            raise InputError(f"more than {MAX_BREAKERS} dry_sequence_breakers")
+        texts = [text.encode("utf-8", "replace") for text in s.dry_sequence_breakers]
+        texts = [text for text in texts if text and b"\0" not in text]
+        array = (ctypes.c_char_p * max(1, len(texts)))(*texts)
+        vocab = self._model.vocabulary.address
+        lib = self._lib
+        made = lib.llama_sampler_init_dry(vocab, *key[:4], array, len(texts))
+        self._dry[key] = self._handle(made)
+        while len(self._dry) > MAX_DRY:
+            self._dry.popitem(last=False)[1].free()
+        return self._dry[key]
+
+    def _grammar(self, text: str) -> Handle:
+        """Return a grammar sampler that llama.cpp can follow."""
+        vocabulary = self._model.vocabulary
+
+        def is_token(text: str) -> bool:
+            return vocabulary.tokenize(text, add_special=False, parse_special=True).size == 1
+
+        check_grammar(text, is_token)
+        position = _llama.log_position()
+        made = self._lib.llama_sampler_init_grammar(vocabulary.address, text.encode(), b"root")
+        if not made:
+            reason = reasons(_llama.log_since(position))
+            raise InputError(f"llama.cpp does not take the grammar{reason}")
+        return self._handle(made)
+
+    def _new_chain(self) -> Handle:
+        params = self._lib.llama_sampler_chain_default_params()
+        params.no_perf = True
+        return self._handle(self._lib.llama_sampler_chain_init(params))
+
+    def _add(self, chain: Handle, sampler: Any) -> None:
+        """Append a sampler, which the chain owns from now on."""
+        if not sampler:
+            raise BackendError("llama.cpp could not make a sampler")
+        self._lib.llama_sampler_chain_add(chain.address, sampler)
+
+    def _handle(self, sampler: Any) -> Handle:
+        if not sampler:
+            raise BackendError("llama.cpp could not make a sampler")
+        return Handle(self._lib.llama_sampler_free, sampler, self._model.handle)
+
+
+def _address(pointer: Any) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -1,0 +1,104 @@
+"""Exact targets: the settings of llama.cpp in which drafts cannot change a bit, found by trying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.engine.exactness import Exactness, Setting, measure
+from ngramspec.errors import BackendError
+
+QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
+ENOUGH_TOKENS = 640  # beyond 512 cells, where llama.cpp divides the cache among threads
+LEAST = 2  # a batch of one token leaves no room for a draft
+
+
+def open_setting(
+    model: LlamaModel, setting: Setting, slots: int, context_size: int, **options: Any
+) -> LlamaTarget:
+    """Return a target run in a setting.
+
+    Raises:
+        BackendError: llama.cpp cannot run it.
+    """
+    return LlamaTarget(
+        model,
+        slots=slots,
+        context_size=context_size,
+        n_batch=64,
+        n_ubatch=64,
+        threads=setting.threads,
+        threads_batch=setting.threads,
+        flash_attn=setting.flash_attn,
+        type_k=setting.cache_type,
+        type_v=setting.cache_type,
+        kv_unified=setting.unified,
+        pad=setting.padded,
+        **options,
+    )
+
+
+def test_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
+    """Return `count` different-looking tokens of the model's vocabulary, always the same ones."""
+    rng = np.random.default_rng(20)
+    return rng.integers(0, model.vocab_size, size=count).astype(np.int32)
+
+
+def candidates(threads: int, slots: int, cache_type: str = "f16") -> list[Setting]:
+    """Return the settings that may be exact, fastest first.
+
+    With one cache for several slots, cells that were freed are filled by whoever comes next; then
+    a sequence lies in another order than its positions and its sums round differently. So several
+    slots get a cache each. There several threads would divide a lone token's cache among them.
+    """
+    found = []
+    if slots == 1 and threads > 1:
+        found.append(Setting(threads, True, cache_type, True, padded=True))
+    found.append(Setting(1, True, cache_type, False))
+    return found
+
+
+def find_exact(
+    model: LlamaModel,
+    threads: int,
+    slots: int,
+    cache_type: str = "f16",
+    on_step: Callable[[], None] = lambda: None,
+) -> Exactness:
+    """Return the first candidate in which drafts can be verified exactly.
+
+    Raises:
+        BackendError: There is none for this model on this machine.
+
+    Cost: about 2,000 decoded tokens per candidate.
+    """
+    ids = test_tokens(model, ENOUGH_TOKENS)
+    tried = []
+    for setting in candidates(threads, slots, cache_type):
+        found = measure(
+            lambda s, n: open_setting(model, s, n, ENOUGH_TOKENS),
+            setting,
+            ids,
+            QUICK_SIZES,
+            stop_early=True,
+            on_step=on_step,
+        )
+        if found.limit() >= LEAST:
+            return found
+        tried.append(setting.text())
+    raise BackendError(
+        f"no setting is exact for this model: with {'; or with '.join(tried)}, batches of 2 tokens "
+        "have other bits than single ones (see `ngramspec bench exactness`)"
+    )
+
+
+def open_exact(model: LlamaModel, found: Exactness, slots: int, context_size: int) -> LlamaTarget:
+    """Return the target in the setting that find_exact found, with its exact_batch set."""
+    target = open_setting(model, found.setting, slots, context_size)
+    target.exact_batch = found.limit()
+    return target

@@ -1,0 +1,97 @@
+"""The llama.cpp that llama-cpp-python has loaded: found, checked and made silent."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramspec import _llama
+from ngramspec.errors import BackendError, FormatError
+
+MAGIC = b"GGUF"
+# Functions that are called by address, without the GIL.
+CALLED = (
+    *("llama_decode", "llama_get_logits", "llama_get_memory", "llama_memory_clear"),
+    *("llama_memory_seq_cp", "llama_memory_seq_pos_max", "llama_memory_seq_pos_min"),
+    *("llama_memory_seq_rm", "llama_sampler_accept", "llama_sampler_apply", "llama_vocab_is_eog"),
+)
+# What else is needed, and came or changed in recent versions.
+NEEDED = (
+    *("LLAMA_LOAD_MODE_MMAP", "LLAMA_FLASH_ATTN_TYPE_AUTO", "LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY"),
+    *("llama_init_from_model", "llama_n_rs_seq", "llama_sampler_init_penalties"),
+    *("llama_sampler_init_grammar", "llama_state_seq_set_data_ext"),
+    "llama_vocab_get_suppress_tokens",
+)
+SIZES = {"llama_batch": 56, "llama_token_data": 12, "llama_token_data_array": 32}
+_LOADING = threading.Lock()
+_MARK = "error loading model: "
+
+
+@dataclass(frozen=True)
+class Library:
+    """llama.cpp: its functions for Python, and the addresses of those that native code calls."""
+
+    lib: Any  # the module llama_cpp.llama_cpp
+    calls: dict[str, int]  # function name -> address
+
+
+_LOADED: list[Library] = []
+
+
+def load_library() -> Library:
+    """Return llama.cpp; its log is kept for error messages and printed no more.
+
+    Raises:
+        BackendError: llama-cpp-python is not installed, or its version does not fit.
+    """
+    with _LOADING:
+        if not _LOADED:
+            _LOADED.append(_load())
+        return _LOADED[0]
+
+
+def _load() -> Library:
+    try:
+        import llama_cpp.llama_cpp as lib
+    except ImportError as error:
+        raise BackendError(
+            "this needs llama-cpp-python, which is not installed: pip install 'ngramspec[llama]'"
+        ) from error
+    _check(lib)
+    lib.llama_log_set(lib.llama_log_callback(_llama.log_address()), ctypes.c_void_p(0))
+    lib.llama_backend_init()
+    calls = {name: ctypes.cast(getattr(lib, name), ctypes.c_void_p).value or 0 for name in CALLED}
+    return Library(lib, calls)
+
+
+def _check(lib: Any) -> None:
+    """Raise BackendError unless the library has what is used and lays it out as expected."""
+    advice = "ngramspec needs llama-cpp-python 0.3.36 or a later one that is alike"
+    missing = [name for name in (*CALLED, *NEEDED, *SIZES) if not hasattr(lib, name)]
+    if missing:
+        raise BackendError(f"llama.cpp lacks {', '.join(missing)}: {advice}")
+    for name, size in SIZES.items():
+        if (found := ctypes.sizeof(getattr(lib, name))) != size:
+            raise BackendError(f"{name} has {found} bytes, expected {size}: {advice}")
+    if len(lib.llama_sampler_init_penalties.argtypes) != 5:
+        raise BackendError(f"llama_sampler_init_penalties takes other arguments: {advice}")
+
+
+def reasons(lines: Iterable[str]) -> str:
+    """Return what llama.cpp's log says about a failure, as the end of a message; "" for nothing."""
+    said = [line for line in lines if line]
+    marked = [line.partition(_MARK)[2] for line in said if _MARK in line]
+    said = marked or [line.partition(": ")[2] or line for line in said]  # without the function
+    return f": {'; '.join(dict.fromkeys(said))}" if said else ""
+
+
+def check_gguf(path: Path) -> None:
+    """Raise FormatError unless a file begins as GGUF files do, OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        start = file.read(len(MAGIC))
+    if start != MAGIC:
+        raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")

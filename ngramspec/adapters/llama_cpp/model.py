@@ -1,0 +1,308 @@
+"""LlamaModel: a GGUF model with its vocabulary and chat template, without a context."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ngramspec import _llama
+from ngramspec.adapters.llama_cpp.chat import ChatTemplates
+from ngramspec.adapters.llama_cpp.library import Library, check_gguf, load_library, reasons
+from ngramspec.adapters.llama_cpp.vocabulary import Vocabulary
+from ngramspec.errors import BackendError, InputError, StateError
+from ngramspec.tokenizers.fingerprint import read_gguf_tokens
+from ngramspec.tokenizers.llama import check_vocabulary
+from ngramspec.tokenizers.tokenizer import TokenIds
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+TEMPLATE_KEY = "tokenizer.chat_template"
+_FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
+_STATEFUL = ("deepseek4",)  # attention with a state besides
+
+
+class Handle:
+    """Something of llama.cpp that is freed once: by free(), when it is collected, or at exit."""
+
+    def __init__(self, free: Callable[[Any], Any], address: Any, *needs: Any) -> None:
+        self.address = address
+        self._free = weakref.finalize(self, _free, free, address, needs)
+
+    def free(self) -> None:
+        """Free it unless that has been done."""
+        self._free()
+
+
+class Closable(Protocol):
+    """What is closed before the model is."""
+
+    def close(self) -> None:
+        """Free what was made from the model."""
+
+
+class LlamaModel:
+    """A model in GGUF format.
+
+    Args:
+        path: The file; of a split model, the first.
+        n_gpu_layers: Layers on the GPU, -1 = all.
+        use_mmap: Map the file instead of reading it.
+        use_mlock: Keep it in memory.
+        use_extra_bufts: Let llama.cpp repack weights for the CPU.
+        vocab_only: Load the vocabulary only; no target can be made then.
+
+    Raises:
+        FormatError: Not a GGUF file, or its vocabulary cannot encode every text.
+        BackendError: llama-cpp-python is not installed, or cannot load or run the file.
+        OSError: The file cannot be read.
+
+    Reading it is safe for several threads; close it when no other uses it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_gpu_layers: int = 0,
+        use_mmap: bool = True,
+        use_mlock: bool = False,
+        use_extra_bufts: bool = True,
+        vocab_only: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        check_gguf(self.path)
+        check_vocabulary(self.path, *read_gguf_tokens(self.path))
+        self.library = load_library()
+        lib = self.library.lib
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        params.load_mode = _load_mode(lib, use_mmap, use_mlock)
+        params.use_extra_bufts = use_extra_bufts
+        params.vocab_only = vocab_only
+        self.vocab_only = vocab_only
+        self.n_gpu_layers = n_gpu_layers
+        self.handle = _load(self.library, self.path, params)
+        self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._read()
+
+    def _read(self) -> None:
+        """Take over what never changes."""
+        lib, address = self.library.lib, self.handle.address
+        self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
+        self.vocab_size = self.vocabulary.vocab_size
+        self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
+        self.size_bytes = int(lib.llama_model_size(address))
+        self.num_params = int(lib.llama_model_n_params(address))
+        self.file_type = int(lib.llama_model_ftype(address)) & ~lib.LLAMA_FTYPE_GUESSED
+        self.n_swa = int(lib.llama_model_n_swa(address))
+        self.is_recurrent = bool(lib.llama_model_is_recurrent(address))
+        self.is_hybrid = bool(lib.llama_model_is_hybrid(address))
+        self.has_encoder = bool(lib.llama_model_has_encoder(address))
+        self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
+        self.description = _text(lib.llama_model_desc, address)
+        self.metadata = _metadata(lib, address)
+        self.chat_template = self.metadata.get(TEMPLATE_KEY)
+        special = self.vocabulary.special
+        self.bos, self.eos, self.eot = special["bos"], special["eos"], special["eot"]
+        self.add_bos = self.vocabulary.add_bos
+        self.fim_pre, self.fim_suf, self.fim_mid = (special[f"fim_{n}"] for n in _FIM[:3])
+        self.fim_pad, self.fim_rep, self.fim_sep = (special[f"fim_{n}"] for n in _FIM[3:])
+        text = self.vocabulary.text
+        self._templates = ChatTemplates(text(self.bos), text(self.eos))
+
+    @property
+    def architecture(self) -> str:
+        """Return the name of the model family, such as "llama"."""
+        return self.metadata.get("general.architecture", "")
+
+    @property
+    def is_stateful(self) -> bool:
+        """Tell whether tokens cannot be removed from its cache one by one."""
+        return self.is_recurrent or self.is_hybrid or self.architecture in _STATEFUL
+
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> TokenIds:
+        """Return the token ids of a text, as llama.cpp makes them.
+
+        Args:
+            text: Lone surrogates become "?". Runs of more than 4,096 characters without white
+                space, or of white space only, are cut.
+            add_special: Put the begin token before it, and the end token behind it, where the
+                model asks for them.
+            parse_special: Make `<|im_end|>` and the like one special token instead of text.
+
+        Returns:
+            int32, shape (n,).
+
+        Raises:
+            BackendError: llama.cpp has no token for a part of it.
+            StateError: The model is closed.
+
+        Cost: 2 to 8 MB/s, without the GIL.
+        """
+        return self.vocabulary.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool = False) -> str:
+        """Return the text of token ids, with U+FFFD for what is not UTF-8.
+
+        Args:
+            token_ids: Ids in 0..vocab_size - 1.
+            special: Show special tokens.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+        """
+        return self.vocabulary.detokenize(token_ids, special)
+
+    def piece(self, token_id: int, special: bool = False) -> bytes:
+        """Return the bytes of a token, b"" for a special one unless `special`; kept once made.
+
+        Raises:
+            InputError: The id is not in the vocabulary.
+        """
+        return self.vocabulary.piece(token_id, special)
+
+    def token_text(self, token_id: int) -> str:
+        """Return a token as the vocabulary lists it, "" for -1.
+
+        Raises:
+            InputError: The id is not in the vocabulary.
+        """
+        return self.vocabulary.text(token_id)
+
+    def is_end(self, token_id: int) -> bool:
+        """Tell whether a token ends a generation."""
+        return 0 <= token_id < self.vocab_size and bool(self.vocabulary.ends[token_id])
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        **variables: Any,
+    ) -> str:
+        """Return the prompt of a conversation.
+
+        Args:
+            messages: Objects with role and content, as OpenAI has them.
+            tools: Tools that the model may call.
+            add_generation_prompt: End with the start of the answer.
+            template: A Jinja template instead of the model's. It runs in a sandbox.
+            variables: Further variables of the template.
+
+        Raises:
+            InputError: There is no template, it is not valid, or it refuses the conversation.
+        """
+        template = template or self.chat_template
+        if not template:
+            raise InputError("this model has no chat template")
+        return self._templates.render(template, messages, tools, add_generation_prompt, variables)
+
+    def tokenize_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        **variables: Any,
+    ) -> TokenIds:
+        """Return the tokens of a conversation; arguments and errors as render_chat.
+
+        The begin token is there once, whether the template writes it or the model asks for it.
+        """
+        text = self.render_chat(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            template=template,
+            **variables,
+        )
+        return self.tokenize_prompt(text)
+
+    def tokenize_prompt(self, text: str) -> TokenIds:
+        """Return the tokens of a rendered prompt: special tokens parsed, the begin token once."""
+        begin = self.token_text(self.bos)
+        if self.add_bos and begin and text.startswith(begin):
+            text = text[len(begin) :]
+        return self.tokenize(text, add_special=True, parse_special=True)
+
+    def use(self, user: Closable) -> None:
+        """Close `user` before the model.
+
+        Raises:
+            StateError: The model is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise StateError("the model is closed")
+            self._users.add(user)
+
+    def close(self) -> None:
+        """Close the targets made from it and free it; a second call does nothing."""
+        with self._lock:
+            users, self._closed = list(self._users), True
+            self._users.clear()
+        for user in users:
+            user.close()
+        self.vocabulary.close()
+        self.handle.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _free(free: Callable[[Any], Any], address: Any, needs: tuple[Any, ...]) -> None:
+    """Free something; `needs` stay alive until then."""
+    free(address)
+
+
+def _load(library: Library, path: Path, params: Any) -> Handle:
+    position = _llama.log_position()
+    address = library.lib.llama_model_load_from_file(os.fsencode(path), params)
+    if not address:
+        reason = reasons(_llama.log_since(position))
+        raise BackendError(f"llama.cpp cannot load {path}{reason}")
+    return Handle(library.lib.llama_model_free, address)
+
+
+def _load_mode(lib: Any, use_mmap: bool, use_mlock: bool) -> int:
+    name = {
+        (True, True): "MMAP_MLOCK",
+        (True, False): "MMAP",
+        (False, True): "MLOCK",
+        (False, False): "NONE",
+    }[bool(use_mmap), bool(use_mlock)]
+    return int(getattr(lib, f"LLAMA_LOAD_MODE_{name}"))
+
+
+def _metadata(lib: Any, address: Any) -> dict[str, str]:
+    """Return every key that is not an array."""
+    key, value = lib.llama_model_meta_key_by_index, lib.llama_model_meta_val_str_by_index
+    count = int(lib.llama_model_meta_count(address))
+    return {_text(key, address, i): _text(value, address, i) for i in range(count)}
+
+
+def _text(function: Callable[..., int], *args: Any) -> str:
+    """Call a function that writes a text into a buffer and returns its length."""
+    size = 256
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        count = int(function(*args, buffer, size))
+        if count < size:
+            return buffer.value.decode("utf-8", "replace")
+        size = count + 1

@@ -1,0 +1,223 @@
+"""ContextSettings: how a target's context is made, checked, and as llama.cpp's parameters."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ngramspec.errors import BackendError, InputError, StateError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+MAX_SEQUENCES = 256
+PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
+SNAPSHOTS = 62  # of states that are small; a draft of the same length can be taken back
+FEW_SNAPSHOTS = 16  # of large states, each of which makes every decode longer
+SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights
+Q8_0 = 7  # llama_ftype
+EXACT_TOKENS = 63  # from 64 on, flash attention adds up in tiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextSettings:
+    """Settings of a LlamaTarget."""
+
+    slots: int = 1  # sequences
+    context_size: int = 0  # tokens per sequence, 0 = as the model was trained
+    n_batch: int = 2048  # tokens in one decode
+    n_ubatch: int = 512  # tokens computed at once
+    max_outputs: int = 0  # rows of logits in one decode, 0 = n_batch; sizes a buffer of logits
+    threads: int | None = None  # None = one per physical core
+    threads_batch: int | None = None  # for more than one token, None = as threads
+    flash_attn: bool | Literal["auto"] = "auto"
+    type_k: str = "f16"  # of CACHE_TYPES
+    type_v: str = "f16"  # quantised ones need flash attention
+    kv_unified: bool = True  # one cache for all sequences, so that prefixes can be shared
+    swa_full: bool = True  # keep what lies outside of a sliding window, for reuse
+    n_rs_seq: int | Literal["auto"] = "auto"  # snapshots of recurrent states, per sequence
+    offload_kqv: bool = True  # cache and attention on the GPU, if layers are
+    op_offload: bool = True  # large operations on the GPU, if there is one
+    pad: bool = False  # decode single tokens with a copy: same rounding as in a batch
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            InputError: A value is out of its bounds.
+        """
+        most = MAX_SEQUENCES - self.pad
+        _check(1 <= self.slots <= most, f"slots must be in 1..{most}, got {self.slots}")
+        least = self.slots + self.pad
+        for name in ("n_batch", "n_ubatch", "max_outputs", "context_size"):
+            value = getattr(self, name)
+            _check(0 <= value < 1 << 31, f"{name} must be in 0..2147483647, got {value}")
+        _check(self.n_batch >= least, f"n_batch must be >= {least}, got {self.n_batch}")
+        _check(self.n_ubatch >= 1, f"n_ubatch must be >= 1, got {self.n_ubatch}")
+        outputs = self.max_outputs
+        _check(
+            not outputs or least <= outputs <= self.n_batch,
+            f"max_outputs must be 0 or in {least}..{self.n_batch}, got {outputs}",
+        )
+        for name in ("threads", "threads_batch"):
+            value = getattr(self, name)
+            _check(value is None or 1 <= value <= 512, f"{name} must be in 1..512, got {value}")
+        _check(
+            self.flash_attn in (True, False, "auto"),
+            f'flash_attn must be True, False or "auto", got {self.flash_attn!r}',
+        )
+        for name in ("type_k", "type_v"):
+            value = getattr(self, name)
+            known = ", ".join(CACHE_TYPES)
+            _check(value in CACHE_TYPES, f"{name} must be one of {known}, got {value!r}")
+        snapshots = self.n_rs_seq
+        _check(
+            snapshots == "auto" or 0 <= snapshots <= 1024,
+            f'n_rs_seq must be "auto" or in 0..1024, got {snapshots!r}',
+        )
+
+    def context_size_of(self, model: LlamaModel) -> int:
+        """Return the tokens that each sequence may hold."""
+        return self.context_size or model.n_ctx_train
+
+    @property
+    def num_threads(self) -> tuple[int, int]:
+        """Return the threads for single tokens and for batches."""
+        threads = self.threads or physical_cores()
+        return threads, self.threads_batch or threads
+
+
+def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
+    """Return llama_context_params.
+
+    Raises:
+        InputError: The sizes do not fit.
+        BackendError: The model cannot generate text.
+        StateError: The model is closed, or only its vocabulary is loaded.
+    """
+    _ = model.vocabulary.address  # raises when the model is closed
+    if model.vocab_only:
+        raise StateError(f"{model.path}: only the vocabulary is loaded")
+    if model.has_encoder or model.is_diffusion:
+        raise BackendError(f"{model.path}: the model does not generate text token by token")
+    lib = model.library.lib
+    params = lib.llama_context_default_params()
+    sequences = settings.slots + settings.pad
+    params.n_ctx = context_tokens(settings.context_size_of(model), settings)
+    params.n_batch = min(settings.n_batch, params.n_ctx)
+    params.n_ubatch = min(settings.n_ubatch, params.n_batch)
+    params.n_seq_max = sequences
+    params.n_outputs_max = min(settings.max_outputs, params.n_batch)
+    params.n_rs_seq = snapshots(model, settings, sequences, params.n_ubatch)
+    params.n_threads, params.n_threads_batch = settings.num_threads
+    if settings.flash_attn == "auto":
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_AUTO
+    elif settings.flash_attn:
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    else:
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.type_k = getattr(lib, f"GGML_TYPE_{settings.type_k.upper()}")
+    params.type_v = getattr(lib, f"GGML_TYPE_{settings.type_v.upper()}")
+    params.kv_unified = settings.kv_unified
+    params.swa_full = settings.swa_full
+    params.offload_kqv = settings.offload_kqv
+    params.op_offload = settings.op_offload
+    params.no_perf = True
+    return params
+
+
+def context_tokens(each: int, settings: ContextSettings) -> int:
+    """Return the cells of the cache: every sequence can be full at the same time."""
+    if settings.kv_unified:
+        total = _round_up(settings.slots * each + settings.pad)
+    else:
+        total = (settings.slots + settings.pad) * _round_up(each)
+    _check(total < 1 << 31, f"{settings.slots} sequences of {each} tokens are too many cells")
+    return total
+
+
+def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ubatch: int) -> int:
+    """Return how many snapshots of recurrent states to ask for, per sequence.
+
+    Raises:
+        InputError: As many as were asked for do not fit in n_ubatch.
+    """
+    if not model.is_stateful:
+        return 0
+    room = max(0, n_ubatch - 2)  # llama.cpp asserts that they and one more token fit
+    if settings.n_rs_seq != "auto":
+        wanted = settings.n_rs_seq
+        _check(wanted <= room, f"n_rs_seq must be below n_ubatch - 1, got {wanted} of {n_ubatch}")
+        return wanted
+    size = state_bytes(model)
+    room = min(room, SNAPSHOTS if size and "shortconv" in _state_keys(model) else FEW_SNAPSHOTS)
+    budget = max(SNAPSHOT_BYTES, model.size_bytes // 4)
+    return min(room, budget // (max(1, size) * sequences))
+
+
+def state_bytes(model: LlamaModel) -> int:
+    """Return about how many bytes the recurrent state of one sequence takes, rather too many."""
+    embedding = _number(model, "embedding_length")
+    if "shortconv" in _state_keys(model):
+        each = embedding * max(0, _number(model, "shortconv.l_cache") - 1)
+    else:
+        inner, state = _number(model, "ssm.inner_size"), _number(model, "ssm.state_size")
+        conv = max(0, _number(model, "ssm.conv_kernel") - 1)
+        each = inner * state + conv * (inner + 2 * _number(model, "ssm.group_count") * state)
+        heads, head_size = _number(model, "attention.head_count"), _number(model, "kda.head_dim")
+        each += heads * head_size * (head_size + 9)
+    return 4 * each * _number(model, "block_count")
+
+
+def exact_batch(model: LlamaModel, settings: ContextSettings) -> int:
+    """Return up to how many tokens per decode the logits have the same bits in any batch; 0: none.
+
+    Known of llama.cpp's CPU kernels for Q8_0 weights; see docs/exactness.md.
+    """
+    if settings.num_threads == (1, 1):
+        # A shared cache fills freed cells with other sequences: their sums get another order.
+        ordered = settings.slots == 1 or not settings.kv_unified
+    else:
+        ordered = settings.slots == 1 and settings.kv_unified and settings.pad
+    exact = (
+        ordered
+        and model.n_gpu_layers == 0
+        and model.file_type == Q8_0
+        and settings.flash_attn is True
+        and settings.type_k == settings.type_v == "f16"
+        and not model.is_stateful
+    )
+    return EXACT_TOKENS if exact else 0
+
+
+def physical_cores() -> int:
+    """Return the number of physical cores that this process may use, at least 1."""
+    try:
+        usable = os.sched_getaffinity(0)
+        path = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+        return max(1, len({Path(path.format(cpu)).read_text() for cpu in usable}))
+    except (AttributeError, OSError):
+        return max(1, (os.cpu_count() or 2) // 2)
+
+
+def _state_keys(model: LlamaModel) -> set[str]:
+    prefix = f"{model.architecture}."
+    keys = (key for key in model.metadata if key.startswith(prefix))
+    return {key[len(prefix) :].partition(".")[0] for key in keys}
+
+
+def _number(model: LlamaModel, key: str) -> int:
+    text = model.metadata.get(f"{model.architecture}.{key}", "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _round_up(tokens: int) -> int:
+    return -(-tokens // PAGE) * PAGE
+
+
+def _check(fine: bool, message: str) -> None:
+    if not fine:
+        raise InputError(message)

@@ -1,0 +1,222 @@
+"""LlamaTarget: a llama.cpp context with a cache for several sequences, as the engine's target."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec import _llama
+from ngramspec._batch import Batch
+from ngramspec._llama import LlamaContext
+from ngramspec._rows import Rows
+from ngramspec._sampler import Sampler
+from ngramspec.adapters.llama_cpp.chain import Chains
+from ngramspec.adapters.llama_cpp.library import reasons
+from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params, exact_batch
+from ngramspec.engine.sampling import Sampling
+from ngramspec.errors import BackendError, CapacityError, StateError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+OK, NO_ROOM, REFUSED, ABORTED = 0, 1, -1, 2
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
+State = npt.NDArray[np.uint8]
+
+
+class LlamaTarget:
+    """A context of a model, for ngramspec.engine.
+
+    Args:
+        model: The model; it is not closed with the target, but the target with it.
+        settings: See ContextSettings; they can be given by name, too.
+
+    Raises:
+        InputError: A setting is out of its bounds.
+        BackendError: llama.cpp cannot make the context, or the model cannot generate text.
+        StateError: The model is closed.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(
+        self, model: LlamaModel, settings: ContextSettings | None = None, **named: Any
+    ) -> None:
+        self.settings = settings = settings or ContextSettings(**named)
+        self.model = model
+        self._lib = model.library.lib
+        self._closed = True  # until all of it is there
+        params = context_params(model, settings)
+        self._handle = _make_context(model, params)
+        address = self._handle.address
+        self.vocab_size = model.vocab_size
+        self.num_sequences = settings.slots
+        self.context_size = settings.context_size_of(model)
+        self.max_batch = int(self._lib.llama_n_batch(address))
+        self._snapshots = int(self._lib.llama_n_rs_seq(address))
+        stateful = model.is_stateful
+        self.max_rollback: int | None = self._snapshots if stateful else None
+        self.can_save = stateful
+        self.can_copy = settings.kv_unified and not stateful and not model.n_swa
+        self.exact_batch = exact_batch(model, settings)
+        self._context = LlamaContext(
+            model.library.calls,
+            address,
+            self.vocab_size,
+            self.max_batch,
+            num_sequences=self.num_sequences,
+            context_size=self.context_size,
+            max_outputs=int(params.n_outputs_max),
+            pad_sequence=settings.slots if settings.pad else -1,
+        )
+        self._chains = Chains(model, self.context_size)
+        self._closed = False
+        model.use(self)
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        """Compute a batch; `rows` then shows the logits of its outputs, in order.
+
+        Raises:
+            BackendError: It failed; no sequence of the batch has changed, except that a recurrent
+                one may be empty now.
+            CapacityError: The cache has no room for it; nothing has changed.
+            InputError: The batch is empty or too large, or a token, position or sequence in it is
+                out of its bounds; nothing has changed.
+            StateError: The target is closed.
+
+        Threads: releases the GIL.
+        """
+        position = _llama.log_position()
+        status = self._context.decode(batch, rows)
+        if status == OK:
+            return
+        if status == NO_ROOM:
+            raise CapacityError(f"the cache has no room for a batch of {len(batch)} tokens")
+        why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
+        reason = reasons(_llama.log_since(position))
+        raise BackendError(f"llama.cpp {why} (status {status}){reason}")
+
+    def truncate(self, sequence: int, length: int) -> bool:
+        """Remove the tokens from position `length` on; False when it cannot and nothing changed.
+
+        Raises:
+            InputError: No such sequence, or length < 0.
+            StateError: The target is closed.
+        """
+        context = self._context
+        last = context.pos_max(sequence)
+        if 0 < length <= last and not self._can_remove(sequence, length, last + 1 - length):
+            return False
+        return bool(context.truncate(sequence, length))
+
+    def copy(self, source: int, sequence: int, length: int) -> None:
+        """Make an empty sequence hold the first `length` tokens of another; needs can_copy.
+
+        Raises:
+            InputError: No such sequence, the source is shorter, or the other one is not empty.
+            StateError: The target cannot copy, or is closed.
+        """
+        if not self.can_copy:
+            raise StateError("this target cannot copy parts of sequences")
+        self._context.copy(source, sequence, length)
+
+    def save(self, sequence: int) -> State:
+        """Return what is kept of a recurrent sequence besides its tokens; needs can_save.
+
+        Raises:
+            BackendError: llama.cpp cannot.
+            InputError: No such sequence.
+            StateError: The target cannot save, or is closed.
+        """
+        if not self.can_save:
+            raise StateError("this target cannot save: its tokens can be removed one by one")
+        self._context.pos_max(sequence)
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+        address = self._handle.address
+        size = int(self._lib.llama_state_seq_get_size_ext(address, sequence, flags))
+        state = np.empty(size, dtype=np.uint8)
+        pointer = state.ctypes.data_as(_BYTES)
+        call = self._lib.llama_state_seq_get_data_ext
+        if not size or int(call(address, pointer, size, sequence, flags)) != size:
+            raise BackendError(f"llama.cpp cannot save sequence {sequence}")
+        return state
+
+    def restore(self, sequence: int, state: State, length: int) -> bool:
+        """Bring back what save returned when the sequence held `length` tokens.
+
+        Returns:
+            bool: False when it failed; the sequence is empty then.
+
+        Raises:
+            InputError: No such sequence.
+            StateError: The target cannot save, or is closed.
+        """
+        if not self.can_save:
+            raise StateError("this target cannot save: its tokens can be removed one by one")
+        context = self._context
+        context.forget_last(sequence)
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+        pointer = state.ctypes.data_as(_BYTES)
+        call = self._lib.llama_state_seq_set_data_ext
+        read = int(call(self._handle.address, pointer, state.size, sequence, flags))
+        if read == state.size and context.pos_max(sequence) == length - 1:
+            return bool(context.truncate(sequence, length))
+        context.truncate(sequence, 0)
+        return False
+
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        """Return a fresh sampler for one request.
+
+        Raises:
+            InputError: Its grammar, a token id or a bias is not valid.
+            StateError: The target is closed.
+        """
+        if self._closed:
+            raise StateError("the target is closed")
+        return self._chains.sampler(sampling, seed)
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        """Return the text of a token in UTF-8, which may hold a part of a character."""
+        return self.model.vocabulary.piece(token_id, special)
+
+    def is_end(self, token_id: int) -> bool:
+        """Tell whether the token ends a generation."""
+        return self.model.is_end(token_id)
+
+    def close(self) -> None:
+        """Free the context; a second call does nothing. Its samplers choose no more tokens."""
+        if self._closed:
+            return
+        self._closed = True
+        self._chains.close()
+        self._context.close()
+        self._handle.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _can_remove(self, sequence: int, length: int, removed: int) -> bool:
+        """Tell whether what is left would be whole, where llama.cpp does not look itself."""
+        context = self._context
+        if self._snapshots and removed >= context.last_count(sequence):
+            return False  # its snapshots are older, and of other tokens
+        window = self.model.n_swa
+        # The next token looks back on window - 1 others; some may have been overwritten.
+        return not window or context.pos_min(sequence) <= max(0, length - window + 1)
+
+
+def _make_context(model: LlamaModel, params: Any) -> Handle:
+    lib = model.library.lib
+    position = _llama.log_position()
+    address = lib.llama_init_from_model(model.handle.address, params)
+    if not address:
+        reason = reasons(_llama.log_since(position))
+        raise BackendError(f"llama.cpp cannot make a context{reason}")
+    return Handle(lib.llama_free, address, model.handle)

@@ -1,0 +1,16 @@
+"""`ngramspec bench`: measurements on your machine, with your model."""
+
+from __future__ import annotations
+
+import click
+
+from ngramspec.cli.bench_exactness import exactness
+from ngramspec.cli.group import CommandGroup
+
+
+@click.group(cls=CommandGroup)
+def bench() -> None:
+    """Measure what depends on model and machine."""
+
+
+bench.add_command(exactness)

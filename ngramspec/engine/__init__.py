@@ -1,0 +1,41 @@
+"""The multi-slot engine: continuous batching with drafts, for any target model.
+
+    with LlamaModel(path) as model, LlamaTarget(model, slots=4) as target:
+        engine = Engine(target, "ngram-mod,ngram-cache", slots=4)
+        made = engine.generate([Request(prompt_ids=model.tokenize("Once upon a time"))])
+
+One step: schedule, propose, decode, verify, accept, emit.
+"""
+
+from __future__ import annotations
+
+from ngramspec.engine.draft_model import DraftModel
+from ngramspec.engine.engine import Engine
+from ngramspec.engine.figures import EngineStats, Histogram
+from ngramspec.engine.generation import Chunk, Generation, Timings, TokenLogprob
+from ngramspec.engine.policy import DraftPolicy, FixedLength, Gate
+from ngramspec.engine.request import Request, Speculation
+from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.slot import SlotInfo
+from ngramspec.engine.target import Target
+from ngramspec.engine.thread import EngineThread
+
+__all__ = [
+    "Chunk",
+    "DraftModel",
+    "DraftPolicy",
+    "Engine",
+    "EngineStats",
+    "EngineThread",
+    "FixedLength",
+    "Gate",
+    "Generation",
+    "Histogram",
+    "Request",
+    "Sampling",
+    "SlotInfo",
+    "Speculation",
+    "Target",
+    "Timings",
+    "TokenLogprob",
+]

@@ -1,0 +1,223 @@
+"""DraftModel: drafts from a second, smaller model, for slots where no n-gram source has one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+import numpy as np
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.target import Target
+from ngramspec.errors import BackendError, InputError
+from ngramspec.stats import SourceStats
+
+
+class _Sequence:
+    """A slot's text in the draft model.
+
+    tokens: Prompt and emitted tokens.
+    num_past: Of these in the model's cache; drafted tokens may follow there.
+    """
+
+    __slots__ = ("draft", "length", "num_past", "tokens")
+
+    def __init__(self, context_size: int) -> None:
+        self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
+        self.length = 0
+        self.num_past = 0
+        self.draft: list[int] = []
+
+
+class DraftModel:
+    """A draft source that runs a model of the same vocabulary, greedily, for all slots at once.
+
+    Args:
+        target: The draft model with as many sequences as the engine has slots; closed by its owner.
+        n_max: Longest draft, >= 1.
+        n_min: Shorter drafts are dropped, 0..n_max.
+        p_min: A draft ends before a token that is less probable, 0..1.
+
+    Raises:
+        InputError: A value is out of its bounds, or the model cannot take tokens back.
+
+    Source: llama.cpp common/speculative, draft-simple.
+    """
+
+    name = "draft-model"
+
+    def __init__(self, target: Target, n_max: int = 3, n_min: int = 0, p_min: float = 0.0) -> None:
+        if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
+            raise InputError(
+                "a draft model needs 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
+                f"got {n_max}, {n_min} and {p_min}"
+            )
+        if target.max_rollback is not None and target.max_rollback < n_max:
+            raise InputError("the draft model cannot take tokens back: it is recurrent")
+        self._target = target
+        self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
+        self._batch = Batch(target.max_batch)
+        self._rows = Rows(target.vocab_size)
+        self._sequences = [_Sequence(target.context_size) for _ in range(target.num_sequences)]
+        self._begins = self._calls = self._accepts = self._ns = 0
+        self._drafts = self._drafted = 0
+        self._positions = [0] * n_max
+
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start a request; the model reads the prompt at the first proposal."""
+        seq = self._sequences[slot]
+        size = min(int(token_ids.size), seq.tokens.size)
+        count = min(seq.num_past, seq.length, size)  # drafted tokens may follow
+        differs = seq.tokens[:count] != token_ids[:count]
+        kept = int(differs.argmax()) if differs.any() else count
+        seq.tokens[:size] = token_ids[:size]
+        seq.length = size
+        seq.draft = []
+        self._cut(slot, min(kept, size - 1))
+        self._begins += 1
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Draft for all slots, one decode per drafted position."""
+        started = perf_counter_ns()
+        self._calls += 1
+        most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
+        for slot in slots:
+            self._sequences[slot].draft = []
+        going = [slot for slot in slots if self._has_room(slot)]
+        rows = self._catch_up(going)
+        while going:
+            going = [slot for slot in going if self._extend(slot, rows[slot], most[slot])]
+            rows = self._decode_drafts(going)
+        drafts = [self._finished(slot) for slot in slots]
+        self._ns += perf_counter_ns() - started
+        return drafts
+
+    def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
+        """Take emitted tokens; what the cache holds of them stays there."""
+        seq = self._sequences[slot]
+        emitted = [int(token) for token in token_ids]
+        right = 0
+        while right < min(len(seq.draft), len(emitted)) and seq.draft[right] == emitted[right]:
+            right += 1
+        if len(seq.draft) >= max(1, self._n_min):  # shorter ones were not handed out
+            self._accepts += 1
+            for position in range(min(num_accepted, right)):
+                self._positions[position] += 1
+        kept = min(seq.num_past, seq.length + right)
+        room = min(len(emitted), seq.tokens.size - seq.length)
+        seq.tokens[seq.length : seq.length + room] = token_ids[:room]
+        seq.length += room
+        seq.draft = []
+        self._cut(slot, min(kept, seq.length - 1))
+
+    def end(self, slot: int) -> None:
+        """End the request; its text stays in the cache for a next turn."""
+        self._sequences[slot].draft = []
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return its counts under its own name."""
+        per_position = tuple(self._positions)
+        while per_position and not per_position[-1]:
+            per_position = per_position[:-1]
+        return {
+            self.name: SourceStats(
+                name=self.name,
+                begin_calls=self._begins,
+                propose_calls=self._calls,
+                accept_calls=self._accepts,
+                num_drafts=self._drafts,
+                num_accepted_drafts=self._positions[0],
+                num_draft_tokens=self._drafted,
+                num_accepted_tokens=sum(self._positions),
+                accepted_per_position=per_position,
+                begin_ns=0,
+                propose_ns=self._ns,
+                accept_ns=0,
+            )
+        }
+
+    def _has_room(self, slot: int) -> bool:
+        seq = self._sequences[slot]
+        return seq.length + self._n_max <= seq.tokens.size
+
+    def _cut(self, slot: int, length: int) -> None:
+        """Make the cache hold the first `length` tokens at most."""
+        seq = self._sequences[slot]
+        if not self._target.truncate(slot, length):
+            self._target.truncate(slot, 0)
+            length = 0
+        seq.num_past = min(seq.num_past, length)
+
+    def _catch_up(self, slots: Sequence[int]) -> dict[int, int]:
+        """Decode what the model has not seen of the slots' texts; return their rows of logits."""
+        rows: dict[int, int] = {}
+        for slot in slots:
+            seq = self._sequences[slot]
+            while seq.length - seq.num_past > 1:  # prompts, or texts that others drafted for
+                part = min(seq.length - seq.num_past - 1, self._target.max_batch)
+                self._batch.clear()
+                self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
+                self._target.decode(self._batch, self._rows)
+                seq.num_past += part
+        self._batch.clear()
+        for slot in slots:
+            seq = self._sequences[slot]
+            rows[slot] = self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past : seq.length])
+        self._decode(slots)
+        return rows
+
+    def _extend(self, slot: int, row: int, most: int) -> bool:
+        """Add the likeliest next token to the slot's draft; True when it may go on."""
+        seq = self._sequences[slot]
+        token = self._rows.argmax(row)
+        if self._p_min > 0:
+            logprob, _ = self._rows.logprobs(row, token, 0)
+            if math.exp(logprob) < self._p_min:
+                return False
+        seq.draft.append(token)
+        return len(seq.draft) < most and not self._target.is_end(token)
+
+    def _decode_drafts(self, slots: Sequence[int]) -> dict[int, int]:
+        """Decode the newest drafted token of each slot; return the rows that follow."""
+        if not slots:
+            return {}
+        self._batch.clear()
+        rows = {}
+        for slot in slots:
+            seq = self._sequences[slot]
+            newest = np.array(seq.draft[-1:], dtype=np.int32)
+            rows[slot] = self._batch.add(slot, seq.num_past, newest)
+        self._decode(slots)
+        return rows
+
+    def _decode(self, slots: Sequence[int]) -> None:
+        """Decode the batch, which holds one token of each slot."""
+        if slots:
+            self._target.decode(self._batch, self._rows)
+        for slot in slots:
+            self._sequences[slot].num_past += 1
+
+    def _finished(self, slot: int) -> TokenIds:
+        seq = self._sequences[slot]
+        if len(seq.draft) < max(1, self._n_min):
+            return NO_TOKENS
+        self._drafts += 1
+        self._drafted += len(seq.draft)
+        return np.array(seq.draft, dtype=np.int32)
+
+
+def check_vocabulary(target: Target, draft: Target) -> None:
+    """Raise BackendError unless both models have the same tokens.
+
+    Cost: compares the text of all tokens.
+    """
+    if target.vocab_size != draft.vocab_size:
+        raise BackendError(
+            f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
+        )
+    for token in range(target.vocab_size):
+        if target.piece(token, True) != draft.piece(token, True):
+            raise BackendError(f"the draft model's token {token} is not the target's")

@@ -1,0 +1,274 @@
+"""Engine: continuous batching over slots, with drafts verified in the batch."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramspec.engine.drafters import Drafters, add_stats
+from ngramspec.engine.figures import EngineStats
+from ngramspec.engine.generation import Generation
+from ngramspec.engine.policy import DraftPolicy, Gate
+from ngramspec.engine.prediction import PredictionSource
+from ngramspec.engine.queue import OnChunk, Queue, Ticket
+from ngramspec.engine.request import Request
+from ngramspec.engine.slot import Slot, SlotInfo
+from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
+from ngramspec.engine.stepper import Stepper
+from ngramspec.engine.target import Target
+from ngramspec.errors import BackendError, CapacityError, InputError, StateError
+from ngramspec.stats import SourceStats
+
+
+class Engine:
+    """Runs requests on the slots of a target model; drafts make it faster, never different.
+
+    Every emitted token is chosen by the request's sampler from the target's own logits. Drafts only
+    decide how many of them one decode yields.
+
+    Args:
+        target: The model. Closed by its owner, after the engine.
+        drafter: Names of n-gram drafters, such as "ngram-mod,ngram-cache", your own object with
+            begin, propose, accept and end as Drafter has them, or None.
+        slots: Requests that run at the same time, 1..target.num_sequences.
+        params: Parameters by drafter name, as for create_drafter.
+        draft_model: A source that is asked where no other has a draft, such as DraftModel.
+        policy: How long drafts may be; Gate() when None.
+        max_queue: Requests that may wait for a slot.
+        exact: Refuse to run unless the target computes the same bits in any batch, and keep
+            batches and drafts inside that setting.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        BackendError: exact, and the target has no such setting.
+
+    Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: str | Iterable[str] | Any | None = "ngram-mod",
+        *,
+        slots: int = 1,
+        params: Mapping[str, Mapping[str, Any]] | None = None,
+        draft_model: DraftSource | None = None,
+        policy: DraftPolicy | None = None,
+        max_queue: int = 1024,
+        exact: bool = False,
+    ) -> None:
+        _check(target, slots, max_queue, exact)
+        self._target = target
+        self._capacity = _capacity(target, exact)
+        self._max_queue = max_queue
+        self._slots = [Slot(i, target.context_size) for i in range(slots)]
+        self._queue = Queue()
+        named = drafter is None or isinstance(drafter, (str, list, tuple))
+        self.drafters = Drafters(drafter if named else None, slots, params)
+        self._own = None if named else SlotwiseSource(drafter, getattr(drafter, "name", "own"))
+        self._prediction = PredictionSource(slots)
+        self._draft_model = draft_model
+        self._stats = EngineStats()
+        ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
+        self._chain = Chain(_draftable(target.vocab_size, ends))
+        self._stepper = Stepper(
+            target,
+            self._capacity,
+            self._slots,
+            self._queue,
+            self._chain,
+            policy or Gate(),
+            self._stats,
+            ends,
+        )
+        self._stepper.empty_all()  # what an earlier engine left in the target
+        self._closed = False
+        self._submitting = threading.Lock()
+        self._wake = threading.Event()
+
+    def submit(self, request: Request, on_chunk: OnChunk | None = None) -> Generation:
+        """Queue a request.
+
+        Args:
+            request: What to continue.
+            on_chunk: Called by the engine's thread after each step that emitted something for it,
+                and at the end. Must be quick and must not raise.
+
+        Raises:
+            InputError: The prompt does not fit, or grammar, tokens or drafters are not valid.
+            CapacityError: The queue is full.
+            StateError: The engine is closed.
+        """
+        self._check_open()
+        self._check_request(request)
+        seed = request.sampling.seed
+        seed = random.getrandbits(32) if seed is None else seed
+        sampler = self._target.sampler(request.sampling, seed)
+        sampler.accept_prompt(request.prompt_ids)
+        sources = self._sources_of(request)
+        generation = Generation(request, seed)
+        with self._submitting:  # what is put after a close would never end
+            self._check_open()
+            self._stats.num_requests += 1
+            self._queue.put(Ticket(generation, sampler, sources, on_chunk))
+        self._wake.set()
+        return generation
+
+    def step(self) -> bool:
+        """Run one decode for all slots that have work; False when there was none."""
+        return self._stepper.step()
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Run requests to their end in the calling thread; as many at a time as there are slots.
+
+        Raises:
+            As submit; the requests before it are cancelled then.
+        """
+        made: list[Generation] = []
+        try:
+            for request in requests:
+                while self._full and self.step():
+                    pass
+                made.append(self.submit(request))
+        except Exception:
+            for generation in made:
+                generation.cancel()
+            raise
+        while self.step():
+            pass
+        return made
+
+    def wait_for_work(self, timeout: float) -> None:
+        """Return when something was submitted, or after `timeout` seconds."""
+        if not len(self._queue):
+            self._wake.wait(timeout)
+        self._wake.clear()
+
+    def refuse(self) -> None:
+        """Take no more requests; those that are there go on."""
+        with self._submitting:
+            self._closed = True
+
+    def close(self) -> None:
+        """Refuse new requests and cancel the others. Not while another thread runs a step."""
+        self.refuse()
+        self._stepper.end_all("cancelled", None)
+
+    def fail(self, error: Exception) -> None:
+        """End all requests with an error and empty the cache; new ones are welcome."""
+        self._stepper.end_all("error", error)
+        self._stepper.empty_all()
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """Return what every slot does now."""
+        return tuple(slot.info() for slot in self._slots)
+
+    def stats(self) -> EngineStats:
+        """Return the counters; they go on changing."""
+        self._stats.num_rollback_failures = self._stepper.sequences.num_failures
+        return self._stats
+
+    def source_stats(self) -> dict[str, SourceStats]:
+        """Return counts by draft source."""
+        total = self.drafters.stats()
+        for source in (self._own, self._prediction, self._draft_model):
+            if source is not None:
+                add_stats(total, source.stats())
+        return total
+
+    def source_failures(self) -> dict[str, int]:
+        """Return how often each source raised."""
+        return dict(self._chain.failures)
+
+    def stats_lines(self) -> list[str]:
+        """Return llama-server's statistics line for every source that was asked."""
+        return [stats.line() for stats in self.source_stats().values() if stats.propose_calls]
+
+    @property
+    def context_size(self) -> int:
+        """Return the tokens that a slot may hold, prompt and answer."""
+        return self._target.context_size
+
+    @property
+    def batch_capacity(self) -> int:
+        """Return the tokens that a decode may hold."""
+        return self._capacity
+
+    @property
+    def num_slots(self) -> int:
+        """Return the number of slots."""
+        return len(self._slots)
+
+    @property
+    def queue_length(self) -> int:
+        """Return how many requests wait for a slot."""
+        return len(self._queue)
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a request runs or waits."""
+        return self._stats.num_requests > sum(self._stats.finished.values())
+
+    @property
+    def _full(self) -> bool:
+        """Tell whether as many wait as may, beside those that idle slots take up at once."""
+        idle = sum(slot.generation is None for slot in self._slots)
+        return len(self._queue) >= self._max_queue + idle
+
+    def _check_open(self) -> None:
+        """Raise unless a request may be put into the queue."""
+        if self._closed:
+            raise StateError("the engine is closed")
+        if self._full:
+            raise CapacityError(f"{len(self._queue)} requests are waiting already")
+
+    def _check_request(self, request: Request) -> None:
+        ids, vocab_size = request.prompt_ids, self._target.vocab_size
+        if ids.size >= self.context_size:
+            raise InputError(
+                f"the prompt has {ids.size} tokens, the context of a slot {self.context_size}"
+            )
+        if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+            raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
+        if not -1 <= request.slot < len(self._slots):
+            raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
+
+    def _sources_of(self, request: Request) -> tuple[DraftSource, ...]:
+        """Return the sources of a request in their order of priority."""
+        if not (request.speculation.enabled and self._stepper.sequences.can_reject):
+            return ()
+        ngram = self._own or self.drafters.get(request.speculation)
+        prediction = self._prediction if request.prediction_ids.size else None
+        sources = (prediction, ngram, self._draft_model)
+        return tuple(source for source in sources if source is not None)
+
+
+def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
+    """Raise unless the engine can be made."""
+    if not 1 <= slots <= target.num_sequences:
+        raise InputError(f"slots must be in 1..{target.num_sequences}, got {slots}")
+    if max_queue < 0:
+        raise InputError(f"max_queue must be >= 0, got {max_queue}")
+    if exact and target.exact_batch < 1:
+        raise BackendError(
+            "no setting is known in which this target computes the same bits in any batch"
+        )
+    most = _capacity(target, exact)
+    if most < slots:
+        raise InputError(f"{slots} slots need batches of as many tokens, the target allows {most}")
+
+
+def _capacity(target: Target, exact: bool) -> int:
+    """Return how many tokens a decode may hold."""
+    return min(target.max_batch, target.exact_batch) if exact else target.max_batch
+
+
+def _draftable(vocab_size: int, ends: Iterable[int]) -> Any:
+    """Return a flag per token: 1 where a draft may hold it."""
+    flags = np.ones(vocab_size, dtype=np.uint8)
+    flags[list(ends)] = 0
+    return flags

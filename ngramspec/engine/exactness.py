@@ -1,0 +1,182 @@
+"""Exactness: in which settings a token's logits have the same bits in any batch.
+
+The same text is decoded token by token, which is the reference, and in batches of other sizes:
+alone, beside other sequences, and with wrong drafts decoded and taken back on the way. What counts
+is equality of every bit of every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec.engine.target import Target
+
+SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 50, 62, 63, 64)
+BESIDE = 3  # other sequences with a token each in the batch
+NUM_ROWS = 64  # compared rows
+Logits = npt.NDArray[np.float32]
+OpenTarget = Callable[["Setting", int], AbstractContextManager[Target]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a target is run, as far as it may change the rounding.
+
+    padded: A single token is decoded together with another one, which is thrown away.
+    """
+
+    threads: int = 1
+    flash_attn: bool = True
+    cache_type: str = "f16"
+    unified: bool = True
+    padded: bool = False
+
+    def text(self) -> str:
+        """Return it in words."""
+        parts = [
+            f"{self.threads} thread{'s' if self.threads > 1 else ''}",
+            f"flash attention {'on' if self.flash_attn else 'off'}",
+            f"{self.cache_type} cache",
+            "one cache for all slots" if self.unified else "a cache per slot",
+        ]
+        return ", ".join([*parts, "single tokens padded"] if self.padded else parts)
+
+
+@dataclass
+class Exactness:
+    """What was found for one setting: rows that differ, by way of decoding and batch size."""
+
+    setting: Setting
+    differing: dict[str, dict[int, int]] = field(default_factory=dict)
+    num_rows: int = NUM_ROWS
+
+    def limit(self, *ways: str) -> int:
+        """Return the largest batch up to which no row differed, 0 when single tokens did.
+
+        ways: Ways of decoding to look at, all by default.
+        """
+        found = [self.differing[way] for way in ways or tuple(self.differing)]
+        largest = 0
+        for size in sorted(set().union(*found)):
+            if any(counts.get(size, 0) for counts in found):
+                return largest
+            largest = size
+        return largest
+
+
+def measure(
+    open_target: OpenTarget,
+    setting: Setting,
+    token_ids: npt.NDArray[np.int32],
+    sizes: Sequence[int] = SIZES,
+    *,
+    stop_early: bool = False,
+    on_step: Callable[[], None] = lambda: None,
+) -> Exactness:
+    """Measure one setting.
+
+    Args:
+        open_target: Makes the target of a setting with so many sequences; a context manager.
+        setting: The setting.
+        token_ids: The text, int32; its last NUM_ROWS tokens are compared, the others come before.
+        sizes: Batch sizes to try, ascending.
+        stop_early: Leave out the sizes after the first one that differs.
+        on_step: Called after each compared size.
+
+    Raises:
+        BackendError: The target cannot be made or fails.
+
+    Cost: len(token_ids) decodes of one token, then about 3 * NUM_ROWS * sum(1 / size) batches.
+    """
+    found = Exactness(setting)
+    with open_target(setting, BESIDE + 1) as target:
+        runner = _Runner(target, token_ids)
+        reference = runner.plain()
+        for way, decode in runner.ways():
+            counts = found.differing[way] = {}
+            for size in (1, *sizes):
+                if size <= target.max_batch:
+                    rows = decode(size)
+                    counts[size] = int((rows.view(np.int32) != reference).any(axis=1).sum())
+                on_step()
+                if stop_early and counts.get(size):
+                    break
+    return found
+
+
+class _Runner:
+    """Decodes the end of a text in several ways on sequence 0 of a target."""
+
+    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32]) -> None:
+        self._target = target
+        self._ids = token_ids
+        self._start = int(token_ids.size) - NUM_ROWS
+        self._batch = Batch(target.max_batch)
+        self._rows = Rows(target.vocab_size)
+        self._beside = 0  # tokens that the other sequences hold
+
+    def plain(self) -> npt.NDArray[np.int32]:
+        """Decode the whole text token by token; return the bits of the compared rows."""
+        for position in range(self._start):
+            self._decode(position, 1, output=False)
+        return self._all(1, beside=False, rollback=False).view(np.int32)
+
+    def ways(self) -> Iterator[tuple[str, Callable[[int], Logits]]]:
+        """Yield names and functions that decode the compared rows in batches of a size."""
+        yield "alone", lambda size: self._all(size, beside=False, rollback=False)
+        yield "beside others", lambda size: self._all(size, beside=True, rollback=False)
+        yield "after rollbacks", lambda size: self._all(size, beside=True, rollback=True)
+
+    def _all(self, size: int, beside: bool, rollback: bool) -> Logits:
+        made: list[Logits] = []
+        self._target.truncate(0, self._start)
+        position = self._start
+        while position < self._ids.size:
+            count = min(
+                size - (BESIDE if beside and size > BESIDE else 0), self._ids.size - position
+            )
+            if rollback:
+                self._wrong(position, count)
+            made.extend(self._decode(position, count, beside=beside and size > BESIDE))
+            position += count
+        return np.array(made)
+
+    def _wrong(self, position: int, count: int) -> None:
+        """Decode a wrong draft of so many tokens and take it back."""
+        wrong = (self._ids[position : position + count] + 1) % self._target.vocab_size
+        self._batch.clear()
+        self._batch.add(0, position, wrong.astype(np.int32), None, False)
+        self._target.decode(self._batch, self._rows)
+        self._target.truncate(0, position)
+
+    def _decode(
+        self, position: int, count: int, *, output: bool = True, beside: bool = False
+    ) -> list[Any]:
+        tokens = self._ids[position : position + count]
+        self._batch.clear()
+        first = tokens if not output else tokens[:1]
+        draft = tokens[1:] if output and count > 1 else None
+        self._batch.add(0, position, first, draft, output)
+        if beside:
+            self._add_others()
+        self._target.decode(self._batch, self._rows)
+        return [self._rows.copy(row) for row in range(count)] if output else []
+
+    def _add_others(self) -> None:
+        """Add a token of each other sequence, which begin anew when they are full."""
+        if self._beside + 1 >= self._target.context_size:
+            for sequence in range(1, BESIDE + 1):
+                self._target.truncate(sequence, 0)
+            self._beside = 0
+        for sequence in range(1, BESIDE + 1):
+            token = self._ids[(self._beside * 7 + sequence) % self._ids.size]
+            self._batch.add(sequence, self._beside, np.array([token], np.int32), None, True)
+        self._beside += 1

@@ -1,0 +1,123 @@
+"""Generation: a running or finished request, its text and figures; Chunk: what one step added."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ngramspec.engine.request import Request
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of an emitted token under the target's softmax, before sampling."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # the likeliest tokens and theirs, likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one step added to one generation.
+
+    text holds whole characters; it may lag behind token_ids where a character is incomplete or a
+    stop text may have begun, and the last chunk brings the rest.
+    """
+
+    generation: Generation
+    token_ids: tuple[int, ...]
+    num_accepted: int  # so many of token_ids, from the first on, are accepted draft tokens
+    text: str
+    spans: tuple[tuple[str, bool], ...]  # text in pieces, and whether accepted drafts made them
+    logprobs: tuple[TokenLogprob, ...]  # one per token when asked for
+    finish_reason: FinishReason | None  # None while it goes on
+
+
+@dataclass
+class Timings:
+    """Counts and times of one generation. Seconds on the clock of time.perf_counter."""
+
+    submitted: float = field(default_factory=time.perf_counter)
+    started: float = 0.0  # a slot was given
+    first_token: float = 0.0
+    last_token: float = 0.0
+    finished: float = 0.0
+    num_prompt: int = 0  # prompt tokens
+    num_cached: int = 0  # of these found in the cache
+    num_steps: int = 0  # decodes that emitted tokens
+    num_drafts: int = 0  # of these with a draft
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_prediction_accepted: int = 0  # accepted draft tokens that the user's prediction gave
+    num_prediction_rejected: int = 0
+
+    @property
+    def prompt_seconds(self) -> float:
+        """Return the time from the slot to the first token."""
+        return max(0.0, (self.first_token or self.finished) - self.started)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Return the time from the first token to the end."""
+        return max(0.0, self.finished - self.first_token) if self.first_token else 0.0
+
+
+class Generation:
+    """A request on its way through the engine.
+
+    The engine's thread writes it, anyone may read it; `wait` returns when it is finished. Fields
+    other than finish_reason are complete only then.
+    """
+
+    def __init__(self, request: Request, seed: int) -> None:
+        self.request = request
+        self.seed = seed  # the one used, also when the request gave none
+        self.token_ids: list[int] = []  # what was emitted, an end token not included
+        self.accepted: list[bool] = []  # per token: a draft had guessed it
+        self.logprobs: list[TokenLogprob] = []
+        self._texts: list[str] = []
+        self.stop_text = ""  # the stop text that ended it
+        self.finish_reason: FinishReason | None = None
+        self.error: Exception | None = None
+        self.slot = -1  # -1 while it waits
+        self.timings = Timings(num_prompt=int(request.prompt_ids.size))
+        self.on_cancel: Callable[[], None] = lambda: None  # the queue's, while it waits
+        self._cancelled = False
+        self._finished = threading.Event()
+
+    @property
+    def text(self) -> str:
+        """Return the text emitted so far. Cost: O(text)."""
+        return "".join(self._texts)
+
+    def add_text(self, text: str) -> None:
+        """Add emitted text; for the engine."""
+        if text:
+            self._texts.append(text)
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether cancel was called."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """End it within one step; what was emitted stays. Harmless when it is finished."""
+        self._cancelled = True
+        self.on_cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return True once it is finished, False after `timeout` seconds."""
+        return self._finished.wait(timeout)
+
+    def finish(self, reason: FinishReason, error: Exception | None = None) -> None:
+        """Mark it finished; for the engine."""
+        self.finish_reason = reason
+        self.error = error
+        self.timings.finished = time.perf_counter()
+        self._finished.set()

@@ -1,0 +1,62 @@
+"""PredictionSource: drafts from the answer that the user expects (OpenAI's `prediction`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ngramspec.drafters import create_drafter
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.stats import SourceStats
+
+MATCH = 3  # tokens that must agree to find the place in the prediction
+LONGEST = 64
+BORDER = np.array([0x3FFFFFFF], dtype=np.int32)  # no token: drafts are cut before it
+
+
+class PredictionSource:
+    """A static source of one request: its predicted output.
+
+    The prediction stands, in a history of its own, between two copies of the prompt's last tokens:
+    what was emitted is then found in it like any repetition, from its first token on, and again
+    where the answer comes back to it after a difference.
+
+    Args:
+        slots: Slots of the engine.
+    """
+
+    name = "prediction"
+
+    def __init__(self, slots: int) -> None:
+        self._drafter = create_drafter("ngram-simple", slots=slots, size_n=MATCH, size_m=LONGEST)
+        self._predictions: dict[int, TokenIds] = {}
+
+    def predict(self, slot: int, prediction_ids: TokenIds) -> None:
+        """Set the prediction of the request that begins next on the slot."""
+        self._predictions[slot] = prediction_ids
+
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start the request."""
+        start = token_ids[-MATCH:]
+        prediction = self._predictions.pop(slot, NO_TOKENS)
+        self._drafter.begin(slot, np.concatenate([start, prediction, BORDER, start]))
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Draft what follows in the prediction."""
+        propose = self._drafter.propose
+        return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+
+    def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
+        """Take emitted tokens."""
+        self._drafter.accept(slot, token_ids, num_accepted)
+
+    def end(self, slot: int) -> None:
+        """End the request."""
+        self._drafter.end(slot)
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return its counts under its own name."""
+        stats = self._drafter.stats()["ngram-simple"]
+        return {self.name: dataclasses.replace(stats, name=self.name)}

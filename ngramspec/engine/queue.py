@@ -1,0 +1,81 @@
+"""Queue: requests that wait for a slot."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ngramspec.engine.generation import Chunk, Generation
+from ngramspec.engine.slot import Slot
+
+if TYPE_CHECKING:
+    from ngramspec._sampler import Sampler
+    from ngramspec.engine.sources import DraftSource
+
+OnChunk = Callable[[Chunk], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """A submitted request with all that was made for it."""
+
+    generation: Generation
+    sampler: Sampler
+    sources: tuple[DraftSource, ...]  # in order of priority
+    on_chunk: OnChunk | None
+
+
+class Queue:
+    """First come, first served, but a request for one slot does not hold up the others.
+
+    Thread-safety: `put` and len from any thread, the rest from the engine's.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Ticket] = deque()
+        self._lock = threading.Lock()  # guards _waiting
+        self._cancelled = False  # one that waits may have been cancelled
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, ticket: Ticket) -> None:
+        """Add a request at the end."""
+        ticket.generation.on_cancel = self._note_cancel
+        with self._lock:
+            self._waiting.append(ticket)
+
+    def take(self, idle: Sequence[Slot]) -> tuple[Ticket, list[Slot]] | None:
+        """Remove the first request that an idle slot can serve, with the slots that can."""
+        with self._lock:
+            for ticket in self._waiting:
+                wanted = ticket.generation.request.slot
+                fitting = [slot for slot in idle if wanted in (-1, slot.id)]
+                if fitting:
+                    self._waiting.remove(ticket)
+                    return ticket, fitting
+        return None
+
+    def take_cancelled(self) -> list[Ticket]:
+        """Remove the cancelled requests and return them. Cost: nothing when there are none."""
+        if not self._cancelled:
+            return []
+        self._cancelled = False
+        with self._lock:
+            gone = [ticket for ticket in self._waiting if ticket.generation.cancelled]
+            for ticket in gone:
+                self._waiting.remove(ticket)
+        return gone
+
+    def take_all(self) -> list[Ticket]:
+        """Remove all requests and return them."""
+        with self._lock:
+            gone = list(self._waiting)
+            self._waiting.clear()
+        return gone
+
+    def _note_cancel(self) -> None:
+        self._cancelled = True

@@ -1,0 +1,96 @@
+"""Request: what is asked of the engine, as plain data."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.engine.sampling import Sampling
+from ngramspec.errors import InputError
+
+TokenIds = npt.NDArray[np.int32]
+NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
+MAX_LOGPROBS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speculation:
+    """How one request is to be drafted for; the defaults are the engine's own settings."""
+
+    enabled: bool = True
+    types: tuple[str, ...] | None = None  # drafter names; None = the engine's
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
+    max_draft: int | None = None  # longest draft in tokens; None = the drafters' own limit
+    namespace: str = ""  # requests of different namespaces share no pool and no dynamic cache
+
+    def __post_init__(self) -> None:
+        """Check the types; the engine checks names and parameters.
+
+        Raises:
+            InputError: A field has the wrong type or is out of its bounds.
+        """
+        longest = self.max_draft
+        if longest is not None and not (_is_int(longest) and longest >= 0):
+            raise InputError(f"max_draft must be 0 or more, got {longest!r}")
+        if not isinstance(self.namespace, str):
+            raise InputError(f"namespace must be a text, got {self.namespace!r}")
+        if not isinstance(self.params, Mapping):
+            raise InputError(f"params must be a mapping by drafter name, got {self.params!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One text to be continued.
+
+    prompt_ids: int32, shape (n,), n >= 1, below the engine's context size. Not copied.
+    prediction_ids: What the caller expects the answer to be, in part or whole; drafted from.
+    """
+
+    prompt_ids: TokenIds
+    max_tokens: int = -1  # tokens to emit, -1 = until the context is full
+    stop: tuple[str, ...] = ()  # texts that end the answer and are cut off
+    sampling: Sampling = field(default_factory=Sampling)
+    speculation: Speculation = field(default_factory=Speculation)
+    prediction_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    logprobs: int | None = None  # likeliest tokens to report per position; None = no logprobs
+    cache_prompt: bool = True  # reuse what a slot already holds of the prompt
+    slot: int = -1  # run on this slot only; -1 = any
+    special: bool = False  # special tokens show in the text
+    timeout: float | None = None  # seconds from the first step on, then it ends as "length"
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without an engine.
+
+        Raises:
+            InputError: A field has the wrong type or is out of its bounds.
+        """
+        for name in ("prompt_ids", "prediction_ids"):
+            ids = getattr(self, name)
+            if not isinstance(ids, np.ndarray) or ids.dtype != np.int32 or ids.ndim != 1:
+                raise InputError(f"{name} must be an int32 array of one dimension")
+        if self.prompt_ids.size == 0:
+            raise InputError("the prompt is empty")
+        for name in ("max_tokens", "slot"):
+            value = getattr(self, name)
+            if not _is_int(value) or value < -1:
+                raise InputError(f"{name} must be -1 or more, got {value!r}")
+        given = self.logprobs
+        if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
+            raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise InputError(f"stop must be a tuple of texts, got {self.stop!r}")
+        if any(not text for text in self.stop):
+            raise InputError("a stop text must not be empty")
+        seconds = self.timeout
+        if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+            raise InputError(f"timeout must be above 0 seconds, got {seconds!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,99 @@
+"""Sampling: how the target's tokens are chosen, with llama.cpp's parameters and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ngramspec.errors import InputError
+
+DRY_BREAKERS = ("\n", ":", '"', "*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Parameters of one request's sampler chain; the defaults are llama-server's.
+
+    temperature 0 with neutral penalties and no grammar is greedy decoding.
+    """
+
+    temperature: float = 0.8  # 0 takes the likeliest token
+    dynatemp_range: float = 0.0  # temperature varies by so much with the entropy
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40  # 0 = all
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0  # off when negative
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    min_keep: int = 0  # candidates that the filters leave at least
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64  # tokens looked back on, -1 = the whole context
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    dry_multiplier: float = 0.0  # 0 = off
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = DRY_BREAKERS
+    mirostat: int = 0  # 0, 1 or 2; replaces the filters
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
+    grammar: str = ""  # GBNF with a rule "root"
+    seed: int | None = None  # None: a random one, told in the result
+    ignore_eos: bool = False  # end tokens are never chosen
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            InputError: A value is out of its bounds.
+        """
+        for name, (low, high) in _BOUNDS.items():
+            value = getattr(self, name)
+            kinds = int if isinstance(low, int) else (int, float)
+            number = isinstance(value, kinds) and not isinstance(value, bool)
+            if not number or not low <= value <= high:
+                raise InputError(f"{name} must be in {low}..{high}, got {value!r}")
+        seed = self.seed
+        if seed is not None and not (type(seed) is int and 0 <= seed < 1 << 32):
+            raise InputError(f"seed must be in 0..4294967295, got {seed!r}")
+
+    @property
+    def greedy(self) -> bool:
+        """Tell whether the choice is the likeliest token of the row as it stands."""
+        return (
+            self.temperature <= 0
+            and not self.mirostat
+            and not (self.grammar or self.logit_bias or self.ignore_eos)
+            and self.repeat_penalty == 1.0
+            and not (self.frequency_penalty or self.presence_penalty or self.dry_multiplier)
+        )
+
+
+_BOUNDS: dict[str, tuple[float, float]] = {  # integers where the value is one
+    "temperature": (0.0, 100.0),
+    "dynatemp_range": (0.0, 100.0),
+    "dynatemp_exponent": (0.0, 100.0),
+    "top_k": (0, 1 << 30),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "top_n_sigma": (-1.0, 1000.0),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "min_keep": (0, 1 << 30),
+    "repeat_penalty": (0.01, 100.0),
+    "repeat_last_n": (-1, 1 << 30),
+    "frequency_penalty": (-100.0, 100.0),
+    "presence_penalty": (-100.0, 100.0),
+    "dry_multiplier": (0.0, 100.0),
+    "dry_base": (1.0, 100.0),
+    "dry_allowed_length": (0, 1 << 30),
+    "dry_penalty_last_n": (-1, 1 << 30),
+    "mirostat": (0, 2),
+    "mirostat_tau": (0.0, 100.0),
+    "mirostat_eta": (0.0, 100.0),
+}

@@ -1,0 +1,97 @@
+"""Sequences: what the target's cache holds for each slot, kept in step with the slots' texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ngramspec.engine.request import Request
+from ngramspec.engine.schedule import best_donor
+from ngramspec.engine.slot import Slot
+from ngramspec.engine.target import Target
+
+MOST_AGAIN = 8  # tokens that may be read again in a decode with a draft
+
+
+class Sequences:
+    """Prefix reuse and rollback. Every operation that the target refuses ends in a re-read.
+
+    Args:
+        target: The model.
+        slots: All slots of the engine; sequence ids are slot ids.
+    """
+
+    def __init__(self, target: Target, slots: Sequence[Slot]) -> None:
+        self._target = target
+        self._slots = slots
+        self.num_failures = 0  # sequences emptied because tokens could not be taken back
+        # Whether rejected tokens can be removed at all, and how many.
+        limit = target.max_rollback
+        self.can_reject = limit is None or limit > 0 or target.can_save
+        self.max_draft = limit or None  # a checkpoint goes back any distance
+        self._checkpoints = limit == 0 and target.can_save
+
+    def begin(self, slot: Slot, request: Request, kept: int) -> int:
+        """Make the slot hold a request's prompt; return how many tokens need not be read again.
+
+        kept: Tokens of the prompt that the slot's sequence holds.
+        """
+        prompt = request.prompt_ids
+        size = int(prompt.size)
+        donor = best_donor(self._slots, slot, request, kept) if self._target.can_copy else None
+        if donor is not None:
+            kept = min(donor.common_prefix(prompt), size - 1)
+            self.cut(slot, 0)
+            self._target.copy(donor.id, slot.id, kept)
+            slot.num_past = kept
+        self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
+        slot.tokens[:size] = prompt
+        slot.length = slot.num_prompt = size
+        slot.namespace = request.speculation.namespace
+        return slot.num_past
+
+    def may_draft(self, slot: Slot) -> bool:
+        """Tell whether a draft may follow the slot's pending tokens.
+
+        Not when a restored checkpoint lacks many: every rejected draft makes them more.
+        """
+        return not self._checkpoints or slot.num_pending <= MOST_AGAIN
+
+    def before_draft(self, slot: Slot) -> None:
+        """Save what cannot be taken back token by token."""
+        if self._checkpoints:
+            slot.saved = self._target.save(slot.id)
+
+    def reject(self, slot: Slot, kept: int, before: int) -> None:
+        """Remove rejected draft tokens: positions from `kept` on.
+
+        before: Tokens that the sequence held before the decode with the draft.
+        """
+        if slot.saved is None:
+            if self.cut(slot, kept) != kept:
+                self.num_failures += 1
+        elif self._target.restore(slot.id, slot.saved, before):
+            slot.num_past = before  # accepted ones are decoded again with the next token
+        else:
+            self.num_failures += 1
+            self.cut(slot, 0)
+
+    def cut(self, slot: Slot, length: int) -> int:
+        """Shorten the sequence to `length` tokens, or to none where that fails; return which."""
+        if length < slot.num_past:
+            if not self._target.truncate(slot.id, length):
+                self._target.truncate(slot.id, 0)
+                length = 0
+            slot.num_past = length
+        return slot.num_past
+
+    def drop(self, slot: Slot) -> None:
+        """Empty the sequence; for a slot whose decode failed."""
+        self._target.truncate(slot.id, 0)
+        slot.num_past = 0
+
+    def empty_idle(self) -> bool:
+        """Empty the sequences of idle slots; False when there was nothing to empty."""
+        idle = [s for s in self._slots if s.generation is None and s.num_past]
+        for slot in idle:
+            self.cut(slot, 0)
+        return bool(idle)

@@ -1,0 +1,174 @@
+"""DraftSource: who guesses for the slots; Chain: a slot's first source with a draft wins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ngramspec._flags import leading_flagged
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.slot import Slot
+from ngramspec.errors import InputError
+from ngramspec.stats import SourceStats
+
+log = logging.getLogger(__name__)
+
+
+class DraftSource(Protocol):
+    """Guesses for many slots. Called by the engine's thread."""
+
+    name: str
+
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start a request whose prompt is token_ids (int32, not kept)."""
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Return one draft per slot, of at most limits[i] tokens, empty for none."""
+
+    def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
+        """Take emitted tokens, of which the first num_accepted are the source's last draft."""
+
+    def end(self, slot: int) -> None:
+        """End the slot's request."""
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return counts by drafter name."""
+
+
+class SlotwiseSource:
+    """A source that is asked slot by slot, such as a native Drafter or one of your own.
+
+    Args:
+        drafter: begin, propose, accept, end and stats as Drafter has them.
+        name: Its name in the policy and in statistics.
+    """
+
+    def __init__(self, drafter: Any, name: str = "ngram") -> None:
+        self.drafter = drafter
+        self.name = name
+        self.begin: Callable[[int, TokenIds], None] = drafter.begin
+        self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
+        self.end: Callable[[int], None] = drafter.end
+        self._propose = drafter.propose
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Ask for each slot's draft in turn."""
+        propose = self._propose
+        return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return the drafter's counts, none when it keeps none."""
+        return self.drafter.stats() if hasattr(self.drafter, "stats") else {}
+
+
+class Chain:
+    """Asks the sources of all slots, cleans their drafts, and shuts out sources that fail.
+
+    Args:
+        valid: uint8 per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
+            before the first other token: end tokens, ids beyond the vocabulary.
+    """
+
+    def __init__(self, valid: Any) -> None:
+        self._valid = valid
+        self.failures: dict[str, int] = {}  # calls that raised, by source name
+
+    def begin(self, slot: Slot) -> None:
+        """Start the slot's request on all of its sources; its prompt is read."""
+        prompt = slot.tokens[: slot.num_prompt]
+        for source in slot.sources:
+            self._guarded(slot, source, lambda s: s.begin(slot.id, prompt))
+
+    def propose(self, slots: Sequence[Slot], limit: Callable[[Slot, DraftSource], int]) -> None:
+        """Set draft and draft_source of every slot for which a source has a draft.
+
+        limit: Longest draft of a source for a slot, 0 for none.
+        """
+        waiting = [slot for slot in slots if slot.sources]
+        rank = 0
+        while waiting:
+            groups: dict[DraftSource, list[Slot]] = {}
+            for slot in waiting:
+                if rank < len(slot.sources):
+                    groups.setdefault(slot.sources[rank], []).append(slot)
+            if not groups:
+                return
+            for source, members in groups.items():
+                self._ask(source, members, limit)
+            waiting = [slot for slot in waiting if not slot.draft.size]
+            rank += 1
+
+    def accept(self, slot: Slot, token_ids: TokenIds, num_accepted: int) -> None:
+        """Tell all sources what was emitted, and the draft's own source how much was right."""
+        owner = slot.draft_source
+        for source in slot.sources:
+            try:
+                source.accept(slot.id, token_ids, num_accepted if source is owner else 0)
+            except Exception as error:
+                self._shut_out(slot, source, error)
+
+    def end(self, slot: Slot) -> None:
+        """End the slot's request on all of its sources."""
+        for source in slot.sources:
+            self._guarded(slot, source, lambda s: s.end(slot.id))
+        slot.sources = ()
+
+    def _ask(
+        self,
+        source: DraftSource,
+        members: Sequence[Slot],
+        limit: Callable[[Slot, DraftSource], int],
+    ) -> None:
+        limits = [limit(slot, source) for slot in members]
+        asked = [slot for slot, most in zip(members, limits, strict=True) if most > 0]
+        limits = [most for most in limits if most > 0]
+        if not asked:
+            return
+        try:
+            drafts = source.propose([slot.id for slot in asked], limits)
+            if len(drafts) != len(asked):
+                raise InputError(f"{len(drafts)} drafts for {len(asked)} slots")
+        except Exception:
+            drafts = [self._ask_one(source, s, n) for s, n in zip(asked, limits, strict=True)]
+        for slot, draft, most in zip(asked, drafts, limits, strict=True):
+            self._take(slot, source, draft, most)
+
+    def _ask_one(self, source: DraftSource, slot: Slot, limit: int) -> TokenIds:
+        """Ask for one slot, so that a failure costs only the slot that it belongs to."""
+        try:
+            return source.propose([slot.id], [limit])[0]
+        except Exception as error:
+            self._shut_out(slot, source, error)
+            return NO_TOKENS
+
+    def _take(self, slot: Slot, source: DraftSource, draft: TokenIds, limit: int) -> None:
+        """Set the slot's draft: a copy, as sources may use their memory again."""
+        try:
+            count = min(leading_flagged(draft, self._valid, 1), limit)
+        except InputError as error:
+            self._shut_out(slot, source, error)
+            return
+        if count:
+            slot.draft, slot.draft_source = np.array(draft[:count], dtype=np.int32), source
+
+    def _guarded(
+        self, slot: Slot, source: DraftSource, call: Callable[[DraftSource], None]
+    ) -> None:
+        try:
+            call(source)
+        except Exception as error:
+            self._shut_out(slot, source, error)
+
+    def _shut_out(self, slot: Slot, source: DraftSource, error: Exception) -> None:
+        """Switch the source off for the slot's request; generation goes on without it."""
+        if source.name not in self.failures:
+            log.warning(
+                "draft source %s failed and is off for this request: %r", source.name, error
+            )
+        self.failures[source.name] = self.failures.get(source.name, 0) + 1
+        slot.sources = tuple(other for other in slot.sources if other is not source)
+        if slot.draft_source is source:
+            slot.draft, slot.draft_source = NO_TOKENS, None

@@ -1,0 +1,63 @@
+"""Target: what the engine asks of the model that it speeds up."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec._sampler import Sampler
+from ngramspec.engine.sampling import Sampling
+
+
+class Target(Protocol):
+    """A model with a key-value cache for several sequences. Used by one thread at a time.
+
+    Taking tokens back (`truncate`) is what verification needs. max_rollback tells how far it works
+    after a decode: None = any distance (attention), n = up to n tokens (snapshots), 0 = not at
+    all. Where it is 0, `save` and `restore` may still bring a sequence back.
+    """
+
+    vocab_size: int
+    num_sequences: int  # sequence ids are 0..num_sequences - 1
+    context_size: int  # tokens that each sequence may hold
+    max_batch: int  # tokens in one decode
+    max_rollback: int | None
+    can_save: bool  # save and restore work
+    can_copy: bool  # copy works
+    exact_batch: (
+        int  # tokens per decode up to which logits have the same bits in any batch; 0: none
+    )
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        """Compute a batch; `rows` then shows the logits of its outputs, in order.
+
+        Raises:
+            BackendError: It failed; no sequence of the batch has changed.
+            CapacityError: The cache has no room for it; nothing has changed.
+        """
+
+    def truncate(self, sequence: int, length: int) -> bool:
+        """Remove the tokens from position `length` on; False when it cannot and nothing changed."""
+
+    def copy(self, source: int, sequence: int, length: int) -> None:
+        """Make an empty sequence hold the first `length` tokens of another; needs can_copy."""
+
+    def save(self, sequence: int) -> Any:
+        """Return the state of a sequence as an opaque object; needs can_save."""
+
+    def restore(self, sequence: int, state: Any, length: int) -> bool:
+        """Bring back what save returned when the sequence held `length` tokens."""
+
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        """Return a fresh sampler for one request.
+
+        Raises:
+            InputError: Its grammar or a token id is not valid.
+        """
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        """Return the text of a token in UTF-8, which may hold a part of a character."""
+
+    def is_end(self, token_id: int) -> bool:
+        """Tell whether the token ends a generation."""

@@ -1,0 +1,242 @@
+"""DraftModel: what a second model drafts, and how its cache follows the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.backends import int32
+from helpers.fake_target import END, FakeTarget
+from helpers.machines import SETTINGS
+from ngramspec.engine import DraftModel, Engine, FixedLength, Request
+from ngramspec.engine.draft_model import check_vocabulary
+from ngramspec.errors import BackendError, CapacityError, InputError
+
+
+def make(n_max: int = 3, n_min: int = 0, p_min: float = 0.0, **target: Any) -> Any:
+    model = FakeTarget(**{"sequences": 2, **target})
+    return DraftModel(model, n_max, n_min, p_min), model
+
+
+def in_step(drafts: DraftModel, model: FakeTarget, slot: int) -> bool:
+    """Tell whether the model's cache holds a beginning of the slot's text, but for its end."""
+    seq = drafts._sequences[slot]
+    held = model.held[slot]
+    return len(held) < seq.length and held == seq.tokens[: len(held)].tolist()
+
+
+def test_drafts_are_what_the_model_says_next() -> None:
+    drafts, model = make()
+    drafts.begin(0, int32([5, 6]))
+    drafts.accept(0, int32([7]), 0)
+    made = drafts.propose([0], [64])
+    assert [draft.tolist() for draft in made] == [model.expected([5, 6, 7], 3)]
+    assert model.batches == [2, 1, 1, 1]  # the text but for its end, the end, two drafted tokens
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+def test_drafts_keep_to_the_limit_and_to_n_max(limit: int, expected: int) -> None:
+    drafts, model = make(n_max=3)
+    drafts.begin(0, int32([5]))
+    assert len(drafts.propose([0], [limit])[0]) == expected
+    assert len(model.batches) == expected
+
+
+def test_drafts_below_n_min_are_dropped_and_not_counted() -> None:
+    drafts, _ = make(n_max=4, n_min=3)
+    drafts.begin(0, int32([5, 6]))
+    assert drafts.propose([0], [2])[0].size == 0
+    drafts.accept(0, int32([1]), 0)
+    stats = drafts.stats()["draft-model"]
+    assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (0, 0, 0)
+    assert drafts.propose([0], [3])[0].size == 3
+    drafts.accept(0, int32([1]), 0)
+    stats = drafts.stats()["draft-model"]
+    assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (1, 3, 1)
+
+
+@pytest.mark.parametrize(("p_min", "size"), [(0.0, 3), (0.99, 3), (0.9999, 0), (1.0, 0)])
+def test_drafts_end_before_a_token_that_is_less_probable(p_min: float, size: int) -> None:
+    drafts, _ = make(p_min=p_min)  # every token of the fake model has 1 / (1 + 96 / e**10) = 0.9957
+    drafts.begin(0, int32([5, 6]))
+    assert drafts.propose([0], [9])[0].size == size
+
+
+def test_drafts_end_with_an_end_token() -> None:
+    drafts, model = make(n_max=64, end_every=7)
+    prompt = next([p] for p in range(1, 50) if 1 < len(model.expected([p], 60)) < 9)
+    drafts.begin(0, int32(prompt))
+    assert drafts.propose([0], [64])[0].tolist() == [*model.expected(prompt, 60), END]
+
+
+def test_long_texts_are_read_in_parts() -> None:
+    drafts, model = make(max_batch=16)
+    prompt = list(range(1, 51))
+    drafts.begin(0, int32(prompt))
+    assert drafts.propose([0], [1])[0].tolist() == model.expected(prompt, 1)
+    assert model.batches == [16, 16, 16, 1, 1]
+
+
+def test_nothing_is_drafted_at_the_end_of_the_context() -> None:
+    drafts, model = make(n_max=3, context_size=8)
+    for length, size in ((5, 3), (6, 0), (8, 0), (9, 0), (30, 0)):
+        drafts.begin(0, int32([1] * length))
+        assert drafts.propose([0], [3])[0].size == size
+        drafts.accept(0, int32([2, 3]), 0)
+        assert drafts.propose([0], [3])[0].size == 0
+        assert in_step(drafts, model, 0)
+        drafts.end(0)
+
+
+def test_slots_at_different_places_share_decodes() -> None:
+    drafts, model = make(sequences=3)
+    prompts = {0: [1], 1: [5] * 20, 2: [7, 8, 9]}
+    for slot, prompt in prompts.items():
+        drafts.begin(slot, int32(prompt))
+    made = drafts.propose([0, 1, 2], [1, 3, 2])
+    assert [d.tolist() for d in made] == [
+        model.expected(prompts[slot], most) for slot, most in ((0, 1), (1, 3), (2, 2))
+    ]
+    assert model.batches == [19, 2, 3, 2, 1]
+
+
+def test_a_next_turn_reads_only_what_is_new() -> None:
+    drafts, model = make()
+    drafts.begin(0, int32([1, 2, 3, 4]))
+    drafts.propose([0], [3])
+    drafts.accept(0, int32([*model.expected([1, 2, 3, 4], 3), 50]), 3)
+    drafts.end(0)
+    text = [1, 2, 3, 4, *model.expected([1, 2, 3, 4], 3), 50, 60, 61]
+    model.batches.clear()
+    drafts.begin(0, int32(text))
+    drafts.propose([0], [1])
+    assert (model.batches, model.held[0]) == (
+        [3, 1],
+        text,
+    )  # 50, 60, 61; the last draft was not read
+
+
+def test_tokens_of_a_draft_that_was_not_verified_are_no_text() -> None:
+    drafts, model = make()
+    drafts.begin(0, int32([1, 2, 3, 4, 5, 6, 7]))
+    drafts.propose([0], [3])
+    drafts.end(0)
+    drafts.begin(0, int32([1, 2, 3]))
+    drafts.propose([0], [3])
+    drafts.end(0)  # the request failed between propose and accept
+    drafts.begin(0, int32([1, 2, 3, 4, 5, 6, 7]))
+    drafts.propose([0], [1])
+    assert model.held[0] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("error", [BackendError, CapacityError])
+@pytest.mark.parametrize("decode", [0, 1, 2, 3])
+def test_a_failed_decode_leaves_text_and_cache_in_step(decode: int, error: Any) -> None:
+    drafts, model = make(max_batch=4)
+    drafts.begin(0, int32([1, 2, 3]))
+    drafts.begin(1, int32([4, 5]))
+    original, left = model.decode, [decode]
+
+    def failing(batch: Any, rows: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise error("on purpose")
+        original(batch, rows)
+
+    model.decode = failing
+    with pytest.raises(error):
+        drafts.propose([0, 1], [3, 3])
+    model.decode = original
+    for slot, text in ((0, [1, 2, 3]), (1, [4, 5])):
+        assert drafts._sequences[slot].num_past == len(model.held[slot])
+        if decode < 3:
+            assert drafts.propose([slot], [3])[0].tolist() == model.expected(text, 3)
+        drafts.begin(slot, int32(text))
+        assert drafts.propose([slot], [3])[0].tolist() == model.expected(text, 3)
+
+
+def test_more_slots_than_a_decode_holds_are_drafted_for_one_by_one() -> None:
+    target, model = FakeTarget(), FakeTarget(max_batch=2)
+    engine = Engine(target, None, slots=4, draft_model=DraftModel(model), policy=FixedLength(3))
+    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(4)])
+    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(4)]
+    assert engine.stats().num_draft_tokens == engine.stats().num_accepted_tokens > 40
+
+
+@pytest.mark.parametrize("snapshots", [None, 3])
+@given(data=st.data())
+@settings(SETTINGS)
+def test_the_cache_follows_the_text_whatever_is_accepted(
+    snapshots: int, data: st.DataObject
+) -> None:
+    drafts, model = make(max_rollback=snapshots, period=data.draw(st.sampled_from([0, 3])))
+    texts = {slot: data.draw(st.lists(st.integers(1, 9), min_size=1)) for slot in (0, 1)}
+    for slot, text in texts.items():
+        drafts.begin(slot, int32(text))
+    for _ in range(data.draw(st.integers(1, 6))):
+        slots = data.draw(st.sampled_from([[0], [1], [0, 1]]))
+        for slot, draft in zip(slots, drafts.propose(slots, [3] * len(slots)), strict=True):
+            assert draft.tolist() == model.expected(texts[slot], 3)
+            right = data.draw(st.integers(0, len(draft)))
+            tail = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=2))
+            drafts.accept(slot, int32(draft[:right].tolist() + tail), right)
+            texts[slot] += draft[:right].tolist() + tail
+        for slot in (0, 1):
+            assert drafts._sequences[slot].tokens[: len(texts[slot])].tolist() == texts[slot]
+            assert in_step(drafts, model, slot)
+
+
+def test_an_equal_model_is_always_right() -> None:
+    target = FakeTarget(period=0)
+    drafts = DraftModel(FakeTarget(period=0), n_max=4)
+    engine = Engine(target, None, slots=3, draft_model=drafts, policy=FixedLength(64))
+    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=41) for i in range(3)])
+    assert [one.token_ids for one in made] == [target.expected([i + 1], 41) for i in range(3)]
+    stats = engine.source_stats()["draft-model"]
+    assert stats.acceptance == 1.0
+    assert (stats.num_draft_tokens, stats.accepted_per_position) == (3 * 32, (24, 24, 24, 24))
+    assert (stats.begin_calls, stats.accept_calls, stats.num_accepted_drafts) == (3, 24, 24)
+    assert engine.stats().num_steps == 9  # the prompts, then five tokens in each
+
+
+def test_it_drafts_only_where_no_other_source_does() -> None:
+    target = FakeTarget(period=2)
+    drafts = DraftModel(FakeTarget(period=2))
+    params = {"ngram-simple": {"size_n": 3, "size_m": 8}}
+    engine = Engine(target, "ngram-simple", params=params, draft_model=drafts)
+    made = engine.generate([Request(prompt_ids=int32([3]), max_tokens=60)])[0]
+    assert made.token_ids == target.expected([3], 60)
+    sources = engine.source_stats()
+    assert sources["ngram-simple"].num_accepted_tokens > 30
+    assert sources["draft-model"].num_accepted_tokens > 0
+    assert engine.stats().num_accepted_tokens == sum(
+        s.num_accepted_tokens for s in sources.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_max", "n_min", "p_min"),
+    [(0, 0, 0.0), (1025, 0, 0.0), (3, 4, 0.0), (3, -1, 0.0), (3, 0, -0.1), (3, 0, 1.1)],
+)
+def test_values_out_of_bounds_are_refused(n_max: int, n_min: int, p_min: float) -> None:
+    with pytest.raises(InputError, match="a draft model needs") as raised:
+        make(n_max, n_min, p_min)
+    assert str(n_max) in str(raised.value)
+
+
+def test_a_model_that_cannot_take_drafts_back_is_refused() -> None:
+    with pytest.raises(InputError, match="recurrent"):
+        make(n_max=3, max_rollback=2)
+    assert make(n_max=3, max_rollback=3)[0].name == "draft-model"
+
+
+def test_models_of_different_tokens_are_told_apart() -> None:
+    check_vocabulary(FakeTarget(), FakeTarget(context_size=9))
+    with pytest.raises(BackendError, match="has 96 tokens, the target 97"):
+        check_vocabulary(FakeTarget(), FakeTarget(vocab_size=96))
+    with pytest.raises(BackendError, match="token 1 is not the target's") as raised:
+        check_vocabulary(FakeTarget(), FakeTarget(split=True))
+    assert isinstance(raised.value, RuntimeError)

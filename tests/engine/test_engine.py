@@ -1,0 +1,266 @@
+"""One request, or a few: limits, texts, chunks, cancelling, timeouts, choice of drafts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from helpers.backends import int32
+from helpers.engine_checks import Job, check_chunks
+from helpers.fake_target import END, FakeTarget, Garbage, Oracle
+from ngramspec.engine import Chunk, Engine, FixedLength, Gate, Generation, Request, Speculation
+
+
+def request(*ids: int, **fields: Any) -> Request:
+    return Request(prompt_ids=int32(list(ids)), **fields)
+
+
+def run(engine: Engine, asked: Request) -> tuple[Generation, list[Chunk]]:
+    chunks: list[Chunk] = []
+    made = engine.submit(asked, chunks.append)
+    while engine.step():
+        pass
+    check_chunks(Job(made, chunks, ([], "", "")))
+    return made, chunks
+
+
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("most", [0, 1, 2, 7, 8, 9, 50])
+def test_max_tokens_is_met_exactly(most: int, right: float) -> None:
+    target = FakeTarget()
+    made, chunks = run(Engine(target, Oracle(target, right)), request(1, 2, max_tokens=most))
+    assert (made.token_ids, made.finish_reason) == (target.expected([1, 2], most), "length")
+    assert chunks[-1].finish_reason == "length"
+    assert len(target.held[0]) <= 2 + most
+
+
+def test_no_tokens_take_one_step() -> None:
+    target = FakeTarget()
+    made, chunks = run(Engine(target, Oracle(target)), request(5, 6, max_tokens=0, logprobs=2))
+    assert (made.token_ids, made.text, made.logprobs) == ([], "", [])
+    assert (len(target.batches), len(chunks)) == (1, 1)
+
+
+@pytest.mark.parametrize("drafter", [None, "oracle", "garbage"])
+def test_a_full_context_ends_a_request(drafter: str | None) -> None:
+    target = FakeTarget(context_size=40)
+    drafters = {None: None, "oracle": Oracle(target), "garbage": Garbage(97)}
+    engine = Engine(target, drafters[drafter], policy=FixedLength(64))
+    for prompt in ([3], [3] * 38, [3] * 39):
+        made, _ = run(engine, request(*prompt))
+        assert made.token_ids == target.expected(prompt, 99)
+        assert (len(made.token_ids), made.finish_reason) == (40 - len(prompt), "length")
+
+
+def test_an_end_token_ends_a_request_and_is_not_shown() -> None:
+    target = FakeTarget(end_every=13)
+    engine = Engine(target, Oracle(target), slots=2)
+    for first in range(1, 20):
+        made, _ = run(engine, request(first, special=True))
+        assert made.token_ids == target.expected([first], 256)
+        assert made.finish_reason == ("stop" if len(made.token_ids) < 255 else "length")
+        assert END not in made.token_ids
+        assert "<end>" not in made.text
+
+
+@pytest.mark.parametrize("right", [0.0, 0.7, 1.0])
+def test_a_stop_text_cuts_the_text_wherever_drafts_end(right: float) -> None:
+    target = FakeTarget(period=0)
+    full = target.expected([4], 40)
+    for place in range(0, 30, 3):
+        stop = f" {full[place]} {full[place + 1]}"[:-1]
+        expected = target.outcome([4], 40, [stop])
+        engine = Engine(target, Oracle(target, right, place), policy=FixedLength(6))
+        made, _ = run(engine, request(4, max_tokens=40, stop=("never", stop)))
+        assert (made.token_ids, made.text, made.finish_reason) == expected
+        assert (made.stop_text, stop in made.text) == (stop, False)
+
+
+def test_accepted_tokens_and_spans_are_those_of_the_draft() -> None:
+    target = FakeTarget()
+    made, chunks = run(
+        Engine(target, Oracle(target), policy=FixedLength(3)), request(8, max_tokens=9)
+    )
+    assert [chunk.num_accepted for chunk in chunks] == [0, 3, 3]
+    assert made.accepted == [False, True, True, True, False, True, True, True, False]
+    tokens = [f" {token}" for token in target.expected([8], 9)]
+    assert chunks[1].spans == tuple(zip(tokens[1:5], [True, True, True, False], strict=True))
+    assert made.timings.num_accepted_tokens == 6
+
+
+@pytest.mark.parametrize("right", [0.3, 1.0])
+def test_logprobs_come_from_the_row_that_each_token_was_chosen_in(right: float) -> None:
+    target = FakeTarget()
+    asked = request(8, max_tokens=20, logprobs=2)
+    made, _ = run(Engine(target, Oracle(target, right)), asked)
+    assert [entry.token_id for entry in made.logprobs] == target.expected([8], 20)
+    for entry in made.logprobs:
+        assert entry.logprob == pytest.approx(-0.00435, abs=1e-4)
+        assert (len(entry.top), entry.top[0][0]) == (2, entry.token_id)
+    made, _ = run(Engine(target, None), request(8, max_tokens=2, logprobs=1000))
+    assert [len(entry.top) for entry in made.logprobs] == [97, 97]
+
+
+def test_a_cancelled_request_frees_its_slot_within_one_step() -> None:
+    target = FakeTarget(max_batch=8)
+    engine = Engine(target, Oracle(target))
+    for steps in (0, 1, 2, 3, 5):  # waiting, in the prompt, decoding
+        made = [engine.submit(request(*[9] * 20)) for _ in range(2)]
+        for _ in range(steps):
+            engine.step()
+        made[0].cancel()
+        engine.step()
+        assert (made[0].finish_reason, made[1].slot) == ("cancelled", 0)
+        made[1].cancel()
+        assert engine.step() is False
+        assert made[0].token_ids == target.expected([9] * 20, 99)[: len(made[0].token_ids)]
+        assert engine.slots()[0].state == "idle"
+
+
+def test_cancelling_gives_out_text_that_was_held_back() -> None:
+    target = FakeTarget()
+    chunks: list[Chunk] = []
+    tokens = target.expected([5], 3)
+    stop = "".join(f" {token}" for token in tokens) + " never"
+    engine = Engine(target, None)
+    made = engine.submit(request(5, stop=(stop,)), chunks.append)
+    for _ in range(2):
+        engine.step()
+    assert (made.text, len(made.token_ids)) == ("", 2)
+    made.cancel()
+    engine.step()
+    assert made.text == chunks[-1].text == "".join(f" {token}" for token in tokens[:2])
+    assert chunks[-1].spans == ((f" {tokens[0]}", False), (f" {tokens[1]}", False))
+
+
+def test_cancelling_a_finished_request_changes_nothing() -> None:
+    engine = Engine(FakeTarget(), None)
+    made, _ = run(engine, request(1, max_tokens=3))
+    made.cancel()
+    again, _ = run(engine, request(1, max_tokens=3))
+    assert (made.finish_reason, again.finish_reason) == ("length", "length")
+
+
+def test_time_that_is_up_ends_a_request_by_length() -> None:
+    class Slow(FakeTarget):
+        def decode(self, batch: Any, rows: Any) -> None:
+            time.sleep(0.002)
+            super().decode(batch, rows)
+
+    target = Slow(context_size=5000)
+    engine = Engine(target, None)
+    made, _ = run(engine, request(1, timeout=0.05))
+    assert (made.finish_reason, made.error) == ("length", None)
+    assert made.token_ids == target.expected([1], len(made.token_ids))
+    assert 1 <= len(made.token_ids) < 30
+    assert run(engine, request(1, max_tokens=2, timeout=60.0))[0].finish_reason == "length"
+
+
+def test_waiting_for_a_slot_does_not_count_as_time() -> None:
+    target = FakeTarget()
+    engine = Engine(target, None)
+    first = engine.submit(request(1, max_tokens=5))
+    second = engine.submit(request(2, max_tokens=3, timeout=0.25))
+    time.sleep(0.3)
+    while engine.step():
+        pass
+    assert [len(first.token_ids), len(second.token_ids)] == [5, 3]
+
+
+def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
+    target = FakeTarget()
+    engine = Engine(target, Oracle(target), policy=FixedLength(16))
+    for speculation, longest in (
+        (Speculation(enabled=False), 0),
+        (Speculation(max_draft=0), 0),
+        (Speculation(max_draft=5), 5),
+        (Speculation(), 16),
+    ):
+        target.batches.clear()
+        made, _ = run(engine, request(7, max_tokens=40, speculation=speculation))
+        assert made.token_ids == target.expected([7], 40)
+        assert max(target.batches) == 1 + longest
+
+
+def test_a_target_that_takes_nothing_back_gets_no_drafts() -> None:
+    target = FakeTarget(max_rollback=0)
+    oracle = Oracle(target)
+    made, _ = run(Engine(target, oracle), request(7, max_tokens=20, prediction_ids=int32([1, 2])))
+    assert made.token_ids == target.expected([7], 20)
+    assert (oracle.begun, set(target.batches)) == (0, {1})
+
+
+@pytest.mark.parametrize("drafter", ["ngram-mod", ["ngram-cache"], ("ngram-simple", "ngram-mod")])
+def test_drafters_are_named_or_listed(drafter: Any) -> None:
+    target = FakeTarget()
+    engine = Engine(target, drafter)
+    assert run(engine, request(7, max_tokens=60))[0].token_ids == target.expected([7], 60)
+    assert sum(source.propose_calls for source in engine.source_stats().values()) > 0
+
+
+def test_exact_engines_keep_batches_inside_the_setting() -> None:
+    target = FakeTarget(exact_batch=6, max_batch=64)
+    engine = Engine(target, Oracle(target), slots=3, exact=True, policy=FixedLength(64))
+    asked = [request(*range(1, 30 + i), max_tokens=40) for i in range(5)]
+    made = engine.generate(asked)
+    assert [one.token_ids for one in made] == [
+        target.expected(one.prompt_ids.tolist(), 40) for one in asked
+    ]
+    assert max(target.batches) == 6
+    assert engine.stats().num_accepted_tokens > 0
+    small = FakeTarget(exact_batch=64, max_batch=5)
+    Engine(small, Oracle(small), exact=True).generate(asked[:1])
+    assert max(small.batches) == 5
+
+
+def test_seeds_that_are_not_given_are_told() -> None:
+    engine = Engine(FakeTarget(), None)
+    seeds = [engine.submit(request(1, max_tokens=1)).seed for _ in range(3)]
+    assert len(set(seeds)) == 3
+    assert all(0 <= seed < 1 << 32 for seed in seeds)
+
+
+def test_policies_of_your_own_hear_of_every_draft_and_decode() -> None:
+    class Noted(Gate):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.heard: list[tuple[Any, ...]] = []
+
+        def begin(self, slot: int) -> None:
+            self.heard.append(("begin", slot))
+            super().begin(slot)
+
+        def record(self, slot: int, source: str, drafted: int, accepted: int) -> None:
+            self.heard.append((slot, source, drafted, accepted))
+            super().record(slot, source, drafted, accepted)
+
+        def observe(self, num_tokens: int, seconds: float) -> None:
+            assert 0 < seconds < 60
+            self.heard.append(("tokens", num_tokens))
+
+    target, policy = FakeTarget(), Noted()
+    engine = Engine(target, Oracle(target), policy=policy)
+    run(engine, request(7, max_tokens=11))
+    decode = [("tokens", 5), (0, "oracle", 4, 4)]  # a decode that holds prompt tokens is no sample
+    assert policy.heard == [("begin", 0), *decode, *decode]
+    run(engine, request(8, max_tokens=1))
+    assert policy.heard[5:] == [("begin", 0)]
+
+
+def test_a_new_engine_finds_its_target_empty() -> None:
+    target = FakeTarget()
+    for first in (3, 4):
+        made, _ = run(Engine(target, None, slots=2), request(first, max_tokens=9))
+        assert made.token_ids == target.expected([first], 9)
+        assert made.timings.num_cached == 0
+
+
+def test_the_engine_tells_its_size() -> None:
+    engine = Engine(FakeTarget(context_size=77), None, slots=3)
+    assert (engine.context_size, engine.num_slots, len(engine.slots())) == (77, 3, 3)
+    engine.submit(request(1))
+    assert (engine.queue_length, engine.busy) == (1, True)
+    engine.step()
+    assert (engine.queue_length, engine.busy) == (0, True)

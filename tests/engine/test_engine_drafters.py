@@ -1,0 +1,258 @@
+"""Drafters: which requests share a chain, a pool and its counts, and what they may set."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget
+from ngramspec import HashPool, NgramCache, create_drafter
+from ngramspec.engine import Engine, Request, Speculation
+from ngramspec.engine import drafters as module
+from ngramspec.engine.drafters import MAX_KINDS, NAMESPACE_CAPACITY, OWNED, Drafters
+from ngramspec.errors import FormatError, InputError
+
+SMALL_POOL = {"ngram-mod": {"capacity": 1024, "n_match": 2, "n_min": 1, "n_max": 8}}
+ALL = "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache"
+
+
+@pytest.fixture(autouse=True)
+def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMESPACE_CAPACITY", 2048)
+
+
+def make(spec: Any = "ngram-mod", **params: Any) -> Drafters:
+    return Drafters(spec, 2, {**SMALL_POOL, **params})
+
+
+def wanted(types: tuple[str, ...] | None = None, namespace: str = "", **params: Any) -> Speculation:
+    own = {name.replace("_", "-"): given for name, given in params.items()}
+    return Speculation(types=types, namespace=namespace, params=own)
+
+
+def teach(source: Any, slot: int = 0) -> None:
+    """Let a chain see a text that repeats itself."""
+    source.begin(slot, int32([1, 2, 3, 4, 5] * 6))
+
+
+def knows(source: Any) -> bool:
+    """Tell whether a chain drafts from the text of `teach`."""
+    source.begin(1, int32([2, 3]))
+    source.accept(1, int32([4]), 0)
+    return source.propose([1], [1])[0].tolist() == [5]
+
+
+def test_equal_settings_share_a_native_drafter() -> None:
+    made = make("ngram-mod,ngram-simple")
+    default = made.get(Speculation())
+    assert made.get(wanted(("ngram-simple", "ngram-mod"))) is default
+    assert made.get(wanted(ngram_map_k={"size_n": 3})) is default  # not asked for, so no matter
+    other = made.get(wanted(ngram_simple={"size_n": 3}))
+    assert other is made.get(wanted(ngram_simple={"size_n": 3}))
+    assert len({id(source) for source in (default, other, made.get(wanted(namespace="a")))}) == 3
+    assert made.get(wanted(("ngram-simple",))) not in (default, other)
+
+
+def test_the_order_of_parameters_is_no_setting() -> None:
+    made = make()
+    first = made.get(wanted(ngram_mod={"n_max": 4, "n_min": 2}))
+    assert made.get(wanted(ngram_mod={"n_min": 2, "n_max": 4})) is first
+
+
+def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
+    assert make().get(Speculation(enabled=False)) is None
+    nothing = make(None)
+    assert nothing.types == ()
+    assert nothing.get(Speculation()) is None
+    assert nothing.get(wanted(("ngram-simple",))) is not None
+
+
+def test_a_namespace_shares_its_pool_over_all_chains() -> None:
+    made = make()
+    teach(made.get(Speculation()))
+    assert knows(made.get(wanted(("ngram-simple", "ngram-mod"))))
+    assert knows(made.get(wanted(ngram_mod={"n_max": 3})))
+    assert not knows(made.get(wanted(namespace="other")))
+    teach(made.get(wanted(namespace="other")))
+    assert knows(made.get(wanted(("ngram-simple", "ngram-mod"), "other")))
+    assert not knows(made.get(wanted(namespace="third")))
+
+
+def test_pools_have_the_size_that_was_set_or_that_of_namespaces() -> None:
+    made = make()
+    pool = made.pool()
+    assert pool is not None
+    assert pool.capacity == 1024
+    assert made.pool("other") is None
+    made.get(wanted(namespace="other"))
+    other = made.pool("other")
+    assert other is not None
+    assert other.capacity == 2048
+    assert NAMESPACE_CAPACITY == 1 << 20
+
+
+def test_a_given_pool_is_the_pool_of_the_empty_namespace_only() -> None:
+    pool = HashPool(capacity=4096)
+    made = Drafters("ngram-mod", 2, {"ngram-mod": {"pool": pool, "n_match": 2, "n_min": 1}})
+    assert made.pool() is pool
+    made.get(wanted(namespace="other"))
+    assert made.pool("other") is not pool
+    teach(made.get(Speculation()))
+    assert pool.num_used > 0
+
+
+def test_a_pool_file_has_the_engines_key_length(tmp_path: Path) -> None:
+    path = tmp_path / "server.ngp"
+    params = {"ngram-mod": {**SMALL_POOL["ngram-mod"], "pool": str(path), "n_match": 5}}
+    made = Drafters("ngram-mod", 2, params)
+    assert made.pool() is not None
+    create_drafter("ngram-mod", pool=str(path), n_match=5)
+    with pytest.raises((InputError, FormatError)):
+        create_drafter("ngram-mod", pool=str(path), n_match=24)
+
+
+def test_a_dynamic_cache_is_not_shared_with_other_namespaces() -> None:
+    cache = NgramCache()
+    made = Drafters("ngram-cache", 2, {"ngram-cache": {"dynamic": cache}})
+    other = made.get(wanted(namespace="other"))
+    assert other is not None
+    teach(other)
+    for _ in range(8):
+        other.accept(0, int32([1, 2, 3, 4, 5]), 0)
+    assert len(cache) == 0
+    default = made.get(Speculation())
+    assert default is not None
+    teach(default)
+    default.accept(0, int32([1, 2, 3, 4, 5]), 0)
+    assert len(cache) > 0
+
+
+def test_the_oldest_kinds_are_forgotten_but_not_their_counts() -> None:
+    made = make()
+    default = made.get(Speculation())
+    sources = []
+    for number in range(MAX_KINDS + 5):
+        sources.append(made.get(wanted(namespace=f"n{number}")))
+        teach(sources[-1])
+        assert made.get(Speculation()) is default  # used all the time, and never forgotten
+    assert made.stats()["ngram-mod"].begin_calls == MAX_KINDS + 5
+    assert len(made._kinds) == MAX_KINDS
+    assert made.pool("n0") is made.pool("n5") is None
+    assert made.pool(f"n{MAX_KINDS + 4}") is not None
+    assert made.pool() is not None
+    assert made.get(wanted(namespace="n36")) is sources[36]
+    again = made.get(wanted(namespace="n0"))
+    assert again is not sources[0]
+    assert not knows(again)
+    assert made.stats()["ngram-mod"].begin_calls == MAX_KINDS + 6
+
+
+def test_a_default_that_nobody_uses_is_kept() -> None:
+    made = make()
+    default = made.get(Speculation())
+    for number in range(3 * MAX_KINDS):
+        made.get(wanted(namespace=f"n{number}"))
+    assert made.get(Speculation()) is default
+
+
+def test_a_kind_in_use_is_forgotten_last() -> None:
+    made = make()
+    first, second = made.get(wanted(namespace="n0")), made.get(wanted(namespace="n1"))
+    for number in range(2, MAX_KINDS + 3):
+        made.get(wanted(namespace=f"n{number}"))
+        assert made.get(wanted(namespace="n0")) is first
+    assert made.get(wanted(namespace="n1")) is not second
+
+
+@pytest.mark.parametrize("key", OWNED)
+def test_requests_may_not_set_what_belongs_to_the_engine(key: str) -> None:
+    made = make(ALL)
+    for name in ("ngram-mod", "ngram-cache"):
+        with pytest.raises(InputError, match=f"a request cannot set '{key}' of {name}"):
+            made.get(Speculation(params={name: {key: 1}}))
+    assert len(made._kinds) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (wanted(("ngram-cash",)), "did you mean ngram-cache"),
+        (wanted(("ngram-mod", "ngram-mod")), "named once"),
+        (wanted(()), "at least one drafter"),
+        (Speculation(params={"ngram": {}}), "unknown drafter 'ngram'"),
+        (Speculation(params={"ngram-mod": {"n_mim": 3}}), "did you mean n_min"),
+        (Speculation(params={"ngram-mod": {"n_max": 0}}), "n_max must be an integer in 1"),
+        (Speculation(params={"ngram-mod": {"n_max": "3"}}), "n_max must be an integer"),
+        (Speculation(params={"ngram-simple": {"size_n": 0}}), "size_n must be"),  # though not used
+        (Speculation(params={"ngram-mod": 5}), "must be a mapping"),  # type: ignore[dict-item]
+    ],
+)
+def test_bad_settings_are_refused_by_name(asked: Speculation, message: str) -> None:
+    made = make()
+    kinds = len(made._kinds)
+    with pytest.raises(InputError, match=message):
+        made.get(asked)
+    assert len(made._kinds) == kinds
+
+
+def test_values_that_only_fail_together_are_refused_too() -> None:
+    made = Drafters("ngram-cache", 2, {"ngram-cache": {"ngram_max": 2}})
+    with pytest.raises(InputError, match="ngram_max"):
+        made.get(wanted(ngram_cache={"ngram_min": 3}))
+    assert made.get(wanted(ngram_cache={"ngram_min": 3, "ngram_max": 4})) is not None
+
+
+def test_values_may_be_lists_as_they_come_from_json() -> None:
+    made = Drafters("ngram-cache", 2)
+    own = {"lax_min_sample": [2, 2, 1, 1]}
+    source = made.get(wanted(ngram_cache=own))
+    assert source is made.get(wanted(ngram_cache=dict(own)))
+    assert source is not made.get(wanted(ngram_cache={"lax_min_sample": [2, 2, 2, 1]}))
+
+
+def test_unknown_names_are_refused_when_the_engine_is_made() -> None:
+    with pytest.raises(InputError, match="unknown drafter"):
+        Engine(FakeTarget(), "ngram-nod")
+    with pytest.raises(InputError, match="unknown parameter"):
+        Engine(FakeTarget(), "ngram-simple", params={"ngram-simple": {"size": 3}})
+    assert Engine(FakeTarget(), " ngram-mod, ngram-simple").drafters.types == (
+        "ngram-simple",
+        "ngram-mod",
+    )
+
+
+def test_counts_of_all_chains_add_up() -> None:
+    target = FakeTarget(period=2)
+    engine = Engine(target, "ngram-simple", slots=2, params={"ngram-simple": {"size_n": 2}})
+    for name in ("", "", "other", "third"):
+        asked = Speculation(namespace=name)
+        engine.generate([Request(prompt_ids=int32([3]), max_tokens=30, speculation=asked)])
+    stats = engine.source_stats()["ngram-simple"]
+    assert stats.begin_calls == 4
+    assert stats.num_accepted_tokens == engine.stats().num_accepted_tokens > 60
+    assert stats.accepted_per_position == tuple(engine.stats().accepted_per_position)
+
+
+def test_threads_that_ask_for_the_same_get_the_same() -> None:
+    made = make()
+    found: list[set[int]] = [set() for _ in range(40)]
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        start.wait()
+        for number in range(40):
+            source = made.get(wanted(ngram_mod={"n_max": 1 + number // 2}))
+            found[number].add(id(source))
+            made.stats()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(ids) for ids in found] == [1] * 40
+    assert len(made._kinds) == 21

@@ -1,0 +1,273 @@
+"""Broken drafters, callbacks, policies and targets: what they cost, and what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import END, Failing, FakeTarget, Garbage, Oracle
+from ngramspec.engine import Chunk, Engine, FixedLength, Generation, Request, Speculation, verifier
+from ngramspec.engine.sources import SlotwiseSource
+from ngramspec.errors import BackendError, CapacityError
+
+Submit = Callable[..., Generation]
+
+
+class Always:
+    """A drafter that returns the same object every time."""
+
+    name = "always"
+
+    def __init__(self, draft: Any) -> None:
+        self.draft = draft
+        self.proposals = 0
+
+    def begin(self, slot: int, token_ids: np.ndarray) -> None:
+        pass
+
+    def propose(self, slot: int, limit: int) -> Any:
+        self.proposals += 1
+        return self.draft
+
+    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
+        pass
+
+    def end(self, slot: int) -> None:
+        pass
+
+
+def run(engine: Engine, *prompts: list[int], most: int = 30) -> list[list[int]]:
+    made = engine.generate([Request(prompt_ids=int32(p), max_tokens=most) for p in prompts])
+    return [one.token_ids for one in made]
+
+
+NO_DRAFTS = {
+    "nothing": None,
+    "a number": 7,
+    "a token that is no array": np.int32(3),
+    "a text": "text",
+    "int64": np.array([3, 4]),
+    "floats": [1.5],
+    "two dimensions": int32([1, 2]).reshape(1, 2),
+    "strided": int32([1, 2, 3, 4])[::2],
+    "negative": int32([-1, 4]),
+    "too large for int32": [2**40],
+    "a set": {3},
+}
+
+
+@pytest.mark.parametrize("name", NO_DRAFTS)
+def test_what_is_no_draft_switches_the_source_off_for_the_request(name: str) -> None:
+    target, drafter = FakeTarget(), Always(NO_DRAFTS[name])
+    engine = Engine(target, drafter)
+    assert run(engine, [1, 2], [3]) == [target.expected([1, 2], 30), target.expected([3], 30)]
+    assert drafter.proposals <= 4  # once, and once more alone, per request
+    assert engine.source_failures() == {"always": 2}
+
+
+@pytest.mark.parametrize("kind", [list, tuple, int32])
+def test_drafts_may_be_lists_or_arrays(kind: Any) -> None:
+    target = FakeTarget(period=1)  # one token over and over
+    engine = Engine(target, Always(kind([8, 8, 8])), policy=FixedLength(3))
+    assert run(engine, [1]) == [[8] * 30]
+    assert engine.stats().num_accepted_tokens >= 20
+    assert engine.source_failures() == {}
+
+
+@pytest.mark.parametrize("bad", [END, 97, 2**31 - 1])
+def test_drafts_are_cut_before_end_tokens_and_unknown_ids(bad: int) -> None:
+    target = FakeTarget(period=1)
+    engine = Engine(target, Always(int32([8, bad, 8])), policy=FixedLength(3))
+    assert run(engine, [1]) == [[8] * 30]
+    assert max(target.batches) == 2  # the token before the draft and one of the draft
+    assert engine.source_failures() == {}
+
+
+def test_drafts_of_one_buffer_do_not_change_while_they_are_verified() -> None:
+    target = FakeTarget(period=3)
+    for seed in range(10):
+        engine = Engine(target, Garbage(97, seed, broken=False), slots=4, policy=FixedLength(4))
+        prompts = [[1 + i, seed + 1] for i in range(4)]
+        assert run(engine, *prompts) == [target.expected(prompt, 30) for prompt in prompts]
+        assert engine.source_failures() == {}
+
+
+@pytest.mark.parametrize("method", Failing.METHODS)
+def test_a_source_that_raises_is_off_for_that_request_only(method: str) -> None:
+    target = FakeTarget()
+    oracle = Oracle(target)
+    engine = Engine(target, Failing(oracle, 1.0, only=[method]))
+    assert run(engine, [1], [2]) == [target.expected([1], 30), target.expected([2], 30)]
+    assert engine.source_failures() == {"failing": 2}
+    assert (oracle.begun, engine.stats().num_drafts > 0) == {
+        "begin": (0, False),
+        "propose": (2, False),
+        "accept": (2, False),
+        "end": (2, True),
+    }[method]
+
+
+def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
+    target = FakeTarget()
+
+    class Picky(Oracle):
+        def propose(self, slot: int, limit: int) -> np.ndarray:
+            if slot == 1:
+                raise ValueError("not slot 1")
+            return super().propose(slot, limit)
+
+    engine = Engine(target, Picky(target), slots=3)
+    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(3)])
+    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(3)]
+    assert [one.timings.num_accepted_tokens > 0 for one in made] == [True, False, True]
+
+
+def test_a_failing_first_source_leaves_the_second_one_on() -> None:
+    target = FakeTarget()
+    second = SlotwiseSource(Oracle(target), "second")
+    engine = Engine(target, Always(None), draft_model=second)
+    assert run(engine, [1]) == [target.expected([1], 30)]
+    assert engine.stats().num_accepted_tokens > 15
+
+
+@pytest.mark.parametrize("when", ["first", "last", "always"])
+def test_a_callback_that_raises_ends_its_own_request_only(when: str) -> None:
+    target = FakeTarget()
+    engine = Engine(target, Oracle(target), slots=2)
+    seen: list[Chunk] = []
+
+    def broken(chunk: Chunk) -> None:
+        seen.append(chunk)
+        if when == "always" or (chunk.finish_reason is None) == (when == "first"):
+            raise RuntimeError("the client is gone")
+
+    bad = engine.submit(Request(prompt_ids=int32([1]), max_tokens=20), broken)
+    good = engine.submit(Request(prompt_ids=int32([2]), max_tokens=20))
+    while engine.step():
+        pass
+    assert good.token_ids == target.expected([2], 20)
+    assert bad.finish_reason == ("length" if when == "last" else "cancelled")
+    assert seen[-1].finish_reason == bad.finish_reason
+    assert not engine.busy
+
+
+def test_a_callback_may_submit_the_next_request() -> None:
+    target = FakeTarget()
+    engine = Engine(target, None)
+    later: list[Generation] = []
+
+    def go_on(chunk: Chunk) -> None:
+        if chunk.finish_reason and len(later) < 3:
+            later.append(engine.submit(Request(prompt_ids=int32([5]), max_tokens=4), go_on))
+
+    engine.submit(Request(prompt_ids=int32([5]), max_tokens=4), go_on)
+    while engine.step():
+        pass
+    assert [one.token_ids for one in later] == [target.expected([5], 4)] * 3
+
+
+def test_a_failed_decode_ends_the_requests_of_its_batch() -> None:
+    target = FakeTarget(sequences=3)
+    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(2))
+    made = [engine.submit(Request(prompt_ids=int32([i + 1]), max_tokens=20)) for i in range(3)]
+    for _ in range(3):
+        engine.step()
+    target.fail_next = BackendError("out of order")
+    assert engine.step()
+    assert [one.finish_reason for one in made] == ["error", "error", None]
+    assert made[0].error is made[1].error is not None
+    assert made[0].token_ids == target.expected([1], 20)[: len(made[0].token_ids)]
+    assert target.held[:2] == [[], []]
+    while engine.step():
+        pass
+    assert made[2].token_ids == target.expected([3], 20)
+    assert engine.stats().finished == {"error": 2, "length": 1}
+    assert engine.stats().num_preempted == 0
+
+
+def test_a_full_cache_empties_idle_slots_first() -> None:
+    target = FakeTarget(cells=40)
+    engine = Engine(target, None, slots=2)
+    engine.generate([Request(prompt_ids=int32([1, 2, 3]), max_tokens=20, slot=0)])
+    held = len(target.held[0])
+    made = engine.generate([Request(prompt_ids=int32([9] * 10), max_tokens=20, slot=1)])[0]
+    assert (held, target.held[0]) == (22, [])
+    assert made.token_ids == target.expected([9] * 10, 20)
+
+
+def test_a_full_cache_ends_the_newest_request() -> None:
+    target = FakeTarget(cells=40, can_copy=False)
+    engine = Engine(target, None, slots=2)
+    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=30) for i in range(2)])
+    assert made[0].token_ids == target.expected([1], 30)
+    assert (made[1].finish_reason, type(made[1].error)) == ("error", CapacityError)
+    assert made[1].token_ids == target.expected([2], 30)[: len(made[1].token_ids)]
+    assert engine.stats().num_preempted == 1
+
+
+def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:
+    requests = [Request(prompt_ids=int32([i + 1]), max_tokens=(22, 10)[i]) for i in range(2)]
+    for drafter in (None, Garbage(97, broken=False)):
+        target = FakeTarget(cells=24)
+        engine = Engine(target, drafter, slots=2, policy=FixedLength(8))
+        made = engine.generate(requests)
+        assert [one.token_ids for one in made] == [
+            target.expected([1], 22),
+            target.expected([2], 10),
+        ]
+        assert engine.stats().num_preempted == 0
+        assert engine.stats().num_drafts >= 5 * (drafter is not None)
+
+
+def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
+    target = FakeTarget(cells=50, end_every=31)
+    engine = Engine(target, Garbage(97, broken=False), slots=2, policy=FixedLength(40))
+    prompt = next(p for p in range(1, 97) if len(target.expected([p] * 10, 60)) in range(10, 25))
+    off = Speculation(enabled=False)
+    first = Request(prompt_ids=int32([1, 2, 3]), max_tokens=9, slot=0, speculation=off)
+    made = engine.generate([first, Request(prompt_ids=int32([prompt] * 10), slot=1)])
+    assert made[1].token_ids == target.expected([prompt] * 10, 60)
+    assert len(target.held[0]) == 2 + len(made[0].token_ids) > 0
+    assert engine.stats().num_drafts > 0
+
+
+def test_no_possible_token_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = FakeTarget()
+    oracle = Oracle(target)
+    engine = Engine(target, oracle)
+    original = verifier.verify
+    after = {"tokens": 0}
+
+    def verify(rows: Any, row: int, draft: np.ndarray, sampler: Any, out: np.ndarray) -> int:
+        count = original(rows, row, draft, sampler, out)
+        return -1 - min(after["tokens"], count - 1)
+
+    monkeypatch.setattr(verifier, "verify", verify)
+    made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
+    assert (made.token_ids, made.finish_reason, made.text) == ([], "stop", "")
+    assert (oracle.begun, oracle.ended, oracle.complaints) == (oracle.ended, oracle.begun, [])
+    assert engine.source_failures() == {}
+    monkeypatch.setattr(verifier, "verify", original)
+    assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
+
+
+def test_a_grammar_may_end_in_the_middle_of_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most in range(5):
+        target = FakeTarget()
+        engine = Engine(target, Oracle(target), policy=FixedLength(4))
+        original = verifier.verify
+
+        def verify(*given: Any, original: Any = original, most: int = most) -> int:
+            count = original(*given)
+            return count if given[2].size == 0 else -1 - min(most, count - 1)
+
+        monkeypatch.setattr(verifier, "verify", verify)
+        made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
+        monkeypatch.setattr(verifier, "verify", original)
+        assert made.token_ids == target.expected([1], 1 + most)
+        assert (made.finish_reason, sum(made.accepted)) == ("stop", most)
+        assert engine._slots[0].tokens[: engine.slots()[0].num_past].tolist() == target.held[0]

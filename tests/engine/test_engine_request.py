@@ -1,0 +1,243 @@
+"""Request, Sampling and submit: every bound, every documented error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget
+from ngramspec.engine import Engine, Request, Sampling, Speculation
+from ngramspec.engine.request import MAX_LOGPROBS
+from ngramspec.engine.sampling import _BOUNDS
+from ngramspec.errors import BackendError, CapacityError, InputError, StateError
+
+
+def request(*ids: int, **fields: Any) -> Request:
+    return Request(prompt_ids=int32(list(ids or (1,))), **fields)
+
+
+@pytest.mark.parametrize("name", _BOUNDS)
+def test_sampling_takes_its_bounds_and_nothing_beyond(name: str) -> None:
+    low, high = _BOUNDS[name]
+    for value in (low, high):
+        assert getattr(Sampling(**{name: value}), name) == value
+    beyond: list[Any] = [low - 1, high + 1, float("nan"), float("inf"), None, "1", True, [low]]
+    for value in beyond:
+        with pytest.raises(InputError, match=f"^{name} must be in {low}..{high}, got "):
+            Sampling(**{name: value})
+
+
+def test_every_number_of_sampling_has_bounds() -> None:
+    numbers = {
+        name: value
+        for name, value in vars(Sampling()).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    assert set(numbers) == set(_BOUNDS)
+    for name, value in numbers.items():
+        assert isinstance(value, int) == isinstance(_BOUNDS[name][0], int)
+
+
+@pytest.mark.parametrize("name", [n for n, (low, _) in _BOUNDS.items() if isinstance(low, int)])
+def test_whole_numbers_are_not_given_as_fractions(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} must be in"):
+        Sampling(**{name: 1.0})
+    assert type(getattr(Sampling(**{name: 1}), name)) is int
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32, 1.0, "1", True])
+def test_seeds_have_32_bits(seed: Any) -> None:
+    with pytest.raises(InputError, match=r"seed must be in 0\.\.4294967295"):
+        Sampling(seed=seed)
+    assert (Sampling(seed=0).seed, Sampling(seed=(1 << 32) - 1).seed) == (0, (1 << 32) - 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0.1},
+        {"mirostat": 2},
+        {"grammar": 'root ::= "a"'},
+        {"logit_bias": {3: 1.0}},
+        {"ignore_eos": True},
+        {"repeat_penalty": 1.1},
+        {"frequency_penalty": 0.1},
+        {"presence_penalty": -0.1},
+        {"dry_multiplier": 0.5},
+    ],
+)
+def test_greedy_means_the_likeliest_token_as_it_stands(fields: dict[str, Any]) -> None:
+    assert Sampling(temperature=0).greedy
+    assert Sampling(temperature=0, top_k=3, min_p=0.5, seed=4).greedy
+    assert not Sampling(**{"temperature": 0, **fields}).greedy
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"prompt_ids": [1, 2]}, "prompt_ids must be an int32 array"),
+    ({"prompt_ids": np.array([1, 2])}, "prompt_ids must be an int32 array"),
+    ({"prompt_ids": int32([[1]])}, "prompt_ids must be an int32 array"),  # type: ignore[list-item]
+    ({"prompt_ids": None}, "prompt_ids must be an int32 array"),
+    ({"prediction_ids": [1]}, "prediction_ids must be an int32 array"),
+    ({"prompt_ids": int32([])}, "the prompt is empty"),
+    ({"max_tokens": -2}, "max_tokens must be -1 or more, got -2"),
+    ({"max_tokens": 1.5}, "max_tokens must be -1 or more, got 1.5"),
+    ({"max_tokens": "5"}, "max_tokens must be -1 or more, got '5'"),
+    ({"max_tokens": None}, "max_tokens must be -1 or more, got None"),
+    ({"slot": -2}, "slot must be -1 or more"),
+    ({"slot": "0"}, "slot must be -1 or more"),
+    ({"logprobs": -1}, "logprobs must be in 0..1000, got -1"),
+    ({"logprobs": MAX_LOGPROBS + 1}, "logprobs must be in 0..1000"),
+    ({"logprobs": True}, "logprobs must be in 0..1000"),
+    ({"logprobs": "3"}, "logprobs must be in 0..1000"),
+    ({"stop": ("a", "")}, "a stop text must not be empty"),
+    ({"stop": "ab"}, "stop must be a tuple of texts, got 'ab'"),
+    ({"stop": (1,)}, "stop must be a tuple of texts"),
+    ({"timeout": 0}, "timeout must be above 0 seconds, got 0"),
+    ({"timeout": -1.0}, "timeout must be above 0 seconds"),
+    ({"timeout": float("nan")}, "timeout must be above 0 seconds"),
+    ({"timeout": "9"}, "timeout must be above 0 seconds, got '9'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[repr(fields) for fields, _ in BAD])
+def test_bad_requests_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        Request(**{"prompt_ids": int32([1]), **fields})
+    assert isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_draft": -1}, "max_draft must be 0 or more, got -1"),
+        ({"max_draft": 2.0}, "max_draft must be 0 or more"),
+        ({"max_draft": "3"}, "max_draft must be 0 or more"),
+        ({"namespace": None}, "namespace must be a text, got None"),
+        ({"params": []}, "params must be a mapping"),
+    ],
+)
+def test_bad_settings_of_drafts_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        Speculation(**fields)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_good_requests_are_taken_as_they_are() -> None:
+    made = request(1, 2, max_tokens=0, logprobs=MAX_LOGPROBS, stop=("a",), timeout=0.5, slot=3)
+    assert (made.max_tokens, made.logprobs, made.stop, made.timeout) == (0, 1000, ("a",), 0.5)
+    assert len(made.id) == 32
+    assert made.id != request(1, 2).id
+    assert request().prediction_ids.size == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (request(*[1] * 32), "the prompt has 32 tokens, the context of a slot 32"),
+        (request(*[1] * 99), "the prompt has 99 tokens"),
+        (request(1, -1), r"token ids of the prompt must be in 0\.\.96"),
+        (request(97), r"token ids of the prompt must be in 0\.\.96"),
+        (request(slot=2), r"slot must be in -1\.\.1, got 2"),
+        (request(speculation=Speculation(types=("ngram-nod",))), "unknown drafter"),
+        (request(speculation=Speculation(params={"ngram-mod": {"pool": 1}})), "cannot set 'pool'"),
+    ],
+)
+def test_submit_refuses_what_does_not_fit_the_engine(asked: Request, message: str) -> None:
+    engine = Engine(FakeTarget(context_size=32), "ngram-simple", slots=2)
+    with pytest.raises(InputError, match=message):
+        engine.submit(asked)
+    assert (engine.stats().num_requests, engine.queue_length, engine.busy) == (0, 0, False)
+    assert not engine.step()
+
+
+def test_submit_passes_on_what_the_sampler_refuses() -> None:
+    class Strict(FakeTarget):
+        def sampler(self, sampling: Sampling, seed: int) -> Any:
+            raise InputError("the grammar has no root")
+
+    engine = Engine(Strict(), None)
+    with pytest.raises(InputError, match="no root"):
+        engine.submit(request())
+    assert (engine.queue_length, engine.busy, engine.stats().num_requests) == (0, False, 0)
+
+
+def test_a_full_queue_refuses_until_there_is_room() -> None:
+    engine = Engine(FakeTarget(), None, slots=2, max_queue=3)
+    made = [engine.submit(request(max_tokens=2)) for _ in range(5)]  # two run, three wait
+    with pytest.raises(CapacityError, match="5 requests are waiting already"):
+        engine.submit(request())
+    engine.step()
+    assert engine.queue_length == 3
+    with pytest.raises(CapacityError, match="3 requests are waiting already"):
+        engine.submit(request())
+    engine.step()
+    made.append(engine.submit(request(max_tokens=2)))
+    while engine.step():
+        pass
+    assert [one.finish_reason for one in made] == ["length"] * 6
+    assert engine.stats().num_requests == 6
+
+
+def test_without_a_queue_only_idle_slots_take_requests() -> None:
+    target = FakeTarget()
+    engine = Engine(target, None, slots=2, max_queue=0)
+    for _ in range(2):
+        engine.submit(request())
+    with pytest.raises(CapacityError):
+        engine.submit(request())
+    engine.close()
+    engine = Engine(target, None, slots=2, max_queue=0)
+    target.batches.clear()
+    made = engine.generate([request(i + 1, max_tokens=9) for i in range(4)])
+    assert [one.token_ids for one in made] == [target.expected([i + 1], 9) for i in range(4)]
+    assert len(target.batches) == 18  # two at a time
+
+
+def test_a_closed_engine_takes_nothing_and_cancels_the_rest() -> None:
+    engine = Engine(FakeTarget(), None)
+    made = [engine.submit(request()) for _ in range(2)]
+    engine.step()
+    engine.refuse()
+    with pytest.raises(StateError, match="the engine is closed"):
+        engine.submit(request())
+    assert engine.step()  # those that are there go on
+    engine.close()
+    assert [one.finish_reason for one in made] == ["cancelled"] * 2
+    assert not engine.step()
+    assert engine.stats().finished == {"cancelled": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"slots": 0}, InputError, r"slots must be in 1\.\.4, got 0"),
+        ({"slots": 5}, InputError, r"slots must be in 1\.\.4, got 5"),
+        ({"max_queue": -1}, InputError, "max_queue must be >= 0"),
+        ({"exact": True, "target": {"exact_batch": 0}}, BackendError, "no setting is known"),
+        ({"slots": 4, "target": {"max_batch": 3}}, InputError, "4 slots need batches of as many"),
+        (
+            {"slots": 4, "exact": True, "target": {"exact_batch": 3}},
+            InputError,
+            "4 slots need batches of as many tokens, the target allows 3",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_run_is_not_made(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    target = FakeTarget(**fields.pop("target", {}))
+    with pytest.raises(error, match=message):
+        Engine(target, None, **fields)
+    assert target.batches == []
+
+
+def test_a_request_that_fails_to_submit_takes_those_of_its_call_with_it() -> None:
+    engine = Engine(FakeTarget(), None)
+    with pytest.raises(InputError, match="token ids"):
+        engine.generate([request(5), request(6), request(97)])
+    assert not engine.step()
+    assert engine.stats().finished == {"cancelled": 2}
+    assert engine.generate([request(5, max_tokens=3)])[0].finish_reason == "length"

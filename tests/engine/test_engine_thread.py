@@ -1,0 +1,247 @@
+"""EngineThread and what any thread may do while the engine runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget, Oracle
+from ngramspec.engine import Chunk, Engine, EngineThread, Generation, Request, Speculation
+from ngramspec.errors import BackendError, CapacityError, StateError
+
+SECONDS = 60  # nothing here takes long; this only ends a test that hangs
+
+
+class SlowTarget(FakeTarget):
+    """A target whose decodes take a while, or wait until they are let go."""
+
+    def __init__(self, seconds: float = 0.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
+        self.go = threading.Event()
+        self.go.set()
+
+    def decode(self, batch: Any, rows: Any) -> None:
+        assert self.go.wait(SECONDS)
+        time.sleep(self.seconds)
+        super().decode(batch, rows)
+
+
+def request(first: int = 1, most: int = 20, **fields: Any) -> Request:
+    return Request(prompt_ids=int32([first]), max_tokens=most, **fields)
+
+
+def test_requests_run_while_others_are_submitted() -> None:
+    target = FakeTarget()
+    with EngineThread(Engine(target, "ngram-simple", slots=3)) as thread:
+        made = [thread.engine.submit(request(i + 1)) for i in range(9)]
+        assert all(one.wait(SECONDS) for one in made)
+    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(9)]
+    assert not thread._thread.is_alive()
+
+
+def test_an_idle_engine_wakes_up_at_once() -> None:
+    with EngineThread(Engine(FakeTarget(), None)) as thread:
+        for _ in range(3):
+            time.sleep(0.01)
+            assert thread.engine.submit(request(most=2)).wait(SECONDS)
+        assert not thread.engine.busy
+
+
+def test_draining_lets_running_and_waiting_requests_finish() -> None:
+    target = SlowTarget(0.001)
+    thread = EngineThread(Engine(target, None, slots=1))
+    made = [thread.engine.submit(request(i + 1)) for i in range(4)]
+    assert thread.close()
+    assert [one.finish_reason for one in made] == ["length"] * 4
+    with pytest.raises(StateError, match="closed"):
+        thread.engine.submit(request())
+
+
+def test_without_draining_the_rest_is_cancelled() -> None:
+    thread = EngineThread(Engine(SlowTarget(0.002, context_size=4000), None, slots=1))
+    made = [thread.engine.submit(request(i + 1, -1)) for i in range(3)]
+    assert not thread.close(drain=False)
+    assert [one.finish_reason for one in made] == ["cancelled"] * 3
+    assert all(one.wait(0) for one in made)
+
+
+def test_draining_ends_after_its_time() -> None:
+    thread = EngineThread(Engine(SlowTarget(0.002, context_size=4000), None, slots=1))
+    made = thread.engine.submit(request(1, -1))
+    assert not made.wait(0.01)
+    started = time.monotonic()
+    assert not thread.close(timeout=0.05)
+    assert (made.finish_reason, time.monotonic() - started < SECONDS / 2) == ("cancelled", True)
+
+
+def test_closing_twice_is_harmless() -> None:
+    thread = EngineThread(Engine(FakeTarget(), None))
+    assert thread.close()
+    assert thread.close()
+
+
+def test_an_exception_inside_the_with_block_does_not_drain() -> None:
+    made: list[Generation] = []
+
+    def fail_inside() -> None:
+        with EngineThread(Engine(SlowTarget(0.002, context_size=4000), None)) as thread:
+            made.append(thread.engine.submit(request(1, -1)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert [one.finish_reason for one in made] == ["cancelled"]
+
+
+def test_an_error_in_a_step_ends_all_requests_and_the_engine_goes_on() -> None:
+    target = SlowTarget()
+    error = ArithmeticError("not one of ours")
+    with EngineThread(Engine(target, Oracle(target), slots=2)) as thread:
+        target.go.clear()
+        made = [thread.engine.submit(request(i + 1)) for i in range(3)]
+        target.fail_next = error
+        target.go.set()
+        assert all(one.wait(SECONDS) for one in made)
+        assert [one.finish_reason for one in made][:1] == ["error"]
+        ended = [one for one in made if one.finish_reason == "error"]
+        assert all(one.error is error for one in ended)
+        again = thread.engine.submit(request(7))
+        assert again.wait(SECONDS)
+    assert again.token_ids == target.expected([7], 20)
+
+
+def test_a_step_that_raises_after_the_decode_leaves_no_trace() -> None:
+    class Illiterate(FakeTarget):
+        broken = True
+
+        def piece(self, token_id: int, special: bool) -> bytes:
+            return super().piece(token_id // (not self.broken), special)
+
+    target = Illiterate()
+    with EngineThread(Engine(target, Oracle(target), slots=2)) as thread:
+        made = [thread.engine.submit(request(i + 1)) for i in range(2)]
+        assert all(one.wait(SECONDS) for one in made)
+        assert [type(one.error) for one in made] == [ZeroDivisionError] * 2
+        target.broken = False
+        again = [thread.engine.submit(request(i + 1)) for i in range(2)]
+        assert all(one.wait(SECONDS) for one in again)
+    assert [one.token_ids for one in again] == [target.expected([i + 1], 20) for i in range(2)]
+
+
+def test_a_request_that_cannot_be_started_ends_with_the_error() -> None:
+    target = FakeTarget()
+    engine = Engine(target, None)
+    engine.generate([request(1, 9)])
+    original, error = target.truncate, BackendError("no memory for this")
+
+    def failing(sequence: int, length: int) -> bool:
+        target.truncate = original  # type: ignore[method-assign]
+        raise error
+
+    target.truncate = failing  # type: ignore[method-assign]
+    made = engine.submit(request(1, 5))
+    with pytest.raises(BackendError):
+        engine.step()
+    assert (made.finish_reason, made.error, engine.busy) == ("error", error, False)
+    engine.fail(error)  # as the thread does
+    assert engine.generate([request(1, 5)])[0].token_ids == target.expected([1], 5)
+
+
+def test_a_broken_callback_does_not_stop_the_thread() -> None:
+    def broken(chunk: Chunk) -> None:
+        raise RuntimeError("the loop is closed")
+
+    target = FakeTarget()
+    with EngineThread(Engine(target, None)) as thread:
+        made = thread.engine.submit(request(), broken)
+        assert made.wait(SECONDS)
+        target.fail_next = ArithmeticError("and a failing step")
+        assert thread.engine.submit(request(), broken).wait(SECONDS)
+        good = thread.engine.submit(request(3))
+        assert good.wait(SECONDS)
+    assert good.token_ids == target.expected([3], 20)
+
+
+def test_cancelling_from_another_thread_ends_a_running_and_a_waiting_request() -> None:
+    target = SlowTarget(0.001, context_size=5000)
+    with EngineThread(Engine(target, None, slots=1)) as thread:
+        made = [thread.engine.submit(request(i + 1, -1)) for i in range(2)]
+        while not made[0].token_ids:
+            time.sleep(0.001)
+        made[1].cancel()
+        assert made[1].wait(SECONDS)
+        made[0].cancel()
+        assert made[0].wait(SECONDS)
+        assert not thread.engine.busy
+    assert [one.finish_reason for one in made] == ["cancelled"] * 2
+
+
+def test_everything_at_once_from_many_threads() -> None:
+    """Submit, cancel, read and step at the same time: nothing is lost, nothing mixed up."""
+    target = FakeTarget(sequences=4)
+    engine = Engine(target, Oracle(target, 0.8), slots=4, max_queue=10)
+    made: list[tuple[Generation, int]] = []
+    problems: list[BaseException] = []
+
+    def submit(number: int, i: int) -> None:
+        first = 1 + (number * 60 + i) % 90
+        asked = Speculation(namespace=str(i % 3))
+        try:
+            one = engine.submit(request(first, 15, speculation=asked, slot=i % 5 - 1))
+        except CapacityError:
+            time.sleep(0.001)
+            return
+        made.append((one, first))
+        if i % 7 == 0:
+            one.cancel()
+        engine.slots(), engine.stats_lines(), engine.busy, engine.queue_length
+
+    def work(number: int) -> None:
+        try:
+            for i in range(60):
+                submit(number, i)
+        except BaseException as error:
+            problems.append(error)
+
+    with EngineThread(engine) as thread:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(SECONDS)
+        assert thread.close(timeout=SECONDS)
+    assert problems == []
+    assert len(made) >= 10
+    assert engine.stats().num_requests == len(made)
+    for one, first in made:
+        expected = target.expected([first], 15)
+        assert one.token_ids == expected[: len(one.token_ids)]
+        assert one.finish_reason == "length" or one.cancelled
+        assert one.finish_reason == "cancelled" or one.token_ids == expected
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_what_is_submitted_while_the_engine_closes_ends_or_is_refused(seconds: float) -> None:
+    for _ in range(5):
+        thread = EngineThread(Engine(FakeTarget(), None, slots=2))
+        made: list[Generation] = []
+
+        def submit(engine: Engine = thread.engine, made: list[Generation] = made) -> None:
+            try:
+                while True:
+                    made.append(engine.submit(request(most=3)))
+            except (StateError, CapacityError):
+                pass
+
+        other = threading.Thread(target=submit)
+        other.start()
+        time.sleep(seconds)
+        thread.close()
+        other.join(SECONDS)
+        assert all(one.wait(SECONDS) for one in made)
+        assert not thread.engine.busy

@@ -1,0 +1,70 @@
+"""One pool for all slots: a second user profits from the first, in the namespace and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.workload import prompt
+from ngramspec import embedded_model
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.engine import Engine, FixedLength, Request, Sampling, Speculation
+
+# Keys longer than what two questions share by themselves: a draft needs an answer seen before.
+MOD = {"n_match": 8, "n_min": 2, "n_max": 32, "capacity": 1 << 16}
+DOCUMENTS = (1, 4, 7)  # questions for new names: what the first answer says is not in the prompt
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with LlamaModel(embedded_model()) as made:
+        yield made
+
+
+def ask(model: Any, target: Any, engine: Engine, number: int, namespace: str) -> Any:
+    """Ask about a document; the prompt cache is left out, so only the pool is shared."""
+    made = engine.generate(
+        [
+            Request(
+                prompt_ids=model.tokenize(prompt(number), parse_special=True),
+                max_tokens=50,
+                sampling=Sampling(temperature=0.0),
+                speculation=Speculation(namespace=namespace),
+                cache_prompt=False,
+            )
+        ]
+    )[0]
+    return made.timings
+
+
+def accepted(model: Any, second_namespace: str, pool: Path | None = None) -> tuple[int, int]:
+    """Return accepted tokens of the first and of a second user who asks the same."""
+    params = {"ngram-mod": {**MOD, **({"pool": pool} if pool else {})}}
+    with LlamaTarget(model, slots=2, context_size=512, threads=1) as target:
+        engine = Engine(target, "ngram-mod", slots=2, params=params, policy=FixedLength(32))
+        first = [ask(model, target, engine, n, "") for n in DOCUMENTS]
+        second = [ask(model, target, engine, n, second_namespace) for n in DOCUMENTS]
+        engine.close()
+    return (
+        sum(t.num_accepted_tokens for t in first),
+        sum(t.num_accepted_tokens for t in second),
+    )
+
+
+def test_a_second_user_gets_drafts_that_the_first_ones_request_taught(model: LlamaModel) -> None:
+    first, shared = accepted(model, "")
+    _, separate = accepted(model, "another tenant")
+    assert shared > 1.1 * first
+    assert abs(separate - first) < 0.1 * (shared - first)
+
+
+def test_a_saved_pool_teaches_after_a_restart(model: LlamaModel, tmp_path: Path) -> None:
+    pool = tmp_path / "pool.ngp"
+    first, _ = accepted(model, "", pool)
+    again, _ = accepted(model, "", pool)
+    assert pool.exists()
+    assert again > first

@@ -1,0 +1,284 @@
+"""A target without a model, and drafters that are right, wrong or broken on purpose.
+
+The next token is a function of the last few, repetitive by choice. The target keeps the tokens of
+every sequence and refuses what llama.cpp would refuse: gaps in positions, batches that are too
+large, rollbacks that its kind of memory cannot do.
+"""
+
+from __future__ import annotations
+
+import codecs
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec._sampler import GreedySampler, Sampler
+from ngramspec.engine import Sampling
+from ngramspec.errors import BackendError, CapacityError
+
+END = 0
+SPLIT = (b"a", b"b", "é".encode(), b"\xe2", b"\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"ab")
+
+
+class FakeTarget:
+    """Implements ngramspec.engine.Target.
+
+    Args:
+        period: Texts repeat themselves with this period after a while; 0 = they never do.
+        max_rollback, can_save, can_copy: What the memory can do.
+        cells: Tokens that all sequences hold together, None = enough.
+        end_every: About one token in so many is the end token; 0 = none.
+        refusal: Share of the rollbacks that it refuses although its kind of memory could.
+        split: Tokens are parts of characters, some of them of no valid one.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int = 97,
+        sequences: int = 4,
+        context_size: int = 256,
+        max_batch: int = 64,
+        period: int = 11,
+        max_rollback: int | None = None,
+        can_save: bool = False,
+        can_copy: bool = True,
+        exact_batch: int = 64,
+        cells: int | None = None,
+        end_every: int = 0,
+        refusal: float = 0.0,
+        split: bool = False,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.num_sequences = sequences
+        self.context_size = context_size
+        self.max_batch = max_batch
+        self.max_rollback = max_rollback
+        self.can_save = can_save
+        self.can_copy = can_copy
+        self.exact_batch = exact_batch
+        self.period = period
+        self.cells = cells
+        self.end_every = end_every
+        self.refusal, self.chance = refusal, random.Random(0)
+        self.split = split
+        self.held: list[list[int]] = [[] for _ in range(sequences)]
+        self.undoable = [0] * sequences  # tokens of the last decode
+        self.batches: list[int] = []  # sizes of all decodes
+        self.fail_next: Exception | None = None
+
+    def next_token(self, tokens: list[int]) -> int:
+        """Return what this model says after the tokens."""
+        position = len(tokens)
+        if self.end_every and (sum(tokens) * 31 + position) % self.end_every == 0:
+            return END
+        if self.period:
+            return 1 + (tokens[0] * 7 + position % self.period) % (self.vocab_size - 1)
+        mixed = (tokens[-1] * 2654435761 + position * 40503 + tokens[0]) & 0xFFFFFFFF
+        return 1 + (mixed >> 7) % (self.vocab_size - 1)
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise error
+        if len(batch) > self.max_batch:
+            raise BackendError("batch too large")
+        tokens, positions, sequences, outputs = batch.arrays()
+        used = sum(map(len, self.held))
+        if self.cells is not None and used + tokens.size > self.cells:
+            raise CapacityError("no room")
+        self.batches.append(len(batch))
+        logits = []
+        self.undoable = [0] * self.num_sequences
+        for token, position, sequence, output in zip(
+            tokens.tolist(), positions.tolist(), sequences.tolist(), outputs.tolist(), strict=True
+        ):
+            held = self.held[sequence]
+            assert position == len(held), "positions must follow one another"
+            assert 0 <= token < self.vocab_size
+            assert position < self.context_size
+            held.append(token)
+            self.undoable[sequence] += 1
+            if output:
+                row = np.full(self.vocab_size, -5.0, np.float32)
+                row[self.next_token(held)] = 5.0
+                logits.append(row)
+        rows.set(np.array(logits, np.float32).reshape(len(logits), self.vocab_size))
+
+    def truncate(self, sequence: int, length: int) -> bool:
+        held = self.held[sequence]
+        back = len(held) - length
+        limited = length > 0 and self.max_rollback is not None
+        if limited and back > min(self.max_rollback or 0, self.undoable[sequence]):
+            return False
+        if length and back > 0 and self.chance.random() < self.refusal:
+            return False
+        del held[length:]
+        return True
+
+    def copy(self, source: int, sequence: int, length: int) -> None:
+        assert self.can_copy
+        assert not self.held[sequence]
+        self.held[sequence] = self.held[source][:length]
+
+    def save(self, sequence: int) -> Any:
+        assert self.can_save
+        return list(self.held[sequence])
+
+    def restore(self, sequence: int, state: Any, length: int) -> bool:
+        assert self.can_save
+        assert len(state) == length
+        if self.chance.random() < self.refusal:
+            return False
+        self.held[sequence] = list(state)
+        return True
+
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        return GreedySampler()
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        if token_id == END:
+            return b"<end>" if special else b""
+        return SPLIT[token_id % len(SPLIT)] if self.split else b" %d" % token_id
+
+    def is_end(self, token_id: int) -> bool:
+        return token_id == END
+
+    def expected(self, prompt: list[int], max_tokens: int) -> list[int]:
+        """Return what plain decoding emits: the reference."""
+        tokens = list(prompt)
+        while len(tokens) - len(prompt) < max_tokens and len(tokens) < self.context_size:
+            token = self.next_token(tokens)
+            if token == END:
+                break
+            tokens.append(token)
+        return tokens[len(prompt) :]
+
+    def outcome(
+        self, prompt: list[int], max_tokens: int = -1, stops: Sequence[str] = ()
+    ) -> tuple[list[int], str, str]:
+        """Return tokens, text and finish reason of plain decoding, obvious and slow."""
+        most = max_tokens if max_tokens >= 0 else self.context_size
+        tokens = self.expected(prompt, most)
+        decode, text = codecs.getincrementaldecoder("utf-8")("replace").decode, ""
+        for count, token in enumerate(tokens if stops else (), start=1):
+            text += decode(self.piece(token, False))
+            found = [text.find(stop) for stop in stops if stop in text]
+            if found:
+                return tokens[:count], text[: min(found)], "stop"
+        pieces = b"".join(self.piece(token, False) for token in tokens)
+        full = len(tokens) == most or len(tokens) + len(prompt) == self.context_size
+        return tokens, pieces.decode("utf-8", "replace"), "length" if full else "stop"
+
+
+class Oracle:
+    """A drafter that knows the target: right with a chance, else wrong from a random place on.
+
+    It notes in `complaints` what an engine must not do to a drafter.
+    """
+
+    name = "oracle"
+
+    def __init__(self, target: FakeTarget, right: float = 1.0, seed: int = 0) -> None:
+        self.target, self.right, self.chance = target, right, random.Random(seed)
+        self.texts: dict[int, list[int]] = {}
+        self.drafts: dict[int, list[int]] = {}
+        self.complaints: list[str] = []
+        self.begun = self.ended = 0
+
+    def begin(self, slot: int, token_ids: np.ndarray) -> None:
+        self.check(slot not in self.texts, "begin of a slot that is active")
+        self.texts[slot], self.drafts[slot] = token_ids.tolist(), []
+        self.begun += 1
+
+    def propose(self, slot: int, limit: int) -> np.ndarray:
+        self.check(slot in self.texts, "propose before begin")
+        self.check(limit > 0, "propose without room")
+        draft = self.target.expected(self.texts[slot], limit)
+        if draft and self.chance.random() >= self.right:
+            place = self.chance.randrange(len(draft))
+            draft[place] = 1 + (draft[place] + 1) % (self.target.vocab_size - 1)
+        self.drafts[slot] = draft
+        return np.array(draft, dtype=np.int32)
+
+    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
+        self.check(slot in self.texts, "accept before begin")
+        tokens = token_ids.tolist()
+        self.check(num_accepted <= len(tokens), "more accepted than emitted")
+        accepted = tokens[:num_accepted]
+        self.check(self.drafts[slot][:num_accepted] == accepted, "accepted was not drafted")
+        self.texts[slot] += tokens
+        self.drafts[slot] = []
+
+    def end(self, slot: int) -> None:
+        self.check(slot in self.texts, "end before begin")
+        del self.texts[slot]
+        self.ended += 1
+
+    def check(self, condition: bool, complaint: str) -> None:
+        if not condition:
+            self.complaints.append(complaint)
+
+
+class Garbage:
+    """A drafter whose drafts are wrong, and now and then not even drafts."""
+
+    name = "garbage"
+
+    def __init__(self, vocab_size: int, seed: int = 0, broken: bool = True) -> None:
+        self.vocab_size, self.chance, self.broken = vocab_size, random.Random(seed), broken
+        self.buffer = np.zeros(64, dtype=np.int32)  # the same for every draft
+
+    def begin(self, slot: int, token_ids: np.ndarray) -> None:
+        pass
+
+    def propose(self, slot: int, limit: int) -> Any:
+        self.scribble()
+        if not self.broken or self.chance.random() < 0.8:
+            return self.buffer[:limit]
+        ids = [self.chance.randrange(-2, self.vocab_size + 2) for _ in range(limit + 3)]
+        wrong: list[Any] = [
+            np.array(ids, np.int32), np.array(ids, np.int64), np.array(ids, np.float32), ids,
+            np.array([ids], np.int32), np.int32(3), None, 7, "text", [1.5], [2**40], [[1]], [END],
+            np.array([END, 1], np.int32), np.full(limit + 9, 2, np.int32)[::2], [1, 2], (3,),
+        ]  # fmt: skip
+        return self.chance.choice(wrong)
+
+    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
+        self.scribble()
+
+    def end(self, slot: int) -> None:
+        pass
+
+    def scribble(self) -> None:
+        self.buffer[:] = [self.chance.randrange(self.vocab_size) for _ in self.buffer]
+
+
+class Failing:
+    """A drafter that raises now and then, otherwise another one."""
+
+    name = "failing"
+    METHODS = ("begin", "propose", "accept", "end")
+
+    def __init__(
+        self, inner: Any, rate: float = 0.05, seed: int = 0, only: Sequence[str] = METHODS
+    ) -> None:
+        self.inner, self.rate, self.only = inner, rate, only
+        self.chance = random.Random(seed)
+        self.raised = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.METHODS:
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> Any:
+            if name in self.only and self.chance.random() < self.rate:
+                self.raised += 1
+                raise ZeroDivisionError(name)
+            return getattr(self.inner, name)(*arguments)
+
+        return call

@@ -1,0 +1,118 @@
+"""Batch against a list of tuples, and every documented error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.machines import SETTINGS as EXAMPLES
+from ngramspec._batch import Batch
+from ngramspec.errors import CapacityError, InputError
+
+TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)
+ADDS = st.lists(
+    st.tuples(st.integers(0, 7), st.integers(0, 1000), TOKENS, st.none() | TOKENS, st.booleans()),
+    max_size=8,
+)
+
+
+def contents(batch: Batch) -> list[tuple[int, int, int, bool]]:
+    """Return token, position, sequence and output flag of every entry."""
+    return list(zip(*(column.tolist() for column in batch.arrays()), strict=True))
+
+
+@EXAMPLES
+@given(ADDS, st.integers(1, 40))
+def test_a_batch_is_what_was_added_in_order(adds: list[Any], capacity: int) -> None:
+    batch, expected = Batch(capacity), []
+    for sequence, position, tokens, draft, output in adds:
+        draft = draft if output else None
+        entries = [*tokens, *(draft or [])]
+        first = sum(entry[3] for entry in expected)
+        if len(expected) + len(entries) > capacity:
+            with pytest.raises(CapacityError):
+                batch.add(sequence, position, tokens, draft, output)
+            continue
+        row = batch.add(sequence, position, np.array(tokens, np.int32), draft, output)
+        assert row == (first if output else -1)
+        wanted = [output and i >= len(tokens) - 1 for i in range(len(entries))]
+        expected += [(token, position + i, sequence, wanted[i]) for i, token in enumerate(entries)]
+    assert contents(batch) == expected
+    assert len(batch) == len(expected)
+    assert batch.num_outputs == sum(entry[3] for entry in expected)
+    assert batch.capacity == capacity
+
+
+def test_clear_makes_room_again() -> None:
+    batch = Batch(3)
+    batch.add(0, 0, [1, 2, 3])
+    batch.clear()
+    assert len(batch) == batch.num_outputs == 0
+    assert contents(batch) == []
+    assert batch.add(1, 5, [4], draft=[5, 6]) == 0
+    assert contents(batch) == [(4, 5, 1, True), (5, 6, 1, True), (6, 7, 1, True)]
+
+
+def test_the_rows_of_several_sequences_follow_one_another() -> None:
+    batch = Batch(16)
+    assert batch.add(0, 9, [1, 2], output=False) == -1
+    assert batch.add(1, 0, [3], draft=[4, 5]) == 0
+    assert batch.add(2, 0, [6]) == 3
+    assert batch.num_outputs == 4
+
+
+def test_the_tokens_are_copied() -> None:
+    batch, tokens = Batch(4), np.array([1, 2], dtype=np.int32)
+    batch.add(0, 0, tokens)
+    tokens[:] = 9
+    assert batch.arrays()[0].tolist() == [1, 2]
+
+
+BAD_ADDS: dict[str, tuple[Callable[[Batch], Any], str]] = {
+    "sequence": (lambda b: b.add(-1, 0, [1]), "sequence -1 and position 0 must be >= 0"),
+    "position": (lambda b: b.add(0, -2, [1]), "position -2 must be >= 0"),
+    "draft without output": (lambda b: b.add(0, 0, [1], [2], False), "a draft needs output"),
+    "no token": (lambda b: b.add(0, 0, []), "at least one token"),
+    "negative token": (lambda b: b.add(0, 0, [-1]), "got -1"),
+    "negative draft": (lambda b: b.add(0, 0, [1], [-3]), "got -3"),
+    "wide token": (lambda b: b.add(0, 0, np.zeros(2, np.int64)), "int64"),
+    "strided draft": (lambda b: b.add(0, 0, [1], np.zeros(4, np.int32)[::2]), "strided"),
+    "no sequence of ids": (lambda b: b.add(0, 0, 7), "int"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ADDS)
+def test_bad_entries_are_refused_and_change_nothing(name: str) -> None:
+    batch = Batch(8)
+    batch.add(0, 0, [5])
+    call, message = BAD_ADDS[name]
+    with pytest.raises(InputError, match=message):
+        call(batch)
+    assert contents(batch) == [(5, 0, 0, True)]
+    assert batch.num_outputs == 1
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
+    batch = Batch(4)
+    batch.add(0, 0, [5, 6])
+    with pytest.raises(CapacityError, match=r"1 \+ 2 tokens do not fit behind 2 of 4"):
+        batch.add(1, 0, [1], draft=[2, 3])
+    assert contents(batch) == [(5, 0, 0, False), (6, 1, 0, True)]
+    batch.add(1, 0, [1], draft=[2])
+    assert len(batch) == 4
+
+
+@pytest.mark.parametrize("capacity", [0, -5])
+def test_a_batch_needs_room(capacity: int) -> None:
+    with pytest.raises(InputError, match=f"capacity must be >= 1, got {capacity}"):
+        Batch(capacity)
+
+
+def test_memory_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(MemoryError, match="no memory for a batch"):
+        Batch(1 << 60)
