@@ -1,0 +1,36 @@
+"""Models, Modelfiles and chat templates of Ollama."""
+
+from ngramspec.ollama.chat_template import ChatTemplate, render_chat
+from ngramspec.ollama.go_limits import Budget, Limits
+from ngramspec.ollama.go_template import GoTemplate
+from ngramspec.ollama.modelfile import ExampleMessage, Modelfile, parse_modelfile, read_modelfile
+from ngramspec.ollama.names import ModelName
+from ngramspec.ollama.parameters import check_parameter, check_parameters, parse_parameter
+from ngramspec.ollama.store import (
+    ModelNotFoundError,
+    StoredModel,
+    default_roots,
+    find_model,
+    list_models,
+)
+
+__all__ = [
+    "Budget",
+    "ChatTemplate",
+    "ExampleMessage",
+    "GoTemplate",
+    "Limits",
+    "ModelName",
+    "ModelNotFoundError",
+    "Modelfile",
+    "StoredModel",
+    "check_parameter",
+    "check_parameters",
+    "default_roots",
+    "find_model",
+    "list_models",
+    "parse_modelfile",
+    "parse_parameter",
+    "read_modelfile",
+    "render_chat",
+]

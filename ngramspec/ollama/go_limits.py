@@ -1,0 +1,58 @@
+"""What a template may use before it is stopped: templates come from strangers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ngramspec.errors import InputError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a rendering, or of several that share a budget.
+
+    steps: Nodes, items of ranges and arguments; a thousand messages take up to 100,000.
+    characters: Of the output and of all texts that functions return, together.
+    depth: Blocks, parentheses and templates inside one another.
+    """
+
+    steps: int = 2_000_000
+    characters: int = 64 << 20
+    depth: int = 80
+
+
+class Budget:
+    """What is left of the limits; every use raises InputError when nothing is.
+
+    limits: Default: Limits().
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits = limits or Limits()
+        self.steps = limits.steps
+        self.characters = limits.characters
+        self.depth = 0
+
+    def step(self, count: int = 1) -> None:
+        """Take steps."""
+        self.steps -= count
+        if self.steps < 0:
+            raise InputError(f"the template takes more than {self.limits.steps} steps")
+
+    def text(self, text: str) -> str:
+        """Take the characters of a text; return it."""
+        self.characters -= len(text)
+        if self.characters < 0:
+            most = self.limits.characters
+            raise InputError(f"the template makes more than {most} characters of text")
+        return text
+
+    def enter(self) -> None:
+        """Go one level deeper."""
+        self.depth += 1
+        if self.depth > self.limits.depth:
+            raise InputError(f"the template is nested deeper than {self.limits.depth} levels")
+
+    def leave(self) -> None:
+        """Come back from a level."""
+        self.depth -= 1

@@ -1,0 +1,119 @@
+"""Recipes: what a model of a store, a Modelfile, or one on top of the other says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ollama_stores import CONFIG, GGUF
+
+from ngramspec.errors import FormatError, InputError
+from ngramspec.ollama import ModelNotFoundError
+from ngramspec.ollama.recipe import Recipe, find_recipe, read_recipe
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "Modelfile"
+    path.write_text(text)
+    return path
+
+
+def test_a_stored_model_is_a_recipe(store: Any) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    store.model(
+        template="{{ .Prompt }}", system="S", params={"top_k": 4, "stop": ["a"]}, messages=messages,
+        license=("one", "two"), draft=b"GGUF small",
+    )  # fmt: skip
+    made = find_recipe("llama3", [store.root])
+    assert made.gguf is not None
+    assert made.gguf.read_bytes() == GGUF
+    assert (made.template, made.template_first, made.system) == ("{{ .Prompt }}", False, "S")
+    assert made.parameters == {"top_k": 4, "stop": ("a",)}
+    assert made.messages == tuple(messages)
+    assert made.licenses == ("one", "two")
+    assert Path(made.draft).read_bytes() == b"GGUF small"
+    assert made.name is not None
+    assert made.name.short() == "llama3:latest"
+    assert made.notes == ()
+
+
+def test_what_cannot_be_used_of_a_stored_model_is_noted(store: Any) -> None:
+    store.model(template="{{ .Prompt", params={"top_k": 4, "odd": 1}, projector=b"images")
+    made = find_recipe("llama3", [store.root])
+    assert made.template is None
+    assert made.parameters == {"top_k": 4}
+    assert [note.split(":")[2].strip()[:13] for note in made.notes] == [
+        "the projector", "its template ", "a parameter i",
+    ]  # fmt: skip
+
+
+def test_the_template_of_a_model_with_a_renderer_is_left_out(store: Any) -> None:
+    manifest = store.model(template="{{ .Prompt }}")
+    manifest["config"] = store.layer("config", {**CONFIG, "renderer": "own"})
+    store.manifest("registry.ollama.ai/library/llama3/latest", manifest)
+    made = find_recipe("llama3", [store.root])
+    assert made.template is None
+    assert "renderer 'own'" in made.notes[0]
+
+
+def test_adapters_are_refused(store: Any, tmp_path: Path) -> None:
+    store.model(adapter=b"lora")
+    with pytest.raises(InputError, match="llama3:latest has a LoRA adapter"):
+        find_recipe("llama3", [store.root])
+    with pytest.raises(InputError, match="ADAPTER is not supported"):
+        read_recipe(write(tmp_path, "FROM llama3\nADAPTER x.gguf"), [store.root])
+
+
+def test_a_modelfile_goes_on_top_of_a_stored_model(store: Any, tmp_path: Path) -> None:
+    store.model(template="old {{ .Prompt }}", system="old", params={"top_k": 4, "seed": 1},
+                license="old", messages=[{"role": "user", "content": "old"}])  # fmt: skip
+    base = find_recipe("llama3", [store.root])
+    plain = read_recipe(write(tmp_path, "FROM llama3"), [store.root])
+    assert plain == base
+    text = (
+        "FROM llama3\nTEMPLATE new {{ .Prompt }}\nSYSTEM new\nPARAMETER top_k 9\nLICENSE new\n"
+        "MESSAGE user new\nDRAFT ngram-mod,ngram-cache\nREQUIRES 0.1\n"
+    )
+    made = read_recipe(write(tmp_path, text), [store.root])
+    assert (made.template, made.template_first) == ("new {{ .Prompt }}", True)
+    assert made.system == "new"
+    assert made.parameters == {"top_k": 9, "seed": 1}
+    assert made.messages == ({"role": "user", "content": "new"},)
+    assert made.licenses == ("new",)
+    assert made.draft == "ngram-mod,ngram-cache"
+    assert made.gguf == base.gguf
+    assert made.name == base.name
+    assert "REQUIRES 0.1 has no effect" in made.notes[0]
+
+
+def test_files_are_relative_to_the_modelfile(tmp_path: Path) -> None:
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    for name in ("model.gguf", "small.gguf"):
+        (folder / name).write_bytes(GGUF)
+    made = read_recipe(write(folder, "FROM ./model.gguf\nFROM more.gguf\nDRAFT small.gguf"), [])
+    assert made.gguf == folder / "model.gguf"
+    assert Path(made.draft) == folder / "small.gguf"
+    assert "further FROM lines are not used: more.gguf" in made.notes[0]
+    assert made.name is None
+
+
+def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, "FROM lama3")
+    store.model()
+    with pytest.raises(
+        ModelNotFoundError, match=r"Modelfile: FROM lama3: no such file, and .*llama3"
+    ):
+        read_recipe(path, [store.root])
+    with pytest.raises(InputError, match="is a folder"):
+        read_recipe(write(tmp_path, "FROM ."), [])
+    with pytest.raises(InputError, match="not a name of a model"):
+        read_recipe(write(tmp_path, "FROM ./a b/c.gguf"), [])
+    with pytest.raises(FormatError, match="TEMPLATE: template, line 1"):
+        read_recipe(write(tmp_path, "FROM llama3\nTEMPLATE {{ .Prompt"), [store.root])
+
+
+def test_a_plain_file_has_no_recipe() -> None:
+    assert Recipe().name is None
+    assert Recipe().gguf is None
