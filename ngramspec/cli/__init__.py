@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from ngramspec._version import __version__
+from ngramspec.cli.bench_group import bench
 from ngramspec.cli.build_cache import build_cache
 from ngramspec.cli.cache_group import cache
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
 from ngramspec.cli.group import CommandGroup
+from ngramspec.cli.serve import serve
 
 __all__ = ["main"]
 
@@ -18,6 +20,7 @@ Examples:
   ngramspec demo
   ngramspec generate -p "def area(width, height):" --raw
   ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
+  ngramspec serve --model model.gguf --port 8080
   ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
   ngramspec cache inspect code.ngc
 """
@@ -41,3 +44,5 @@ main.add_command(demo)
 main.add_command(generate)
 main.add_command(build_cache)
 main.add_command(cache)
+main.add_command(serve)
+main.add_command(bench)

@@ -1,0 +1,86 @@
+"""--config FILE: option names and values in YAML or TOML, below command line and environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ngramspec.drafters.names import nearest
+from ngramspec.errors import InputError
+
+
+def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """Make what a file says the defaults of the command's options.
+
+    Raises:
+        click.BadParameter: The file names an option that does not exist.
+        InputError: It is not YAML or TOML, or no table of options.
+        OSError: It cannot be read.
+    """
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx, param, read_config(path))}
+    return path
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the table in a file; TOML by its ending, YAML otherwise.
+
+    Raises:
+        As take_config.
+    """
+    text = path.read_text("utf-8")
+    try:
+        read = _read_toml(text) if path.suffix == ".toml" else _read_yaml(text)
+    except ImportError as error:
+        raise InputError(f"{path} needs {error.name}: pip install 'ngramspec[server]'") from error
+    except Exception as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(read, dict):
+        raise InputError(f"{path} must hold option names and values")
+    return read
+
+
+def _read_toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
+def _read_yaml(text: str) -> Any:
+    import yaml
+
+    return yaml.safe_load(text) or {}
+
+
+def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any]) -> dict[str, Any]:
+    """Return the values by parameter name."""
+    known: dict[str, click.Parameter] = {}
+    for one in ctx.command.params:
+        for flag in (*one.opts, *one.secondary_opts):
+            known[flag.lstrip("-").replace("_", "-")] = one
+    made = {}
+    for name, value in table.items():
+        key = str(name).lstrip("-").replace("_", "-")
+        found = known.get(key)
+        if found is None or found is param or found.name is None:
+            raise click.BadParameter(f"no option {name!r}; {nearest(key, known)}", ctx, param)
+        if f"--{key}" in found.secondary_opts:
+            value = not value
+        made[found.name] = _shaped(value, found)
+    return made
+
+
+def _shaped(value: Any, param: click.Parameter) -> Any:
+    """Return a value as the option takes it: lists for repeated ones, commas for the others."""
+    if param.multiple:
+        return [str(one) for one in (value if isinstance(value, list) else [value])]
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool) and not isinstance(param.type, click.types.BoolParamType):
+        return "on" if value else "off"  # YAML reads on and off so
+    return value

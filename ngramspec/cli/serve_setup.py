@@ -1,0 +1,300 @@
+"""What `ngramspec serve` builds of its options: model, target, engine, defaults, settings."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ngramspec.adapters.llama_cpp.exact import candidates, find_exact, open_exact, open_setting
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.settings import physical_cores
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.cli.options import DraftChoice
+from ngramspec.drafters.config import CacheConfig
+from ngramspec.engine import DraftModel, Engine, Gate, Sampling
+from ngramspec.engine.draft_model import check_vocabulary
+from ngramspec.errors import InputError
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.dynamic_file import Autosave, DynamicFile
+from ngramspec.models import embedded_model
+from ngramspec.server import ServerSettings
+from ngramspec.tokenizers import fingerprint_of
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ALL_LAYERS = -1
+SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
+
+
+def open_model(options: Mapping[str, Any]) -> LlamaModel:
+    """Load the target model.
+
+    Raises:
+        FormatError, OSError: The file cannot be read.
+        BackendError: llama.cpp cannot load it.
+    """
+    return LlamaModel(
+        options["model"] or embedded_model(),
+        n_gpu_layers=_layers(options["n_gpu_layers"], "--n-gpu-layers"),
+        use_mmap=options["mmap"],
+        use_mlock=options["mlock"],
+    )
+
+
+def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
+    """Return the target; with --exact in a setting that was tried.
+
+    Raises:
+        InputError: A setting is out of its bounds.
+        BackendError: llama.cpp cannot run it, or the model has no exact setting.
+    """
+    slots = options["parallel"]
+    size = context_size(options)
+    threads = options["threads"] or (None if options["model"] else 1)
+    if options["exact"]:
+        return _open_exact(options, model, threads or physical_cores(), size)
+    unified = options["kv_unified"]
+    flash = {"on": True, "off": False}.get(options["flash_attn"], "auto")
+    return LlamaTarget(
+        model,
+        slots=slots,
+        context_size=size,
+        n_batch=max(options["batch_size"], slots),
+        n_ubatch=options["ubatch_size"],
+        threads=threads,
+        threads_batch=options["threads_batch"] or threads,
+        flash_attn=flash,
+        type_k=options["cache_type_k"],
+        type_v=options["cache_type_v"],
+        kv_unified=True if unified is None else unified,
+    )
+
+
+def _open_exact(
+    options: Mapping[str, Any], model: LlamaModel, threads: int, size: int
+) -> LlamaTarget:
+    """Return a target in a setting that is known to be exact, or was found to be by trying."""
+    slots, cache_type = options["parallel"], options["cache_type_k"]
+    if cache_type != options["cache_type_v"]:
+        raise InputError("--exact needs one type for keys and values")
+    setting = candidates(threads, slots, cache_type)[0]
+    target = open_setting(model, setting, slots, size)
+    if not target.exact_batch:
+        target.close()
+        click.echo("looking for an exact setting, which takes a while ...", err=True)
+        found = find_exact(model, threads, slots, cache_type)
+        setting, target = found.setting, open_exact(model, found, slots, size)
+    click.echo(f"exact: {setting.text()}, batches up to {target.exact_batch}", err=True)
+    return target
+
+
+def context_size(options: Mapping[str, Any]) -> int:
+    """Return the tokens of one slot, 0 = as trained.
+
+    Raises:
+        InputError: The context is too small for the slots.
+    """
+    total, slots = options["ctx_size"], options["parallel"]
+    if total and total < slots:
+        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
+    return int(total // slots)
+
+
+def open_draft_model(
+    options: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
+) -> DraftModel | None:
+    """Load the draft model; the stack closes it.
+
+    Raises:
+        As open_model and open_target; BackendError when its vocabulary is another one.
+    """
+    path = options["model_draft"]
+    if path is None:
+        return None
+    layers = _layers(options["n_gpu_layers_draft"], "--n-gpu-layers-draft")
+    model = stack.enter_context(LlamaModel(path, n_gpu_layers=layers))
+    small = stack.enter_context(
+        LlamaTarget(
+            model,
+            slots=options["parallel"],
+            context_size=target.context_size,
+            n_batch=max(options["batch_size"], options["parallel"]),
+            n_ubatch=options["ubatch_size"],
+            threads=options["threads"],
+        )
+    )
+    check_vocabulary(target, small)
+    return DraftModel(
+        small,
+        n_max=options["spec_draft_n_max"],
+        n_min=options["spec_draft_n_min"],
+        p_min=options["spec_draft_p_min"],
+    )
+
+
+def open_engine(
+    options: Mapping[str, Any],
+    choice: DraftChoice,
+    target: LlamaTarget,
+    stack: contextlib.ExitStack,
+) -> Engine:
+    """Return the engine with its drafters; the stack saves what they learn.
+
+    Raises:
+        InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
+    """
+    return Engine(
+        target,
+        choice.names or None,
+        slots=options["parallel"],
+        params=drafter_params(choice, target.model.path, stack),
+        draft_model=open_draft_model(options, target, stack),
+        policy=Gate(choice.max_draft),
+        max_queue=options["max_queue"],
+        exact=options["exact"],
+    )
+
+
+def drafter_params(
+    choice: DraftChoice, model: Path, stack: contextlib.ExitStack
+) -> dict[str, dict[str, Any]]:
+    """Return the parameters by drafter, files opened where all requests share them."""
+    params = {name: dict(values) for name, values in choice.params.items()}
+    if choice.pool is None and choice.lookup_static is None and choice.lookup_dynamic is None:
+        return params
+    known = fingerprint_of(model)
+    for name in {"ngram-mod", "ngram-cache"} & set(choice.names):
+        own = params.setdefault(name, {})
+        own.update(tokenizer=known, any_tokenizer=choice.any_tokenizer)
+    if choice.pool is not None:
+        _need_folder(choice.pool)
+        params["ngram-mod"]["pool"] = choice.pool
+    if choice.lookup_static is not None:
+        params["ngram-cache"]["static"] = choice.lookup_static
+    if choice.lookup_dynamic is not None:
+        _need_folder(choice.lookup_dynamic)
+        config = CacheConfig(**params["ngram-cache"])
+        bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
+        origin = Origin(known.digest, known.vocab_size)
+        file = DynamicFile(choice.lookup_dynamic, *bounds, origin, choice.any_tokenizer)
+        params["ngram-cache"]["dynamic"] = file
+        saving = Autosave(file, config.save_interval) if config.save_interval else None
+        stack.callback(file.close if saving is None else saving.stop)
+    return params
+
+
+def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what requests get that say nothing else, as fields of Served.
+
+    Raises:
+        InputError: A default is out of its bounds, or the template variables are not JSON.
+        OSError: The template's file cannot be read.
+    """
+    given = {name: options[name] for name in SAMPLING & set(options)}
+    given["seed"] = None if options["seed"] == -1 else options["seed"]
+    if options["dry_sequence_breaker"]:
+        given["dry_sequence_breakers"] = tuple(options["dry_sequence_breaker"])
+    return {
+        "sampling": Sampling(**given),
+        "max_tokens": options["predict"],
+        "stop": tuple(filter(None, options["reverse_prompt"])),
+        "system": options["system_prompt"],
+        "recipe": options["recipe"],
+        "template": _template(options),
+        "template_variables": _variables(options["chat_template_kwargs"]),
+        "cache_prompt": options["cache_prompt"],
+        "batch_size": options["batch_size"],
+        "spm_infill": options["spm_infill"],
+    }
+
+
+def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
+    """Return the model's ids for clients, the first one above all."""
+    names = [name for text in options["alias"] for name in text.split(",") if name]
+    return tuple(names or [model.path.stem])
+
+
+def make_settings(options: Mapping[str, Any]) -> ServerSettings:
+    """Return the settings of the HTTP side.
+
+    Raises:
+        OSError: The file with keys cannot be read.
+    """
+    paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
+    return ServerSettings(
+        **{name: options[name] for name in _SAME_NAME},
+        **paths,
+        api_keys=_keys(options),
+        cors_origins=tuple(part for part in options["cors_origins"].split(",") if part),
+        max_body_bytes=options["max_body"],
+        request_timeout=options["timeout"],
+        sse_ping_interval=max(0.0, options["sse_ping_interval"]),
+        reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
+    )
+
+
+_PATHS = ("ssl_key_file", "ssl_cert_file")
+_SAME_NAME = (
+    *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
+    *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
+)
+
+
+def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
+    path = options["api_key_file"]
+    if path is not None:
+        lines = (line.strip() for line in path.read_text("utf-8").splitlines())
+        keys += [line for line in lines if not line.startswith("#")]
+        if not any(keys):
+            raise InputError(f"{path} holds no key")
+    return tuple(dict.fromkeys(filter(None, keys)))
+
+
+def _layers(text: str | None, flag: str) -> int:
+    if text is None or text in ("auto", ""):
+        return 0
+    if text == "all":
+        return ALL_LAYERS
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{flag} must be a number or all, got {text!r}") from None
+
+
+def _template(options: Mapping[str, Any]) -> str | None:
+    if options["chat_template_file"] is not None:
+        return str(options["chat_template_file"].read_text("utf-8"))
+    text = options["chat_template"]
+    if text == "chatml":
+        return CHATML
+    if text and "{" not in text:
+        raise InputError(
+            f"--chat-template {text!r} is no template and not chatml: give its text, or its file"
+        )
+    return text or None
+
+
+def _variables(text: str | None) -> dict[str, Any]:
+    try:
+        made = json.loads(text or "{}")
+    except ValueError as error:
+        raise InputError(f"--chat-template-kwargs must be JSON: {error}") from error
+    if not isinstance(made, dict):
+        raise InputError("--chat-template-kwargs must be a JSON object")
+    return made
+
+
+def _need_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))

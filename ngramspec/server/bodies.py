@@ -1,0 +1,189 @@
+"""Request bodies: the fields that clients may send, and how a bad one is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from ngramspec.server.errors import ApiError, bad_request
+
+Prompt = str | list[Any] | dict[str, Any]
+
+
+class Body(BaseModel):
+    """A JSON object; members that are not fields are kept in model_extra."""
+
+    model_config = ConfigDict(extra="allow", strict=True, hide_input_in_errors=True)
+
+
+class SamplingBody(Body):
+    """Fields that every generating route knows; None = the server's default."""
+
+    temperature: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    min_keep: int | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    seed: int | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, float | bool] | list[list[Any]] | None = None
+    samplers: list[str] | str | None = None
+    grammar: str | None = None
+    json_schema: Any = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    cache_prompt: bool | None = None
+    id_slot: int | None = None
+    timings_per_token: bool | None = None
+    t_max_predict_ms: int | None = None
+
+
+class StreamOptions(Body):
+    """OpenAI's stream_options."""
+
+    include_usage: bool | None = None
+
+
+class Prediction(Body):
+    """OpenAI's prediction: what the answer will be for the most part."""
+
+    type: str
+    content: str | list[dict[str, Any]]
+
+
+class OpenAIBody(SamplingBody):
+    """Fields of both OpenAI routes."""
+
+    model: str | None = None
+    n: int | None = None
+    stream_options: StreamOptions | None = None
+    response_format: dict[str, Any] | None = None
+    prediction: Prediction | None = None
+    n_predict: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Return how many tokens are wanted at most."""
+        given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
+        return next((number for number in given if number is not None), None)
+
+    @property
+    def include_usage(self) -> bool:
+        """Tell whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class CompletionBody(OpenAIBody):
+    """POST /v1/completions."""
+
+    prompt: Prompt
+    suffix: str | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    logprobs: int | bool | None = None
+
+
+class ChatBody(OpenAIBody):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    n_probs: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    reasoning_format: str | None = None
+    reasoning_effort: str | None = None
+
+
+class NativeBody(SamplingBody):
+    """POST /completion and /infill."""
+
+    prompt: Prompt | None = None
+    n_predict: int | None = None
+    max_tokens: int | None = None
+    n_cmpl: int | None = None
+    n: int | None = None
+    n_probs: int | None = None
+    post_sampling_probs: bool | None = None
+    return_tokens: bool | None = None
+    response_fields: list[str] | None = None
+    input_prefix: str | list[Any] | None = None
+    input_suffix: str | list[Any] | None = None
+    input_extra: list[dict[str, Any]] | None = None
+
+
+B = TypeVar("B", bound=Body)
+
+
+async def read(request: Request, seconds: float = 60.0) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        ApiError: The client went away before its end, or takes longer.
+    """
+    try:
+        return await asyncio.wait_for(request.body(), seconds)
+    except asyncio.TimeoutError as error:
+        raise ApiError(408, f"the body did not come within {seconds:g} seconds") from error
+    except ClientDisconnect as error:
+        raise ApiError(499, "the client has gone") from error
+
+
+def parse(raw: bytes, model: type[B]) -> B:
+    """Return the fields of a JSON body, whatever its Content-Type says.
+
+    Raises:
+        ApiError: It is not a JSON object, or a field has the wrong type.
+    """
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise bad_request("the body must be a JSON object")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = _place(first["loc"], model)
+        what = "is required" if first["type"] == "missing" else f"is wrong: {first['msg']}"
+        raise bad_request(f"{field} {what}", param=field) from error
+
+
+def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:
+    """Return where a field is, as in messages[0]; alternatives of a type are left out."""
+    name = str(loc[0])
+    for part in loc[1:]:
+        if not isinstance(part, int):
+            break
+        name += f"[{part}]"
+    return name

@@ -1,0 +1,125 @@
+"""ApiError: what a client is told when something fails, in the shape that its API has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from ngramspec.errors import CapacityError, InputError, NgramspecError, StateError
+
+# llama-server's words, by status.
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "method_not_allowed_error",
+    408: "timeout_error",
+    413: "payload_too_large_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+INTERNAL = "internal error; the server's log has the details"
+OPENAI_PREFIXES = ("/v1/", "/chat/")
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """An expected failure of a request.
+
+    Args:
+        status: HTTP status.
+        message: One line for people.
+        type: llama-server's word; None = the one of the status.
+        code: OpenAI's code, such as "context_length_exceeded".
+        param: The field that is to blame.
+        retry_after: Seconds after which to try again.
+        extra: Further members of the error in llama-server's shape.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type or TYPES.get(status, "server_error" if status >= 500 else TYPES[400])
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+        self.extra = extra or {}
+
+    def body(self, path: str) -> dict[str, Any]:
+        """Return the JSON body for the API that the path belongs to."""
+        if path.startswith("/api/"):
+            return {"error": self.message}
+        if path.startswith(OPENAI_PREFIXES):
+            word = OPENAI_TYPES.get(self.status, TYPES[400] if self.status < 500 else TYPES[500])
+            blame = {"type": word, "param": self.param, "code": self.code}
+            return {"error": {"message": self.message, **blame}}
+        told = {"code": self.status, "message": self.message, "type": self.type}
+        return {"error": {**told, **self.extra}}
+
+    def response(self, path: str) -> Response:
+        """Return the response for a request to the path."""
+        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        body = json.dumps(self.body(path), ensure_ascii=False).encode()
+        return Response(body, self.status, headers, "application/json")
+
+
+def api_error(error: Exception, retry_after: int = 1) -> ApiError:
+    """Return what a client is told about an exception of the library."""
+    if isinstance(error, ApiError):
+        return error
+    text = " ".join(str(error).split())
+    if isinstance(error, InputError):
+        return ApiError(400, text, param=_field(text))
+    if isinstance(error, CapacityError):
+        return ApiError(503, text, code="server_overloaded", retry_after=retry_after)
+    if isinstance(error, StateError):
+        return ApiError(503, text, code="server_closing", retry_after=retry_after)
+    if isinstance(error, NgramspecError):
+        return ApiError(500, text)
+    return ApiError(500, INTERNAL)
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """Return the error for a request that is not valid."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def not_supported(message: str, param: str | None = None) -> ApiError:
+    """Return the error for something that this server or model does not do."""
+    return ApiError(501, message, param=param, code="not_supported")
+
+
+def too_long(num_prompt: int, most: int, param: str) -> ApiError:
+    """Return the error for a prompt that does not fit."""
+    return ApiError(
+        400,
+        f"This model's maximum context length is {most} tokens, "
+        f"but the request has {num_prompt} in its prompt. Please shorten it.",
+        type="exceed_context_size_error",
+        code="context_length_exceeded",
+        param=param,
+        extra={"n_prompt_tokens": num_prompt, "n_ctx": most},
+    )
+
+
+def _field(message: str) -> str | None:
+    """Return the field that a message of ours begins with, if it does."""
+    name, _, rest = message.partition(" ")
+    return name if rest.startswith("must ") else None

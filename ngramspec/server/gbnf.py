@@ -1,0 +1,115 @@
+"""Rules: a GBNF grammar under construction, and how texts and characters are written in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ngramspec.server.errors import bad_request
+
+MAX_RULES = 4000
+MAX_REPEAT = 2000  # llama.cpp's own limit
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_CONTROL = r"\x00-\x1F\x7F"
+CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" hex hex hex hex)'
+# Text of the rules that every JSON grammar may use, and which others they need.
+PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "space": ('| " " | "\\n" [ \\t]{0,20}', ()),
+    "hex": ("[0-9a-fA-F]", ()),
+    "char": (CHAR, ("hex",)),
+    "string": ('"\\"" char* "\\""', ("char",)),
+    "digits": ("[0-9] | [1-9] [0-9]{0,15}", ()),
+    "integer": ('"-"? digits', ("digits",)),
+    "natural": ("digits", ("digits",)),
+    "number": ('"-"? digits ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,3})?', ("digits",)),
+    "positive": ('digits ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,3})?', ("digits",)),
+    "boolean": ('"true" | "false"', ()),
+    "null": ('"null"', ()),
+    "member": ('string space ":" space value', ("string", "space", "value")),
+    "object": ('"{" space (member (space "," space member)* space)? "}"', ("member", "space")),
+    "array": ('"[" space (value (space "," space value)* space)? "]"', ("value", "space")),
+    "value": (
+        "object | array | string | number | boolean | null",
+        ("object", "array", "string", "number", "boolean", "null"),
+    ),
+    "date": ('[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [12] [0-9] | "3" [01])', ()),
+    "time": (
+        '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{3})?'
+        ' ("Z" | [-+] ([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9])',
+        (),
+    ),
+    "date-time": ('date "T" time', ("date", "time")),
+    "uuid": ('hex{8} "-" hex{4} "-" hex{4} "-" hex{4} "-" hex{12}', ("hex",)),
+}
+
+
+class Rules:
+    """Named rules; equal names get a number."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, str] = {}
+
+    def primitive(self, name: str) -> str:
+        """Return the name of a rule of PRIMITIVES, which is added with all that it needs."""
+        if name not in self._rules:
+            text, needs = PRIMITIVES[name]
+            self._rules[name] = text
+            for other in needs:
+                self.primitive(other)
+        return name
+
+    def reserve(self, name: str) -> str:
+        """Return a free name like `name`, for a rule that is set later."""
+        base = re.sub(r"[^a-zA-Z0-9-]+", "-", name).strip("-") or "rule"
+        free, number = base, 1
+        while free in self._rules or free in PRIMITIVES or free == "root":
+            number += 1
+            free = f"{base}-{number}"
+        if len(self._rules) >= MAX_RULES:
+            raise bad_request(f"the grammar would have more than {MAX_RULES} rules")
+        self._rules[free] = ""
+        return free
+
+    def set(self, name: str, text: str) -> str:
+        """Set a reserved rule and return its name."""
+        self._rules[name] = text or '""'  # a line without anything would take in the next one
+        return name
+
+    def add(self, name: str, text: str) -> str:
+        """Add a rule and return the name that it got."""
+        return self.set(self.reserve(name), text)
+
+    def grammar(self, root: str) -> str:
+        """Return the grammar with a text for its root."""
+        lines = [f"{name} ::= {text}" for name, text in self._rules.items()]
+        return "\n".join([f"root ::= {root}", *lines, ""])
+
+
+def literal(text: str) -> str:
+    """Return a text as a GBNF literal."""
+    return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
+
+
+def json_literal(value: Any) -> str:
+    """Return a JSON value as a GBNF literal."""
+    return literal(json.dumps(value, ensure_ascii=False))
+
+
+def class_char(char: str) -> str:
+    """Return a character as a member of a GBNF character class."""
+    if char.isalnum() and char.isascii():
+        return char
+    code = ord(char)
+    return (
+        f"\\x{code:02X}" if code < 256 else f"\\u{code:04X}" if code < 65536 else f"\\U{code:08X}"
+    )
+
+
+def repeated(item: str, low: int, high: int | None) -> str:
+    """Return an item between `low` and `high` times."""
+    if low > MAX_REPEAT or (high or 0) > MAX_REPEAT:
+        raise bad_request(f"a schema can repeat at most {MAX_REPEAT} times")
+    if high is None:
+        return f"{item}*" if low == 0 else f"{item}{{{low},}}"
+    return f"{item}{{{low},{high}}}"

@@ -1,0 +1,95 @@
+"""The page at /: a chat that shows what drafts guessed, with live figures of the engine."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Response
+
+from ngramspec.server.errors import not_supported
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Engine
+    from ngramspec.server.served import Served
+    from ngramspec.server.settings import ServerSettings
+
+# Path -> file and type. All are open to everybody: the page asks for the key itself.
+ASSETS = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/stream.js": ("stream.js", "text/javascript; charset=utf-8"),
+    "/live.js": ("live.js", "text/javascript; charset=utf-8"),
+}
+# Nothing but the page's own files, no scripts or styles inside the HTML, in no other site's frame.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def page_router(served: Served, settings: ServerSettings) -> APIRouter:
+    """Return the routes of the page and of its figures."""
+    router = APIRouter()
+    for path, (name, media_type) in ASSETS.items():
+        content = (files("ngramspec.server") / "page" / name).read_bytes()
+        router.add_api_route(path, _asset(content, media_type), methods=["GET", "HEAD"])
+
+    @router.get("/v1/ngramspec/live")
+    def live() -> dict[str, Any]:  # in a worker thread: drafters may hold their locks for a while
+        if not settings.exposes_slots:
+            raise not_supported("Live figures are off. Start the server with `--slots`")
+        return live_figures(served.engine)
+
+    return router
+
+
+def live_figures(engine: Engine) -> dict[str, Any]:
+    """Return what the page shows: counters since the start, and what slots and pool hold now."""
+    stats = engine.stats()
+    pool = engine.drafters.pool()
+    figures = None if pool is None else pool.stats()
+    sources = [source for source in engine.source_stats().values() if source.propose_calls]
+    return {
+        "time": time.monotonic(),
+        "context": engine.context_size,
+        "queue": engine.queue_length,
+        "steps": stats.num_steps,
+        "prompt_tokens": stats.num_prompt_tokens,
+        "emitted_tokens": stats.num_emitted_tokens,
+        "draft_tokens": stats.num_draft_tokens,
+        "accepted_tokens": stats.num_accepted_tokens,
+        "slots": [
+            {"id": slot.id, "state": slot.state, "tokens": slot.num_past} for slot in engine.slots()
+        ],
+        "sources": [
+            {
+                "name": source.name,
+                "drafts": source.num_drafts,
+                "draft_tokens": source.num_draft_tokens,
+                "accepted_tokens": source.num_accepted_tokens,
+            }
+            for source in sources
+        ],
+        "pool": figures
+        and {
+            "used": figures["num_used"],
+            "capacity": figures["capacity"],
+            "occupancy": figures["occupancy"],
+        },
+    }
+
+
+def _asset(content: bytes, media_type: str) -> Any:
+    async def asset() -> Response:
+        return Response(content, headers={**HEADERS, "content-type": media_type})
+
+    return asset

@@ -1,0 +1,87 @@
+"""Prompts of the completion routes: texts, token ids, both mixed, and lists of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.server.errors import bad_request, not_supported, too_long
+from ngramspec.server.served import Served
+from ngramspec.server.settings import ServerSettings
+
+
+def prompts_of(given: Any, served: Served) -> list[TokenIds]:
+    """Return the token ids of every prompt in a `prompt` field.
+
+    Raises:
+        ApiError: It has another shape than llama-server's prompts, or none is in it.
+    """
+    if isinstance(given, list) and not any(_is_token(part) for part in given):
+        if not given:
+            raise bad_request("prompt must not be empty", "prompt")
+        return [_prompt(part, served) for part in given]
+    return [_prompt(given, served)]
+
+
+def is_list(given: Any) -> bool:
+    """Tell whether a `prompt` field holds a list of prompts, so that the answer is a list too."""
+    return isinstance(given, list) and not any(_is_token(part) for part in given)
+
+
+def tokenize_mixed(
+    given: Any, served: Served, *, add_special: bool, parse_special: bool, field: str = "prompt"
+) -> TokenIds:
+    """Return the tokens of a text, of ids, or of a list of both.
+
+    Special tokens are added when a text comes first.
+    """
+    model = served.model
+    if isinstance(given, str):
+        return model.tokenize(given, add_special=add_special, parse_special=parse_special)
+    if not isinstance(given, list):
+        raise bad_request(f"{field} must be a text or a list of texts and token ids", field)
+    ids: list[int] = []
+    for index, part in enumerate(given):
+        if isinstance(part, str):
+            special = add_special and index == 0
+            ids += model.tokenize(part, add_special=special, parse_special=parse_special).tolist()
+        elif _is_token(part) and 0 <= part < model.vocab_size:
+            ids.append(part)
+        else:
+            most = model.vocab_size - 1
+            raise bad_request(f"{field} must hold texts and token ids in 0..{most}", field)
+    return np.array(ids, dtype=np.int32)
+
+
+def check_length(
+    prompt_ids: TokenIds, served: Served, settings: ServerSettings, field: str
+) -> None:
+    """Refuse a prompt that is empty or too long.
+
+    Raises:
+        ApiError: It is.
+    """
+    size = int(prompt_ids.size)
+    if not size:
+        raise bad_request(f"{field} must not be empty", field)
+    limit = settings.max_prompt_tokens
+    if limit is not None and size > limit:
+        raise too_long(size, limit, field)
+    if size >= served.engine.context_size:
+        raise too_long(size, served.engine.context_size, field)
+
+
+def _prompt(given: Any, served: Served) -> TokenIds:
+    if isinstance(given, dict):
+        if given.get("multimodal_data"):
+            raise not_supported("this server takes text only, no multimodal_data", "prompt")
+        if "prompt_string" not in given:
+            raise bad_request("a prompt object must have prompt_string", "prompt")
+        given = given["prompt_string"]
+    return tokenize_mixed(given, served, add_special=True, parse_special=True)
+
+
+def _is_token(part: Any) -> bool:
+    return isinstance(part, int) and not isinstance(part, bool)

@@ -1,0 +1,80 @@
+"""Service: what routes share: the served model, settings, and answers to requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ngramspec.server.bodies import read
+from ngramspec.server.bridge import Bridge, Plan
+from ngramspec.server.served import Served
+from ngramspec.server.settings import ServerSettings
+from ngramspec.server.sse import Events, EventStream, finished
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Generation
+
+P = TypeVar("P", bound=Plan)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One per app; `service_of` finds it."""
+
+    served: Served
+    settings: ServerSettings
+    bridge: Bridge
+
+    async def answer(
+        self,
+        request: Request,
+        plan: Callable[[bytes, Served, ServerSettings, str], P],
+        events: Callable[[P, Served, Sequence[Generation]], Events],
+        whole: Callable[[P, Served, Sequence[Generation]], Any],
+    ) -> Response:
+        """Answer a generating request.
+
+        Args:
+            request: Its body is read here.
+            plan: Makes engine requests of the body; runs in a thread.
+            events: Makes the events of a streamed answer.
+            whole: Makes the JSON value of one that is not streamed.
+
+        Raises:
+            ApiError: It is refused or fails.
+        """
+        raw = await self.read(request)
+        key_id = self.namespace_of(request)
+        made, answer = await self.bridge.open(lambda: plan(raw, self.served, self.settings, key_id))
+        if made.stream:
+            return EventStream(self.bridge, answer, events(made, self.served, answer.generations))
+        generations = await finished(self.bridge, answer, request.receive)
+        return json_response(whole(made, self.served, generations))
+
+    async def read(self, request: Request) -> bytes:
+        """Return the body of a request.
+
+        Raises:
+            ApiError: It does not come.
+        """
+        return await read(request, self.settings.read_timeout)
+
+    def namespace_of(self, request: Request) -> str:
+        """Return what keeps the drafts of one key from those of others, "" where they share."""
+        return str(request.scope["state"]["key_id"]) if self.settings.pool_per_key else ""
+
+
+def service_of(request: Request) -> Service:
+    """Return the service of the app that a request came to."""
+    return cast("Service", request.app.state.service)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """Return a JSON response."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return Response(body, status, media_type="application/json")

@@ -1,0 +1,139 @@
+"""The speculative.* fields of a request: Speculation, and what the stream tells of drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.engine.drafters import OWNED
+from ngramspec.engine.request import Speculation
+from ngramspec.errors import InputError
+from ngramspec.server.errors import bad_request
+
+PREFIX = "speculative"
+MAX_NAMESPACE = 256  # characters
+OWN = ("types", "type", "enabled", "n_max", "namespace", "spans")
+DRAFTERS = {name.replace("-", "_"): name for name in CONFIGS}
+
+
+@dataclass(frozen=True)
+class SpeculationFields:
+    """What a request says about drafts."""
+
+    speculation: Speculation
+    spans: bool  # stream events tell which text accepted drafts made
+
+
+def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationFields:
+    """Return what the members of a body say that are not fields of their own.
+
+    Both shapes are taken: flat, as in {"speculative.ngram_mod.n_match": 16}, and nested, as in
+    {"speculative": {"ngram_mod": {"n_match": 16}}}.
+
+    Args:
+        extra: Members of the body.
+        key_id: Part of the namespace; "" where all keys share what is learned.
+
+    Raises:
+        ApiError: An unknown name, or a value of the wrong type.
+    """
+    given: dict[str, Any] = {}
+    params: dict[str, dict[str, Any]] = {}
+    for path, value in _flat(extra or {}):
+        first, _, rest = path.partition(".")
+        drafter = DRAFTERS.get(first.replace("-", "_"))
+        if drafter and rest:
+            _check_known(rest, drafter)
+            params.setdefault(drafter, {})[rest] = (
+                tuple(value) if isinstance(value, list) else value
+            )
+        elif path in OWN:
+            given[path] = value
+        else:
+            known = [*OWN, *(f"{name}.*" for name in DRAFTERS)]
+            raise bad_request(
+                f"unknown field {PREFIX}.{path}; {nearest(path, known)}", f"{PREFIX}.{path}"
+            )
+    types, enabled = _types(given.get("types", given.get("type")))
+    enabled = enabled and _typed(given, "enabled", bool, True)
+    speculation = Speculation(
+        enabled=enabled,
+        types=types,
+        params=params,
+        max_draft=_max_draft(given),
+        namespace=_namespace(_typed(given, "namespace", str, ""), key_id),
+    )
+    return SpeculationFields(speculation, _typed(given, "spans", bool, False))
+
+
+def _flat(extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (path after "speculative.", value) of every member, nested ones unfolded."""
+    for name, value in extra.items():
+        if name == PREFIX and isinstance(value, bool):
+            yield "enabled", value
+        elif name == PREFIX and isinstance(value, dict):
+            yield from _unfold("", value)
+        elif name == PREFIX and value is not None:
+            raise bad_request(f"{PREFIX} must be an object or a boolean", PREFIX)
+        elif name.startswith(f"{PREFIX}."):
+            path = name[len(PREFIX) + 1 :]
+            yield from _unfold(f"{path}.", value) if isinstance(value, dict) else [(path, value)]
+
+
+def _unfold(prefix: str, members: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in members.items():
+        if isinstance(value, dict) and not prefix:
+            yield from _unfold(f"{name}.", value)
+        elif value is not None:
+            yield prefix + name, value
+
+
+def _check_known(param: str, drafter: str) -> None:
+    known = [field.name for field in fields(CONFIGS[drafter]) if field.name not in OWNED]
+    if param not in known:
+        name = f"{PREFIX}.{drafter.replace('-', '_')}.{param}"
+        owned = " belongs to the server" if param in OWNED else " is unknown"
+        raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
+
+
+def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
+    """Return the drafters that are asked for, and False where the answer is "none"."""
+    if value is None:
+        return None, True
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        value = ",".join(value)
+    if not isinstance(value, str):
+        raise bad_request(f"{PREFIX}.types must be names of drafters", f"{PREFIX}.types")
+    if value.strip() in ("", "none"):
+        return None, False
+    try:
+        return parse_names(value, "priority"), True
+    except InputError as error:
+        raise bad_request(str(error), f"{PREFIX}.types") from error
+
+
+def _max_draft(given: Mapping[str, Any]) -> int | None:
+    most = given.get("n_max")
+    if most is None:
+        return None
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        raise bad_request(f"{PREFIX}.n_max must be an integer of 0 or more", f"{PREFIX}.n_max")
+    return most
+
+
+def _namespace(own: str, key_id: str) -> str:
+    if len(own) > MAX_NAMESPACE:
+        raise bad_request(
+            f"{PREFIX}.namespace has more than {MAX_NAMESPACE} characters", f"{PREFIX}.namespace"
+        )
+    return f"{key_id}:{own}" if key_id else own
+
+
+def _typed(given: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    value = given.get(name, default)
+    if not isinstance(value, kind):
+        raise bad_request(f"{PREFIX}.{name} must be of type {kind.__name__}", f"{PREFIX}.{name}")
+    return value

@@ -1,0 +1,1 @@
+"""Tests of the page at /. A package, so that its fixtures end with it."""

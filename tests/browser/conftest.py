@@ -1,0 +1,80 @@
+"""A browser and real servers on the embedded model, each started when a test first needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.browser import KEY, Pages, Server, Serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PACKAGES = ("playwright", "fastapi", "llama_cpp")
+MISSING = [f"the package {name}" for name in PACKAGES if find_spec(name) is None]
+if CHROMIUM is None:
+    MISSING.append("the program chromium")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the folder where something is missing; with CI set, let it fail instead."""
+    if not MISSING or os.environ.get("CI"):
+        return
+    skip = pytest.mark.skip(reason=f"the browser tests need {' and '.join(MISSING)}")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(skip)
+
+
+# The browser is closed after this folder: while it is open, asyncio counts the main thread's loop
+# as running, and tests of other folders could not use one.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    """Return the browser."""
+    assert not MISSING, f"the browser tests need {' and '.join(MISSING)}"
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # No sandbox: CI runs as root.
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="package")
+def start() -> Iterator[Callable[..., Server]]:
+    """Start a server, once per set of options."""
+    running: dict[tuple[str, ...], Server] = {}
+    with ExitStack() as stack:
+
+        def started(*options: str, key: str = "") -> Server:
+            if options not in running:
+                running[options] = stack.enter_context(Serving(options, key))
+            return running[options]
+
+        yield started
+
+
+@pytest.fixture
+def server(start: Callable[..., Server]) -> Server:
+    """Return a server that tells everything and asks for no key."""
+    return start("--slots", "--metrics")
+
+
+@pytest.fixture
+def locked(start: Callable[..., Server]) -> Server:
+    """Return a server that asks for a key."""
+    return start("--api-key", KEY, key=KEY)
+
+
+@pytest.fixture
+def pages(browser: Any, tmp_path: Path) -> Iterator[Pages]:
+    """Return what opens pages; screenshots go to the test's folder."""
+    made = Pages(browser, tmp_path)
+    yield made
+    made.close()

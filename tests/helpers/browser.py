@@ -1,0 +1,115 @@
+"""A running `ngramspec serve`, and pages of a browser whose consoles are watched."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+START_SECONDS = 60
+KEY = "the-key"
+OPTIONS = ("--spec-type", "ngram-mod,ngram-cache", "--parallel", "2", "--log-level", "error")
+
+
+@dataclass
+class Server:
+    """Where a server is."""
+
+    url: str
+    key: str = ""
+
+    def get(self, path: str) -> str:
+        """Return the body of a GET request."""
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        request = urllib.request.Request(self.url + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return str(response.read().decode())
+
+
+class Serving:
+    """Runs the command on the embedded model for as long as the block."""
+
+    def __init__(self, options: tuple[str, ...], key: str) -> None:
+        self._options, self._key = options, key
+
+    def __enter__(self) -> Server:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = (sys.executable, "-m", "ngramspec", "serve", "--port", str(port))
+        self._process = subprocess.Popen([*command, *OPTIONS, *self._options])
+        server = Server(f"http://127.0.0.1:{port}", self._key)
+        end = time.monotonic() + START_SECONDS
+        while True:
+            assert self._process.poll() is None, "the server ended"
+            assert time.monotonic() < end, "the server did not start"
+            try:
+                server.get("/health")
+                return server
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()  # how it ends by itself is not these tests' matter
+        self._process.wait()
+
+
+@dataclass
+class Pages:
+    """Opens pages, each in a context of its own, and keeps what their consoles complain about."""
+
+    browser: Any
+    folder: Path
+    complaints: list[str] = field(default_factory=list)
+    contexts: list[Any] = field(default_factory=list)
+
+    def open(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
+        """Return a page at the URL."""
+        scheme = "dark" if dark else "light"
+        size = {"width": width, "height": height}
+        context = self.browser.new_context(viewport=size, color_scheme=scheme)
+        context.set_default_timeout(15_000)
+        self.contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(url)
+        return page
+
+    def shot(self, page: Any, name: str) -> None:
+        """Save a screenshot."""
+        page.screenshot(path=self.folder / f"{name}.png")
+
+    def close(self) -> None:
+        """Close all pages; fail when a console complained of anything unexpected."""
+        for context in self.contexts:
+            context.close()
+        # Answers of 4xx and 5xx are what some tests are about; Chromium reports all of them.
+        expected = "the server responded with a status"
+        assert not [text for text in self.complaints if expected not in text]
+
+
+def send(page: Any, text: str) -> None:
+    """Type a message and send it."""
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def finished(page: Any, answers: int = 1) -> None:
+    """Wait until so many answers are complete."""
+    page.wait_for_function(
+        "n => document.querySelectorAll('.assistant .facts, .assistant .error').length >= n",
+        arg=answers,
+    )

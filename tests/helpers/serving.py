@@ -1,0 +1,165 @@
+"""A real server in this process: embedded model, engine, uvicorn in a thread, a free port."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+from fastapi import FastAPI
+
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.engine import Engine, EngineThread, Sampling
+from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server.bridge import Bridge
+from ngramspec.server.run import HttpServer, bind, url_of
+from ngramspec.server.service import Service
+
+CODE = "def area(width, height):\n    return width * height\n"
+REPEAT = f"Repeat this code:\n\n```python\n{CODE}```"
+CHAT: list[Any] = [{"role": "user", "content": REPEAT}]
+TEXT = "Repeat this text:\n\none two three, one two three"
+PATIENCE = 20.0  # seconds for what should take milliseconds
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What runs."""
+
+    url: str
+    served: Served
+    bridge: Bridge
+    http: HttpServer
+    key: str = ""
+
+    @property
+    def engine(self) -> Engine:
+        return self.served.engine
+
+    @cached_property
+    def openai(self) -> openai.OpenAI:
+        """Return OpenAI's own client; it retries nothing."""
+        key = self.key or "none"
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+    @cached_property
+    def client(self) -> httpx.Client:
+        """Return a plain client."""
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def chat(self, **body: Any) -> Any:
+        """Return the answer of OpenAI's client to a greedy chat; `extra` holds other fields."""
+        extra = body.pop("extra", {})
+        given: dict[str, Any] = {"model": "tiny", "messages": CHAT, "temperature": 0, **body}
+        return self.openai.chat.completions.create(**given, extra_body=extra)
+
+    def complete(self, **body: Any) -> Any:
+        """Return the answer of OpenAI's client to a greedy text completion."""
+        extra = body.pop("extra", {})
+        given: dict[str, Any] = {"model": "tiny", "prompt": "def area(", "temperature": 0, **body}
+        return self.openai.completions.create(**given, extra_body=extra)
+
+    def busy_slots(self) -> int:
+        return sum(slot.state != "idle" for slot in self.engine.slots())
+
+    def wait_idle(self) -> None:
+        """Wait until no slot works; fail after PATIENCE."""
+        wait_until(lambda: not (self.engine.busy or self.busy_slots() or self.bridge.num_open))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until it is so; fail after PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def serving(
+    model: LlamaModel | Path,
+    *,
+    expose_slots: bool | None = True,
+    served: dict[str, Any] | None = None,
+    send_buffer: int = 0,
+    **settings: Any,
+) -> Iterator[Serving]:
+    """Run a server in the block; exact, so that texts can be compared.
+
+    send_buffer: Bytes that the system keeps per connection, 0 = as it likes. Further arguments are
+    those of `running_engine` and settings of the server.
+    """
+    names = ("slots", "drafter", "params", "max_queue", "exact", "context_size")
+    own = {name: settings.pop(name) for name in names if name in settings}
+    with contextlib.ExitStack() as stack:
+        if isinstance(model, Path):
+            model = stack.enter_context(LlamaModel(model))
+        engine = stack.enter_context(running_engine(model, **own))
+        given: dict[str, Any] = {"sampling": Sampling(temperature=0.0), **(served or {})}
+        offered = Served(name="tiny", model=model, engine=engine, **given)
+        made = ServerSettings(port=0, slots=expose_slots, **{"drain_timeout": 5, **settings})
+        sock = stack.enter_context(bind("127.0.0.1", 0))
+        if send_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        yield stack.enter_context(_listening(create_app(offered, made), sock))
+
+
+@contextlib.contextmanager
+def running_engine(
+    model: LlamaModel,
+    *,
+    slots: int = 4,
+    drafter: str | None = "ngram-mod,ngram-cache",
+    params: Any = None,
+    max_queue: int = 64,
+    exact: bool = True,
+    context_size: int = 2048,
+) -> Iterator[Engine]:
+    """Run an engine on one thread in the block."""
+    target = LlamaTarget(
+        model,
+        slots=slots,
+        context_size=context_size,
+        threads=1,
+        threads_batch=1,
+        flash_attn=True,
+        kv_unified=not exact,
+    )
+    with target:
+        engine = Engine(
+            target, drafter, slots=slots, params=params, max_queue=max_queue, exact=exact
+        )
+        with EngineThread(engine):
+            yield engine
+
+
+@contextlib.contextmanager
+def _listening(app: FastAPI, sock: socket.socket) -> Iterator[Serving]:
+    service: Service = app.state.service
+    http = HttpServer(app)
+    thread = threading.Thread(target=http.run, kwargs={"sockets": [sock]}, daemon=True)
+    keys = service.settings.api_keys
+    running = Serving(url_of(sock), service.served, service.bridge, http, keys[0] if keys else "")
+    thread.start()
+    wait_until(lambda: http.started)
+    try:
+        yield running
+    finally:
+        running.client.close()
+        running.openai.close()
+        http.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()

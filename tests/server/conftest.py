@@ -1,0 +1,42 @@
+"""Fixtures: the embedded model, loaded once, and servers on it, one per module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("openai")
+pytest.importorskip("httpx")
+
+from helpers.serving import Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.models import embedded_model
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[LlamaModel]:
+    with LlamaModel(embedded_model()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(model: LlamaModel) -> Iterator[Serving]:
+    """A server with 4 slots, greedy by default, without keys."""
+    with serving(model) as made:
+        yield made
+
+
+@pytest.fixture
+def start(model: LlamaModel) -> Iterator[Callable[..., Serving]]:
+    """Return a function that starts a server with settings of its own."""
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Serving:
+            return stack.enter_context(serving(model, **settings))
+
+        yield start

@@ -1,0 +1,224 @@
+"""POST /v1/chat/completions, asked by OpenAI's own client."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from helpers.serving import CHAT, CODE, Serving
+
+OPEN = [{"role": "user", "content": "Tell me about rivers"}]  # the model has no idea
+ANSWER = f"```python\n{CODE}```"
+
+
+def test_a_chat_is_answered_in_openais_shape(server: Serving) -> None:
+    made = server.chat(max_tokens=64)
+    choice = made.choices[0]
+    assert choice.message.content == ANSWER
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == "stop"
+    assert choice.index == 0
+    assert choice.logprobs is None
+    assert made.object == "chat.completion"
+    assert made.id.startswith("chatcmpl-")
+    assert made.model == "tiny"
+
+
+def test_usage_and_timings_add_up(server: Serving) -> None:
+    made = server.chat(max_tokens=64)
+    timings = made.model_extra["timings"]
+    assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
+    assert timings["cache_n"] == made.usage.prompt_tokens_details.cached_tokens
+    assert timings["cache_n"] + timings["prompt_n"] == made.usage.prompt_tokens
+    assert timings["predicted_n"] == made.usage.completion_tokens
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+    assert timings["predicted_per_second"] > 0
+
+
+def test_draft_figures_are_there_only_when_something_was_drafted(server: Serving) -> None:
+    made = server.chat(max_tokens=8, extra={"speculative.enabled": False})
+    assert "draft_n" not in made.model_extra["timings"]
+
+
+def test_a_second_request_finds_the_prompt_in_the_cache(server: Serving) -> None:
+    first = server.chat(max_tokens=4)
+    again = server.chat(max_tokens=4)
+    fresh = server.chat(max_tokens=4, extra={"cache_prompt": False})
+    assert again.usage.prompt_tokens_details.cached_tokens == first.usage.prompt_tokens - 1
+    assert fresh.usage.prompt_tokens_details.cached_tokens == 0
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_the_answer_ends_at_its_limit(server: Serving, field: str) -> None:
+    made = server.chat(**{field: 5})
+    assert made.usage.completion_tokens == 5
+    assert made.choices[0].finish_reason == "length"
+
+
+def test_contents_may_be_lists_of_text_parts(server: Serving) -> None:
+    parts = [{"type": "text", "text": CHAT[0]["content"]}]
+    made = server.chat(messages=[{"role": "user", "content": parts}], max_tokens=64)
+    assert made.choices[0].message.content == ANSWER
+
+
+def test_all_roles_reach_the_template(server: Serving) -> None:
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "again"},
+    ]
+    prompt = server.post("/apply-template", messages=messages).json()["prompt"]
+    assert prompt == (
+        "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
+        "<|im_start|>assistant\nhello<|im_end|>\n<|im_start|>user\nagain<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert server.chat(messages=messages, max_tokens=3).usage.completion_tokens <= 3
+
+
+def test_a_begun_answer_is_continued(server: Serving) -> None:
+    messages = [*CHAT, {"role": "assistant", "content": "```python\ndef area("}]
+    made = server.chat(messages=messages, max_tokens=64)
+    assert made.choices[0].message.content == ANSWER.removeprefix("```python\ndef area(")
+
+
+def test_stop_texts_end_the_answer_and_are_cut_off(server: Serving) -> None:
+    made = server.chat(stop=["return", "nothing"], max_tokens=64)
+    assert made.choices[0].message.content == ANSWER[: ANSWER.index("return")]
+    assert made.choices[0].finish_reason == "stop"
+    assert server.chat(stop=":", max_tokens=64).choices[0].message.content.endswith("height)")
+
+
+def test_n_gives_choices_from_seeds_that_count_up(server: Serving) -> None:
+    settings = {"messages": OPEN, "temperature": 1.5, "max_tokens": 24}
+    made = server.chat(n=2, seed=7, **settings)
+    first, second = (choice.message.content for choice in made.choices)
+    assert [choice.index for choice in made.choices] == [0, 1]
+    assert first == server.chat(seed=7, **settings).choices[0].message.content
+    assert second == server.chat(seed=8, **settings).choices[0].message.content
+    assert first != second
+    assert made.usage.completion_tokens <= 48
+    one = server.chat(messages=OPEN, max_tokens=1)
+    assert made.usage.prompt_tokens == one.usage.prompt_tokens
+
+
+def test_a_seed_makes_an_answer_reproducible(server: Serving) -> None:
+    def answer(seed: int | None) -> str:
+        made = server.chat(messages=OPEN, seed=seed, temperature=1.5, max_tokens=24)
+        return str(made.choices[0].message.content)
+
+    assert answer(11) == answer(11)
+    assert answer(-5) == answer(-5)
+    assert len({answer(seed) for seed in (1, 2, 3, None, None)}) > 1
+
+
+def test_logprobs_are_there_for_every_token(server: Serving) -> None:
+    made = server.chat(max_tokens=6, logprobs=True, top_logprobs=3)
+    entries = made.choices[0].logprobs.content
+    assert len(entries) == 6
+    assert b"".join(bytes(e.bytes) for e in entries).decode() == made.choices[0].message.content
+    for entry in entries:
+        assert len(entry.top_logprobs) == 3
+        assert entry.top_logprobs[0].token == entry.token  # greedy
+        assert entry.logprob == pytest.approx(entry.top_logprobs[0].logprob, abs=1e-4)
+        assert entry.logprob <= 0
+
+
+def test_logprobs_alone_bring_no_other_tokens(server: Serving) -> None:
+    made = server.chat(max_tokens=2, logprobs=True)
+    assert [entry.top_logprobs for entry in made.choices[0].logprobs.content] == [[], []]
+
+
+def test_logit_bias_takes_ids_texts_and_pairs(server: Serving) -> None:
+    token = server.post("/tokenize", content="X").json()["tokens"][0]
+    ways = [{"logit_bias": {str(token): 100}}, {"logit_bias": {"X": 100}}]
+    ways += [{"logit_bias": [[token, 100]]}, {"logit_bias": [["X", 100]]}]
+    for extra in ways:
+        made = server.chat(max_tokens=3, extra=extra)
+        assert made.choices[0].message.content == "XXX"
+
+
+def test_a_bias_of_false_bans_a_token(server: Serving) -> None:
+    plain = server.chat(max_tokens=1, logprobs=True).choices[0]
+    banned = server.chat(max_tokens=1, extra={"logit_bias": [[plain.message.content, False]]})
+    assert banned.choices[0].message.content != plain.message.content
+
+
+def test_penalties_change_the_answer(server: Serving) -> None:
+    prompt = "one two three four, one two three four, one two three"
+    plain = server.complete(prompt=prompt, max_tokens=16).choices[0].text
+    strict = server.complete(prompt=prompt, max_tokens=16, frequency_penalty=2.0).choices[0].text
+    assert plain != strict
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 2}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": [["x"]]}, "logit_bias"),
+        ({"extra": {"top_logprobs": 2}}, "top_logprobs"),
+        ({"extra": {"temperature": "hot"}}, "temperature"),
+        ({"extra": {"samplers": ["temperature", "top_k"]}}, "samplers"),
+        ({"extra": {"id_slot": 99}}, "id_slot"),
+        ({"extra": {"reasoning_format": "other"}}, "reasoning_format"),
+        ({"prediction": {"type": "other", "content": "x"}}, "prediction"),
+    ],
+)
+def test_bad_fields_are_named(server: Serving, fields: dict[str, object], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(max_tokens=2, **fields)
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+        {"modalities": ["text", "audio"]},
+        {"extra": {"functions": [{"name": "f"}]}},
+        {"extra": {"n_indent": 4}},
+        {"extra": {"lora": [{"id": 0}]}},
+        {"extra": {"adaptive_target": 0.5}},
+    ],
+)
+def test_what_cannot_be_done_is_refused(server: Serving, fields: dict[str, object]) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        server.chat(max_tokens=2, **fields)
+    assert caught.value.status_code == 501
+
+
+def test_samplers_that_are_left_out_are_off(server: Serving) -> None:
+    settings = {"messages": OPEN, "temperature": 1.5, "max_tokens": 16, "seed": 3}
+    neutral = {"top_k": 0, "top_p": 1, "min_p": 0}
+    named = server.chat(**settings, extra={"samplers": ["temperature"]})
+    spelled = server.chat(**settings, extra={"samplers": "t"})
+    by_hand = server.chat(**settings, extra=neutral)
+    texts = {made.choices[0].message.content for made in (named, spelled, by_hand)}
+    assert len(texts) == 1
+
+
+def test_a_model_without_a_template_says_so(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start(slots=1)
+    monkeypatch.setattr(server.served.model, "chat_template", None)
+    with pytest.raises(openai.APIStatusError, match="no chat template") as caught:
+        server.chat(max_tokens=2)
+    assert caught.value.status_code == 501
+
+
+def test_the_servers_own_defaults_apply(start) -> None:
+    server = start(slots=1, served={"max_tokens": 3, "system": "be brief", "stop": ("never",)})
+    made = server.openai.chat.completions.create(model="tiny", messages=CHAT)
+    assert made.usage.completion_tokens == 3
+    prompt = server.post("/apply-template", messages=CHAT).json()["prompt"]
+    assert prompt.startswith("<|im_start|>system\nbe brief<|im_end|>")

@@ -1,0 +1,136 @@
+"""Streamed chats: what every event holds, and that together they are the whole answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from helpers.serving import CHAT, REPEAT, TEXT, Serving
+
+
+def events_of(server: Serving, **body: Any) -> list[Any]:
+    return list(server.chat(stream=True, **body))
+
+
+def text_of(events: list[Any], index: int = 0) -> str:
+    choices = (choice for event in events for choice in event.choices if choice.index == index)
+    return "".join(choice.delta.content or "" for choice in choices)
+
+
+def test_the_events_are_the_answer_in_pieces(server: Serving) -> None:
+    whole = server.chat(max_tokens=64).choices[0]
+    events = events_of(server, max_tokens=64)
+    assert text_of(events) == whole.message.content
+    assert len({event.id for event in events}) == 1
+    assert {event.object for event in events} == {"chat.completion.chunk"}
+    assert events[0].choices[0].delta.role == "assistant"
+    assert [event.choices[0].finish_reason for event in events[:-1]] == [None] * (len(events) - 1)
+    assert events[-1].choices[0].finish_reason == whole.finish_reason == "stop"
+    assert events[-1].model_extra["timings"]["predicted_n"] > 0
+
+
+def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
+    events = events_of(server, max_tokens=12, extra={"speculative.enabled": False})
+    told = [event for event in events if event.choices[0].delta.content]
+    assert len(told) == 12
+
+
+def test_usage_comes_in_an_event_of_its_own_when_asked_for(server: Serving) -> None:
+    events = events_of(server, max_tokens=8, stream_options={"include_usage": True})
+    assert events[-1].choices == []
+    assert events[-1].usage.completion_tokens == 8
+    assert events[-1].model_extra["timings"]["predicted_n"] == 8
+    assert all(event.usage is None for event in events[:-1])
+    assert all(event.usage is None for event in events_of(server, max_tokens=8))
+
+
+def test_the_wire_format_is_sse_with_an_end_mark(server: Serving) -> None:
+    made = server.post("/v1/chat/completions", messages=CHAT, stream=True, max_tokens=3)
+    assert made.headers["content-type"].startswith("text/event-stream")
+    assert made.headers["cache-control"] == "no-cache"
+    lines = made.text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    assert all(json.loads(line.removeprefix("data: ")) for line in lines[:-2])
+
+
+def test_choices_stream_side_by_side(server: Serving) -> None:
+    settings = {"temperature": 1.2, "seed": 5, "max_tokens": 20, "n": 3}
+    whole = server.chat(**settings)
+    events = events_of(server, **settings)
+    for choice in whole.choices:
+        assert text_of(events, choice.index) == choice.message.content
+    ends = [e for e in events if e.choices and e.choices[0].finish_reason]
+    assert sorted(event.choices[0].index for event in ends) == [0, 1, 2]
+
+
+def test_logprobs_stream_with_their_text(server: Serving) -> None:
+    settings = {"max_tokens": 10, "logprobs": True, "top_logprobs": 1}
+    whole = server.chat(**settings).choices[0].logprobs.content
+    events = events_of(server, **settings)
+    told = [e for event in events for e in (event.choices[0].logprobs or _Empty).content]
+    assert [entry.token for entry in told] == [entry.token for entry in whole]
+
+
+class _Empty:
+    content: tuple[()] = ()
+
+
+def test_spans_tell_which_text_accepted_drafts_made(server: Serving) -> None:
+    events = events_of(server, max_tokens=64, extra={"speculative": {"spans": True}})
+    told = [event.model_extra["speculative"] for event in events if "speculative" in _extra(event)]
+    spans = [tuple(span) for one in told for span in one["spans"]]
+    assert "".join(text for text, _ in spans) == text_of(events)
+    assert any(accepted for _, accepted in spans)
+    timings = events[-1].model_extra["timings"]
+    assert sum(one["accepted"] for one in told) == timings["draft_n_accepted"]
+
+
+def test_timings_come_with_every_token_when_asked_for(server: Serving) -> None:
+    events = events_of(server, max_tokens=6, extra={"timings_per_token": True})
+    counts = [event.model_extra["timings"]["predicted_n"] for event in events if _extra(event)]
+    assert counts == sorted(counts)
+    assert counts[-1] == 6
+    assert len(counts) > 1
+
+
+def test_characters_of_several_tokens_arrive_whole(server: Serving) -> None:
+    messages = [{"role": "user", "content": "Repeat this text:\n\nnaïve café — ☃ naïve café — ☃"}]
+    events = events_of(server, messages=messages, max_tokens=40)
+    whole = server.chat(messages=messages, max_tokens=40)
+    assert text_of(events) == whole.choices[0].message.content
+
+
+def test_stop_texts_never_show_in_a_stream(server: Serving) -> None:
+    events = events_of(server, max_tokens=64, stop=["width * height"])
+    assert "width * height" not in text_of(events)
+    assert text_of(events).endswith("return ")
+
+
+def test_eight_clients_at_once_get_what_each_gets_alone(server: Serving) -> None:
+    prompts = [[{"role": "user", "content": text}] for text in (REPEAT, TEXT, "one", "two")] * 2
+    alone = [server.chat(messages=m, max_tokens=40).choices[0].message.content for m in prompts]
+    made: dict[int, str] = {}
+
+    def ask(index: int) -> None:
+        made[index] = text_of(events_of(server, messages=prompts[index], max_tokens=40))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [made[i] for i in range(len(prompts))] == alone
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions"])
+def test_an_error_before_the_first_token_has_its_status(server: Serving, path: str) -> None:
+    made = server.post(path, messages=CHAT, stream=True, temperature=-1)
+    assert made.status_code == 400
+    assert made.json()["error"]["param"] == "temperature"
+
+
+def _extra(event: Any) -> dict[str, Any]:
+    return event.model_extra or {}

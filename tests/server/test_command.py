@@ -1,0 +1,223 @@
+"""`ngramspec serve` as a process of its own: start, signals, files, and wrong command lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from helpers.cli import assert_one_error
+from helpers.serving import REPEAT, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """The command, and what it has written to stderr."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ngramspec", "serve", "--port", "0", *arguments],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            env={**clean, **environment},
+            cwd=ROOT,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines += (line.rstrip("\n") for line in self.process.stderr)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def url(self) -> str:
+        """Wait until it listens and return where."""
+        wait_until(lambda: "listening on" in self.text or self.process.poll() is not None)
+        found = re.search(r"listening on (\S+)", self.text)
+        assert found is not None, self.text
+        return found[1]
+
+    def end(self) -> int:
+        """End it as a service manager does and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self._reader.join(10)
+        return code
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., Process]]:
+    made: list[Process] = []
+
+    def spawn(*arguments: str, **environment: str) -> Process:
+        made.append(Process(*arguments, **environment))
+        return made[-1]
+
+    yield spawn
+    for one in made:
+        one.process.kill()
+        one.process.wait()
+        for pipe in (one.process.stdout, one.process.stderr):
+            assert pipe is not None
+            one._reader.join(10)
+            pipe.close()
+
+
+def invoke(*arguments: str, **environment: str) -> Any:
+    from ngramspec.cli import main
+
+    return CliRunner().invoke(main, ["serve", *arguments], env=environment, prog_name="ngramspec")
+
+
+def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path: Path) -> None:
+    learned, pool = tmp_path / "learned.ngc", tmp_path / "server.ngp"
+    config = tmp_path / "server.yaml"
+    config.write_text(
+        "parallel: 2\nalias: [from-file, second]\ntemp: 0\nslots: on\n"
+        f"lookup-cache-dynamic: {learned}\npool: {pool}\nspec_type: [ngram-mod, ngram-cache]\n"
+        "spec-ngram-mod-n-min: 4\n"
+    )
+    server = spawn("--config", str(config), "--alias", "mine,other", LLAMA_ARG_N_PARALLEL="3",
+                   LLAMA_API_KEY="secret")  # fmt: skip
+    url = server.url()
+    head = {"authorization": "Bearer secret"}
+    assert httpx.get(f"{url}/slots").status_code == 401
+    assert len(httpx.get(f"{url}/slots", headers=head).json()) == 3  # the variable beats the file
+    assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "mine"  # the option beats both
+    props = httpx.get(f"{url}/props", headers=head).json()
+    assert props["default_generation_settings"]["params"]["temperature"] == 0
+    body = {"messages": [{"role": "user", "content": REPEAT}], "max_tokens": 40}
+    made = httpx.post(f"{url}/v1/chat/completions", json=body, headers=head, timeout=60).json()
+    assert made["usage"]["completion_tokens"] > 10
+    server.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "draft acceptance" in server.text)
+    assert server.end() == 0
+    assert "model mine, 3 slots, 2048 tokens of context each, drafters ngram-mod" in server.text
+    assert server.text.count("draft acceptance = ") == 2
+    assert "statistics        ngram-mod: #calls(b,g,a) =    1" in server.text
+    assert learned.stat().st_size > 1000
+    assert pool.stat().st_size > 1000
+    assert server.process.stdout.read() == ""
+
+
+def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
+    server = spawn("-np", "1", "--spec-type", "none", "--exact")
+    url = server.url()
+    answers: list[int] = []
+
+    def ask() -> None:
+        body = {"prompt": "x", "n_predict": 400, "ignore_eos": True}
+        made = httpx.post(f"{url}/completion", json=body, timeout=60)
+        answers.append(made.json()["tokens_predicted"])
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200 and thread.is_alive())
+    server.process.send_signal(signal.SIGINT)
+    thread.join(30)
+    assert server.process.wait(30) == 0
+    assert answers == [400]
+    assert "exact: 1 thread" in server.text
+
+
+def test_a_draft_model_and_a_unix_socket_can_be_used(spawn: Any, tmp_path: Path) -> None:
+    from ngramspec.models import embedded_model
+
+    path = tmp_path / "server.sock"
+    small = str(embedded_model())
+    server = spawn("--host", str(path), "-md", small, "--spec-type", "draft-simple", "-np", "1")
+    assert server.url() == f"unix:{path}"
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+        body = {"prompt": "def area(", "n_predict": 30, "temperature": 0}
+        made = client.post("/completion", json=body, timeout=60).json()
+    assert made["timings"]["draft_n_accepted"] > 10
+    assert server.end() == 0
+    assert "drafters none, then tiny-code-q8_0.gguf" in server.text
+    assert "draft-model" in server.text
+
+
+def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = invoke("--port", str(port), "--model", "no-such-model.gguf")
+    assert_one_error(result, f"127.0.0.1:{port}: Address already in use", 1)
+
+
+def test_an_unknown_host_is_told() -> None:
+    assert_one_error(invoke("--host", "no.such.host.invalid"), "unknown host", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "no-such.gguf"), "no-such.gguf: No such file"),
+        (("--cache-reuse", "256"), "prefixes are reused anyway"),
+        (("--spec-type", "ngram-mud"), "did you mean ngram-mod"),
+        (("--spec-type", "draft-simple"), "needs --model-draft"),
+        (("--spec-order", "given"), "by priority"),
+        (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
+        (("--chat-template", "a", "--chat-template-file", "b"), "either"),
+        (("--chat-template", "vicuna"), "is no template"),
+        (("--chat-template-kwargs", "[]"), "JSON object"),
+        (("--ssl-key-file", "key"), "belong together"),
+        (("--n-gpu-layers", "many"), "a number or all"),
+        (("--ctx-size", "2"), "less than a token"),
+        (("--repeat-penalty", "1000"), "repeat_penalty must be"),
+        (("-lcd", "nowhere/x.ngc"), "No such folder"),
+        (("--pool", "nowhere/x.ngp"), "No such folder"),
+        (("--lookup-cache-static", "none.ngc"), "none.ngc: No such file"),
+        (("--api-key-file", "no-keys"), "no-keys: No such file"),
+        (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
+    ],
+)
+def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) -> None:
+    assert_one_error(invoke("--port", "0", *arguments), message, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.yaml", "paralel: 2", "did you mean parallel"),
+        ("a.yaml", "- parallel", "must hold option names"),
+        ("a.yaml", "a: [", "cannot be read"),
+        ("a.toml", "parallel = ", "cannot be read"),
+        ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
+        ("a.toml", "config = 'b.toml'", "no option 'config'"),
+        ("a.toml", "cache-reuse = 5", "prefixes are reused anyway"),
+    ],
+)
+def test_wrong_files_are_told_in_one_line(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert_one_error(invoke("--port", "0", "--config", str(tmp_path / name)), message, 2)
+
+
+def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text('flash-attn = true\nno-slots = true\ncors_origins = ["a", "b"]\nn = 5\n')
+    from ngramspec.cli.serve import serve
+
+    with serve.make_context("serve", ["--config", str(path)], resilient_parsing=True) as context:
+        assert context.params["flash_attn"] == "on"
+        assert context.params["slots"] is False
+        assert context.params["cors_origins"] == "a,b"
+        assert context.params["predict"] == 5

@@ -1,0 +1,95 @@
+"""When the model fails, the client is told, and the next request is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from helpers.serving import CHAT, Serving
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.errors import BackendError, CapacityError
+
+Start = Callable[..., Serving]
+
+
+def fail_after(monkeypatch: pytest.MonkeyPatch, decodes: int, error: Exception) -> None:
+    """Let every decode after the first few fail."""
+    decode = LlamaTarget.decode
+    left = [decodes]
+
+    def failing(self: LlamaTarget, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise error
+        decode(self, *arguments)
+
+    monkeypatch.setattr(LlamaTarget, "decode", failing)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/completion"])
+def test_a_failure_before_the_first_token_has_its_status(
+    server: Serving, monkeypatch: pytest.MonkeyPatch, path: str, stream: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_after(patch, 0, BackendError("the device is gone"))
+        made = server.post(path, messages=CHAT, prompt="x", stream=stream, max_tokens=4)
+    assert made.status_code == 500
+    assert made.json()["error"]["message"] == "the device is gone"
+    assert made.json()["error"]["type"] == "server_error"
+    assert server.chat(max_tokens=4).usage.completion_tokens == 4
+
+
+def test_a_failure_in_a_stream_is_its_last_event(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"max_tokens": 40, "extra": {"speculative.enabled": False}}
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6, BackendError("the device is gone"))
+        events = iter(server.chat(stream=True, **settings))
+        texts = [next(events).choices[0].delta.content for _ in range(4)]
+        with pytest.raises(openai.APIError, match="the device is gone"):
+            list(events)
+    assert "".join(texts)
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6, BackendError("the device is gone"))
+        body = {"prompt": "x", "n_predict": 40, "stream": True, "speculative": False}
+        lines = server.post("/completion", **body).text.strip().split("\n\n")
+    last = json.loads(lines[-1].removeprefix("data: "))
+    assert last == {"error": {"code": 500, "message": "the device is gone", "type": "server_error"}}
+    assert server.chat(**settings).choices[0].finish_reason == "stop"
+
+
+def test_a_full_cache_is_told_as_such(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3, CapacityError("the cache has no room"))
+        made = server.post("/completion", prompt="x", n_predict=100, speculative=False)
+    assert made.status_code == 503
+    assert made.headers["retry-after"]
+    assert server.chat(max_tokens=4).usage.completion_tokens == 4
+
+
+def test_a_step_that_raises_what_it_should_not_is_told_as_a_bug(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_after(patch, 0, ZeroDivisionError("a secret"))
+        made = server.post("/completion", prompt="x", n_predict=4)
+    assert made.status_code == 500
+    assert "secret" not in made.text
+    assert server.chat(max_tokens=4).usage.completion_tokens == 4
+
+
+def test_one_failed_choice_ends_the_others(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_after(patch, 5, BackendError("the device is gone"))
+        with pytest.raises(openai.InternalServerError, match="the device is gone"):
+            server.chat(n=3, max_tokens=60, extra={"speculative": False})
+    server.wait_idle()
+    assert server.busy_slots() == 0

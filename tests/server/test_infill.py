@@ -1,0 +1,102 @@
+"""Filling in the middle, with a model that has the tokens for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+pytest.importorskip("gguf")
+
+from helpers.serving import Serving, serving
+from ngramspec.models import embedded_model
+
+PRE, SUF, MID, REP, SEP = range(10, 15)
+KEYS = {"fim_pre": PRE, "fim_suf": SUF, "fim_mid": MID, "fim_rep": REP, "fim_sep": SEP}
+
+
+def with_fim_tokens(path: Path) -> Path:
+    """Write the embedded model with token ids for filling in the middle."""
+    import gguf
+
+    reader = gguf.GGUFReader(embedded_model())
+    writer = gguf.GGUFWriter(path, "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kind = field.types[0]
+            sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), kind, sub)
+    for name, token in KEYS.items():
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    path = with_fim_tokens(tmp_path_factory.mktemp("fim") / "fim.gguf")
+    with serving(path, slots=1, served={"batch_size": 64}) as made:
+        yield made
+
+
+def tokens_of(server: Serving, text: str) -> list[int]:
+    return list(server.post("/tokenize", content=text, parse_special=False).json()["tokens"])
+
+
+def text_of(server: Serving, ids: list[int]) -> str:
+    return str(server.post("/detokenize", tokens=ids).json()["content"])
+
+
+def test_the_layout_is_llama_servers(server: Serving) -> None:
+    made = server.post(
+        "/infill",
+        input_prefix="def f():\n    ",
+        input_suffix="\n\nf()",
+        input_extra=[{"filename": "a.py", "text": "import os\n"}],
+        prompt="return",
+        n_predict=1,
+    ).json()
+    extra = [REP, *tokens_of(server, "myproject\n"), SEP, *tokens_of(server, "a.py\n")]
+    extra += [*tokens_of(server, "import os\n"), SEP, *tokens_of(server, "filename\n")]
+    prefix = [PRE, *tokens_of(server, "def f():\n    "), *tokens_of(server, "return")]
+    suffix = [SUF, *tokens_of(server, "\n\nf()")]
+    assert made["prompt"] == text_of(server, [*extra, *prefix, *suffix, MID])
+
+
+def test_long_texts_are_cut_to_one_batch(server: Serving) -> None:
+    prefix, suffix = "a b c d " * 100, "x y z w " * 100
+    made = server.post("/infill", input_prefix=prefix, input_suffix=suffix, n_predict=1).json()
+    assert made["tokens_evaluated"] < 64 + 20
+    kept = tokens_of(server, prefix)[-48:]
+    assert text_of(server, [PRE, *kept, SUF]) in made["prompt"]
+    assert text_of(server, [SUF, *tokens_of(server, suffix)[:14], MID]) in made["prompt"]
+
+
+def test_a_suffix_makes_a_completion_fill_in(server: Serving) -> None:
+    made = server.complete(prompt="def f():", suffix="f()", max_tokens=4)
+    assert made.usage.prompt_tokens == 3 + len(tokens_of(server, "def f():")) + len(
+        tokens_of(server, "f()")
+    )
+    with pytest.raises(openai.BadRequestError, match="must be a text"):
+        server.complete(prompt=[1, 2], suffix="f()", max_tokens=4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input_suffix": "x"},
+        {"input_prefix": "x"},
+        {"input_prefix": "x", "input_suffix": "y", "prompt": [1]},
+        {"input_prefix": "x", "input_suffix": "y", "input_extra": [{"filename": "a"}]},
+        {"input_prefix": "x", "input_suffix": "y", "input_extra": "z"},
+    ],
+)
+def test_bad_fields_are_told(server: Serving, body: dict[str, object]) -> None:
+    assert server.post("/infill", **body).status_code == 400

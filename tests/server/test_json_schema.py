@@ -1,0 +1,209 @@
+"""Schemas as grammars: llama.cpp's own grammar engine takes what a schema allows, nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from helpers.serving import Serving
+from ngramspec.adapters.llama_cpp.grammar import check_grammar
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.server.errors import ApiError
+from ngramspec.server.gbnf import Rules
+from ngramspec.server.json_schema import add_schema
+
+Accepts = Callable[[Any, str], bool]
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "required": ["name"],
+}
+TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "number"},
+                "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+            },
+            "required": ["value", "next"],
+        }
+    },
+}
+# schema, texts that it allows, texts that it does not
+CASES: list[tuple[Any, list[str], list[str]]] = [
+    (PERSON, ['{"name":"x"}', '{"name": "x", "age": 3}', '{"name":"x","tags":["a","b"]}',
+              '{\n  "name": "x",\n  "age": 0\n}'],
+     ["{}", '{"age": 3}', '{"name":"123456789"}', '{"name":"x","age":-1}', '{"name":"x","z":1}',
+      '{"name":"x","tags":["c"]}', '{"name":"x","tags":["a","a","a"]}', '{"name":"x"', "null"]),
+    (TREE, ['{"value":1,"next":null}', '{"value":1.5e3,"next":{"value":-2,"next":null}}'],
+     ['{"value":1}', '{"value":1,"next":1}']),
+    ({"type": "string"}, ['""', '"\\u00e9é☃\\n"'], ['"a\nb"', '"a\\x"', '"', "a"]),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"abc"', '"\\n\\""'],
+     ['"a"', '"abcd"']),
+    ({"type": "integer"}, ["0", "-12", "34"], ["01", "1.0", "+1", "-"]),
+    ({"type": "number", "minimum": 0}, ["0.5", "1e5"], ["-1"]),
+    ({"type": ["string", "null"]}, ['"x"', "null"], ["1"]),
+    ({"type": ["object", "null"], "properties": {"a": {"type": "null"}}}, ["null", '{"a":null}'],
+     ['{"b":1}']),
+    ({"const": {"a": [1, "é\n"]}}, ['{"a": [1, "é\\n"]}'], ['{"a": [1, "e"]}']),
+    ({"enum": [1, "one", None]}, ["1", '"one"', "null"], ["2", '"two"']),
+    ({"type": "array"}, ["[]", '[1, "x", [null]]'], ["[1,]", "{}"]),
+    ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, ["[true,false,true]"],
+     ["[]", "[true]", "[1, 2]"]),
+    ({"type": "array", "maxItems": 0}, ["[]"], ["[1]"]),
+    ({"prefixItems": [{"type": "integer"}, {"type": "string"}]}, ['[1, "x"]'], ['["x", 1]', "[1]"]),
+    ({}, ['{"a": [1]}', "1", "null"], ["{a: 1}"]),
+    ({"description": "anything"}, ["true", '"x"'], ["tru"]),
+    ({"type": "object"}, ["{}", '{"a": {"b": []}}'], ["[]"]),
+    ({"type": "object", "properties": {}}, ["{}"], ['{"a":1}']),
+    ({"properties": {"a": {}, "b": {}}}, ["{}", '{"a":1}', '{"b":1}', '{"a":1,"b":2}'],
+     ['{"b":1,"a":2}', '{"a":1,}', '{"c":1}']),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", '{"x":1,"y":2}'],
+     ['{"x":"y"}']),
+    ({"properties": {"a": {"type": "null"}}, "required": ["a"], "additionalProperties": True},
+     ['{"a":null}', '{"a":null,"x":[1]}'], ['{"x":1}']),
+    ({"properties": {"a": {}, "b": {}, "c": {}}, "required": ["b"]},
+     ['{"b":1}', '{"a":1,"b":2}', '{"b":2,"c":3}', '{"a":1,"b":2,"c":3}'], ['{"a":1}', '{"c":1}']),
+    ({"allOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]},
+                {"properties": {"b": {"type": "null"}}}]},
+     ['{"a":null}', '{"a":null,"b":null}'], ['{"b":null}']),
+    ({"allOf": [{"$ref": "#/x"}], "x": {"enum": ["q"]}}, ['"q"'], ['"r"']),
+    ({"type": "object", "properties": {"k": {"type": "integer"}, "v": {"type": "integer"}},
+      "oneOf": [{"required": ["k"]}, {"required": ["v"]}]}, ['{"k":1}', '{"v":1}'], ["{}"]),
+    ({"$ref": "#/defs/a~1b", "defs": {"a/b": {"const": 7}}}, ["7"], ["8"]),
+    ({"type": "string", "format": "date"}, ['"2024-02-29"'], ['"2024-13-01"', '"x"']),
+    ({"type": "string", "format": "date-time"}, ['"2024-02-29T23:59:59Z"'], ['"2024-02-29"']),
+    ({"type": "string", "format": "uuid"}, ['"123e4567-e89b-12d3-a456-426614174000"'], ['"123"']),
+    ({"pattern": "^[a-c]{2,3}$"}, ['"ab"', '"abc"'], ['"a"', '"abcd"', '"xy"']),
+    ({"pattern": "^(yes|no)+\\d?$"}, ['"yesno7"', '"no"'], ['"maybe"', '"7"']),
+    ({"pattern": "x"}, ['"x"', '"axb"'], ['"ab"']),
+    ({"pattern": '^[^"a]\\\\"\\.\\w$'}, ['"b\\\\\\".z"'], ['"a\\\\\\".z"', '"b\\\\\\"xz"']),
+    ({"pattern": "^\\s\\S[\\n\\-]$"}, ['" x-"', '" x\\n"'], ['"xx-"']),
+    ({"pattern": "^$"}, ['""'], ['"a"']),
+]  # fmt: skip
+
+
+def grammar_of(schema: Any) -> str:
+    rules = Rules()
+    return rules.grammar(add_schema(rules, schema, "answer"))
+
+
+@pytest.fixture(scope="module")
+def accepts(model: LlamaModel) -> Accepts:
+    """Return a function that asks llama.cpp whether a grammar takes a text, to its end."""
+    lib = model.library.lib
+
+    def allowed(sampler: Any, token: int) -> bool:
+        data = (lib.llama_token_data * 1)(lib.llama_token_data(token, 1.0, 0.0))
+        array = lib.llama_token_data_array(data=data, size=1, selected=-1, sorted=False)
+        lib.llama_sampler_apply(sampler, ctypes.byref(array))
+        return math.isfinite(data[0].logit)
+
+    def accepts(schema: Any, text: str) -> bool:
+        grammar = grammar_of(schema)
+        check_grammar(grammar, lambda token: False)
+        address = model.vocabulary.address
+        sampler = lib.llama_sampler_init_grammar(address, grammar.encode(), b"root")
+        assert sampler, grammar
+        try:
+            for token in model.tokenize(text, add_special=False).tolist():
+                if not allowed(sampler, token):
+                    return False
+                lib.llama_sampler_accept(sampler, token)
+            return allowed(sampler, model.eos)
+        finally:
+            lib.llama_sampler_free(sampler)
+
+    return accepts
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), CASES, ids=[str(c[0])[:40] for c in CASES])
+def test_a_grammar_takes_what_its_schema_allows(
+    accepts: Accepts, schema: Any, good: list[str], bad: list[str]
+) -> None:
+    assert [text for text in good if not accepts(schema, text)] == []
+    assert [text for text in bad if accepts(schema, text)] == []
+    for text in good:
+        json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        {"type": "dragon"},
+        {"enum": []},
+        {"$ref": "https://example.org/schema"},
+        {"$ref": "#/nowhere"},
+        {"properties": {"a": 5}},
+        {"properties": 5},
+        {"type": "array", "minItems": 3, "maxItems": 2},
+        {"type": "array", "minItems": -1},
+        {"type": "string", "maxLength": 100_000},
+        {"type": "string", "minLength": "two"},
+        {"pattern": "("},
+        {"pattern": "^(?=x)$"},
+        {"pattern": "^(a)\\1$"},
+        {"pattern": "a" * 5000},
+        {"anyOf": [{"type": "nothing"}]},
+        {"allOf": [5]},
+    ],
+)
+def test_bad_schemas_are_refused(schema: Any) -> None:
+    with pytest.raises(ApiError) as caught:
+        grammar_of(schema)
+    assert caught.value.status == 400
+
+
+def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"type": "array", "items": deep}
+    wide = {"properties": {f"p{i}": {"type": "string", "maxLength": i} for i in range(3000)}}
+    for schema in (deep, wide, {"$ref": "#"}):
+        made = server.post("/completion", prompt="x", n_predict=1, json_schema=schema)
+        assert made.status_code == 400
+
+
+def test_an_answer_follows_its_schema(server: Serving) -> None:
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+    for seed in (1, 2):
+        made = server.chat(response_format=wanted, temperature=1.5, seed=seed, max_tokens=300)
+        person = json.loads(made.choices[0].message.content)
+        assert len(person["name"]) <= 8
+        assert set(person) <= {"name", "age", "tags"}
+        assert made.choices[0].finish_reason == "stop"
+
+
+def test_json_mode_gives_an_object(server: Serving) -> None:
+    extra = {"logit_bias": {"}": 8}}
+    made = server.chat(response_format={"type": "json_object"}, max_tokens=200, extra=extra)
+    assert isinstance(json.loads(made.choices[0].message.content), dict)
+    shaped = server.chat(
+        extra={"response_format": {"type": "json_object", "schema": {"const": {"a": 1}}}},
+        max_tokens=40,
+    )
+    assert json.loads(shaped.choices[0].message.content) == {"a": 1}
+    plain = server.chat(response_format={"type": "text"}, max_tokens=3)
+    assert plain.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "given", [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]
+)
+def test_bad_response_formats_are_refused(server: Serving, given: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(extra={"response_format": given}, max_tokens=3)
+    assert caught.value.param == "response_format"

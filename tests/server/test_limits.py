@@ -1,0 +1,169 @@
+"""Limits: what is too large, too long or too much is refused in good time."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from helpers.serving import CHAT, Serving, wait_until
+
+LONG: dict[str, Any] = {"prompt": "def area(", "ignore_eos": True, "temperature": 1.0}
+Start = Callable[..., Serving]
+
+
+def occupy(server: Serving, count: int) -> list[threading.Thread]:
+    """Keep `count` requests running and waiting; return the threads that wait for them."""
+
+    def ask() -> None:
+        server.post("/completion", **LONG, t_max_predict_ms=60_000)
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.busy_slots() + server.engine.queue_length == count)
+    return threads
+
+
+def release(server: Serving, threads: list[threading.Thread]) -> None:
+    server.bridge.cancel_all()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
+    server = start(slots=1, max_body_bytes=2000)
+    body = json.dumps({"content": "x" * 3000}).encode()
+    told = httpx.post(f"{server.url}/tokenize", content=body)
+    untold = httpx.post(f"{server.url}/tokenize", content=iter([body[:1500], body[1500:]]))
+    for made in (told, untold):
+        assert made.status_code == 413
+        assert "2000 bytes" in made.json()["error"]["message"]
+    assert server.post("/tokenize", content="x" * 1500).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'{"prompt": "x"', b"\xff\xfe", b"[" * 100_000, b"9" * 9999],
+    ids=["empty", "half", "list", "null", "open", "not text", "deep", "number"],
+)
+def test_a_body_that_is_no_json_object_is_refused(server: Serving, body: bytes) -> None:
+    for path in ("/completion", "/v1/chat/completions"):
+        made = server.client.post(path, content=body)
+        assert made.status_code == 400
+        assert made.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(start: Start) -> None:
+    server = start(slots=1, read_timeout=0.2)
+
+    def slowly() -> Iterator[bytes]:
+        yield b"{"
+        time.sleep(0.6)
+        yield b"}"
+
+    made = httpx.post(f"{server.url}/v1/completions", content=slowly())
+    assert made.status_code == 408
+    assert "0.2 seconds" in made.json()["error"]["message"]
+
+
+def test_the_content_type_does_not_matter(server: Serving) -> None:
+    body = json.dumps({"content": "x"})
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    assert server.client.post("/tokenize", content=body, headers=headers).status_code == 200
+
+
+def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
+    text = "word " * 5000
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(messages=[{"role": "user", "content": text}])
+    assert caught.value.code == "context_length_exceeded"
+    assert "maximum context length is 2048" in caught.value.message
+    made = server.post("/completion", prompt=text)
+    assert made.status_code == 400
+    error = made.json()["error"]
+    assert error["type"] == "exceed_context_size_error"
+    assert error["n_ctx"] == 2048
+    assert error["n_prompt_tokens"] > 2048
+
+
+def test_the_longest_prompt_can_be_bounded(start: Start) -> None:
+    server = start(slots=1, max_prompt_tokens=10)
+    assert server.post("/completion", prompt="a b c", n_predict=1).status_code == 200
+    made = server.post("/completion", prompt="a b c " * 20, n_predict=1)
+    assert made.status_code == 400
+    assert made.json()["error"]["n_ctx"] == 10
+
+
+def test_a_full_queue_says_when_to_try_again(start: Start) -> None:
+    server = start(slots=1, max_queue=1, retry_after=7)
+    threads = occupy(server, 2)
+    try:
+        with pytest.raises(openai.InternalServerError) as caught:
+            server.chat(max_tokens=1)
+        assert caught.value.status_code == 503
+        assert caught.value.response.headers["retry-after"] == "7"
+        assert caught.value.code == "server_overloaded"
+        made = server.post("/completion", prompt="x", stream=True)
+        assert made.status_code == 503
+        assert made.json()["error"]["type"] == "unavailable_error"
+    finally:
+        release(server, threads)
+    server.wait_idle()
+    assert server.chat(max_tokens=1).usage.completion_tokens == 1
+
+
+def test_several_choices_are_all_refused_when_one_finds_no_place(start: Start) -> None:
+    server = start(slots=1, max_queue=1)
+    with pytest.raises(openai.InternalServerError):
+        server.chat(n=8, max_tokens=100, extra={"ignore_eos": True})
+    server.wait_idle()
+    assert server.engine.queue_length == 0
+
+
+def test_who_waits_too_long_is_told_so(start: Start) -> None:
+    server = start(slots=1, queue_timeout=0.2)
+    threads = occupy(server, 1)
+    try:
+        made = server.post("/completion", prompt="x", n_predict=1)
+        assert made.status_code == 503
+        assert "no slot was free" in made.json()["error"]["message"]
+        assert made.headers["retry-after"]
+    finally:
+        release(server, threads)
+
+
+def test_a_request_that_runs_too_long_is_ended(start: Start) -> None:
+    server = start(slots=1, request_timeout=0.2)
+    began = time.monotonic()
+    made = server.post("/completion", **LONG).json()
+    assert made["stop_type"] == "limit"
+    assert 0 < made["tokens_predicted"] < 2000
+    assert time.monotonic() - began < 10
+
+
+def test_silent_streams_get_pings(start: Start) -> None:
+    server = start(slots=1, sse_ping_interval=0.1)
+    threads = occupy(server, 1)
+    timer = threading.Timer(2.2, release, (server, []))
+    timer.start()
+    try:
+        body = {"messages": CHAT, "max_tokens": 1, "stream": True}
+        seen = []
+        with server.client.stream("POST", "/v1/chat/completions", json=body) as made:
+            assert made.status_code == 200  # the header is sent although nothing was made yet
+            for line in made.iter_lines():
+                seen.append(line)
+                if line.startswith("data: "):
+                    break
+        assert ": ping" in seen
+        assert "error" in seen[-1]
+    finally:
+        timer.join()
+        release(server, threads)

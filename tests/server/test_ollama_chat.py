@@ -1,0 +1,273 @@
+"""POST /api/chat, asked by Ollama's own client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ollama
+import pytest
+
+from helpers.ollama_serving import ANSWER, GREEDY, TIME, check_figures, lines
+from helpers.serving import CHAT, CODE, Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.engine import Sampling
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}},
+            "required": ["city"],
+        },
+    },
+}
+RENAME = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```"
+
+
+@pytest.fixture(scope="module")
+def client(server: Serving) -> Iterator[ollama.Client]:
+    with ollama.Client(server.url) as made:
+        yield made
+
+
+def test_a_chat_is_answered(client: ollama.Client) -> None:
+    made = client.chat("tiny", CHAT, options=GREEDY)
+    assert made.message.content == ANSWER
+    assert made.message.role == "assistant"
+    assert made.message.thinking is None
+    assert made.message.tool_calls is None
+    assert made.done is True
+    assert made.done_reason == "stop"
+    assert made.model == "tiny"
+
+
+def test_the_answer_is_that_of_the_other_api(server: Serving, client: ollama.Client) -> None:
+    theirs = server.chat(max_tokens=64)
+    ours = client.chat("tiny", CHAT, options=GREEDY)
+    assert ours.message.content == theirs.choices[0].message.content
+    assert ours.prompt_eval_count == theirs.usage.prompt_tokens
+    assert ours.eval_count == theirs.usage.completion_tokens
+
+
+def test_a_stream_brings_the_same_text_in_pieces(client: ollama.Client) -> None:
+    parts = list(client.chat("tiny", CHAT, options=GREEDY, stream=True))
+    assert "".join(part.message.content or "" for part in parts) == ANSWER
+    assert len(parts) > 3
+    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].done_reason == "stop"
+    assert parts[-1].eval_count > 5
+
+
+def test_streaming_is_the_default_and_lines_have_ollamas_members(server: Serving) -> None:
+    made = lines(server, "/api/chat", messages=CHAT, options=GREEDY)
+    for line in made:
+        assert TIME.fullmatch(line["created_at"])
+        assert line["model"] == "tiny"
+        assert line["message"]["role"] == "assistant"
+        assert set(line["message"]) == {"role", "content"}
+    assert set(made[0]) == {"model", "created_at", "message", "done"}
+    check_figures(made[-1])
+    assert made[-1]["draft_n_accepted"] > 0
+
+
+def test_a_whole_answer_has_figures_too(server: Serving) -> None:
+    made = server.post("/api/chat", model="tiny", messages=CHAT, stream=False, options=GREEDY)
+    assert made.headers["content-type"] == "application/json"
+    check_figures(made.json())
+    assert TIME.fullmatch(made.json()["created_at"])
+    assert "context" not in made.json()
+
+
+def test_num_predict_ends_the_answer(client: ollama.Client) -> None:
+    made = client.chat("tiny", CHAT, options={"temperature": 0, "num_predict": 5})
+    assert (made.eval_count, made.done_reason) == (5, "length")
+
+
+@pytest.mark.parametrize("stop", ["width", ["nothing", "width"]])
+def test_stop_texts_are_cut_off(client: ollama.Client, stop: Any) -> None:
+    made = client.chat("tiny", CHAT, options={**GREEDY, "stop": stop})
+    assert made.message.content == ANSWER.split("width")[0]
+    assert made.done_reason == "stop"
+
+
+def test_seeds_repeat_an_answer(client: ollama.Client) -> None:
+    options = {"temperature": 1.5, "num_predict": 30, "seed": 7, "top_k": 0, "top_p": 1.0}
+    ask = [{"role": "user", "content": "Tell me about rivers"}]
+    first, again = (client.chat("tiny", ask, options=options).message.content for _ in range(2))
+    other = client.chat("tiny", ask, options={**options, "seed": 8}).message.content
+    assert first == again != other
+
+
+def test_all_options_are_taken(client: ollama.Client) -> None:
+    given = ollama.Options(
+        num_ctx=2048, num_batch=512, num_gpu=0, num_thread=2, num_keep=4, seed=1, num_predict=4,
+        top_k=20, top_p=0.9, typical_p=0.9, repeat_last_n=32, temperature=0.5, repeat_penalty=1.1,
+        presence_penalty=0.1, frequency_penalty=0.1, mirostat=0, mirostat_tau=5, mirostat_eta=0.1,
+        penalize_newline=True, stop=["\n\n\n"], use_mmap=True, tfs_z=1.0,
+    )  # fmt: skip
+    made = client.chat("tiny", CHAT, options=given, keep_alive="5m")
+    assert 0 < made.eval_count <= 4
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_drafts_can_be_chosen_in_the_options(server: Serving, stream: bool) -> None:
+    for options in ({"speculative.enabled": False}, {"speculative": {"types": "none"}}):
+        answer = server.post(
+            "/api/chat", model="tiny", messages=CHAT, stream=stream, options={**GREEDY, **options}
+        )
+        assert json.loads(answer.text.splitlines()[-1])["draft_n"] == 0
+
+
+def test_spans_tell_which_text_drafts_made(server: Serving) -> None:
+    options = {**GREEDY, "speculative.spans": True}
+    made = lines(server, "/api/chat", messages=CHAT, options=options)
+    spans = [span for line in made[:-1] for span in line["speculative"]["spans"]]
+    assert "".join(text for text, _ in spans) == ANSWER
+    assert any(accepted for _, accepted in spans)
+
+
+def test_json_answers_are_json(client: ollama.Client) -> None:
+    ask = [{"role": "user", "content": "Write a JSON object"}]
+    for seed in range(2):
+        options = {"temperature": 1.0, "seed": seed, "num_predict": 100}
+        made = client.chat("tiny", ask, format="json", options=options)
+        assert made.message.content.startswith("{")
+        if made.done_reason == "stop":
+            assert isinstance(json.loads(made.message.content), dict)
+
+
+def test_a_schema_is_followed(client: ollama.Client) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"color": {"enum": ["red", "blue"]}, "ready": {"type": "boolean"}},
+        "required": ["color", "ready"],
+    }
+    parts = client.chat("tiny", CHAT, format=schema, options=GREEDY, stream=True)
+    made = json.loads("".join(part.message.content or "" for part in parts))
+    assert made["color"] in ("red", "blue")
+    assert isinstance(made["ready"], bool)
+
+
+def test_thinking_is_told_apart_when_asked_for(client: ollama.Client) -> None:
+    ask = [{"role": "user", "content": RENAME}]
+    options = {"temperature": 0, "num_predict": 150}
+    plain = client.chat("tiny", ask, options=options).message
+    assert plain.content.startswith("<think>")
+    assert plain.thinking is None
+    whole = client.chat("tiny", ask, options=options, think=True).message
+    assert whole.thinking
+    assert plain.content.split("</think>")[1].strip() == whole.content.strip()
+    parts = list(client.chat("tiny", ask, options=options, think="low", stream=True))
+    assert "".join(part.message.thinking or "" for part in parts) == whole.thinking
+    assert "".join(part.message.content or "" for part in parts) == whole.content
+
+
+@pytest.fixture(scope="module")
+def calling(model: LlamaModel) -> Iterator[ollama.Client]:
+    """A client of a server whose model likes to begin with "<"; a grammar does the rest."""
+    bias = {int(model.tokenize("<", add_special=False)[0]): 50.0}
+    sampling = Sampling(temperature=0, logit_bias=bias)
+    settings = {"sampling": sampling}
+    with serving(model, slots=1, served=settings) as made, ollama.Client(made.url) as client:
+        yield client
+
+
+def test_calls_are_found_and_have_objects_as_arguments(calling: ollama.Client) -> None:
+    settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}, "options": GREEDY}
+    whole = calling.chat("tiny", CHAT, **settings)
+    (call,) = whole.message.tool_calls
+    assert call.function.name == "get_weather"
+    assert call.function.arguments["city"] in ("Oslo", "Rome")
+    assert whole.message.content == ""
+    assert whole.done_reason == "stop"
+    parts = list(calling.chat("tiny", CHAT, stream=True, **settings))
+    streamed = [call for part in parts for call in part.message.tool_calls or []]
+    assert streamed == [call]
+    assert "".join(part.message.content for part in parts) == ""
+
+
+def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
+    settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}}
+    for num_predict in range(8, 24, 5):
+        options = {"num_predict": num_predict}
+        made = calling.chat("tiny", CHAT, options=options, **settings)
+        parts = calling.chat("tiny", CHAT, options=options, stream=True, **settings)
+        assert "".join(part.message.content for part in parts) == made.message.content
+        assert bool(made.message.content) != bool(made.message.tool_calls)
+
+
+def test_a_conversation_with_a_call_and_its_result_goes_on(client: ollama.Client) -> None:
+    function = {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    ask: list[Any] = [
+        {"role": "system", "content": "Be brief."},
+        *CHAT,
+        {"role": "assistant", "content": "", "tool_calls": [{"function": function}]},
+        {"role": "tool", "tool_name": "get_weather", "content": "rain"},
+    ]
+    made = client.chat("tiny", ask, tools=[WEATHER], options={"num_predict": 4, "temperature": 0})
+    assert made.eval_count > 0
+    assert made.prompt_eval_count > 60
+
+
+def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
+    start: Callable[..., Serving],
+) -> None:
+    server = start(slots=1, context_size=256)
+    old = [{"role": role, "content": "a b c " * 10} for role in ("user", "assistant") * 8]
+    ask = [{"role": "system", "content": "Be brief."}, *old, *CHAT]
+    with ollama.Client(server.url) as client:
+        made = client.chat("tiny", ask, options={"num_predict": 4})
+        kept = client.chat("tiny", ask[-3:], options={"num_predict": 4})
+    assert kept.prompt_eval_count < made.prompt_eval_count <= 256 - 4
+    refused = server.post("/api/chat", model="tiny", messages=ask, truncate=False)
+    assert refused.status_code == 400
+    assert "maximum context length is 256" in refused.json()["error"]
+
+
+def test_log_probabilities_are_told(server: Serving) -> None:
+    body = {"messages": CHAT, "options": GREEDY, "logprobs": True, "top_logprobs": 2}
+    made = lines(server, "/api/chat", **body)
+    streamed = [entry for line in made for entry in line.get("logprobs", [])]
+    assert len(streamed) == made[-1]["eval_count"]
+    whole = server.post("/api/chat", model="tiny", stream=False, **body).json()
+    assert [one["token"] for one in whole["logprobs"]] == [one["token"] for one in streamed]
+    assert all(len(one["top_logprobs"]) == 2 for one in streamed)
+
+
+@pytest.mark.parametrize("keep", [None, "10m", 0, "0s"])
+def test_a_chat_without_messages_loads_or_unloads(server: Serving, keep: Any) -> None:
+    reason = "unload" if keep in (0, "0s") else "load"
+    for stream in (True, False):
+        answer = server.post("/api/chat", model="tiny", stream=stream, keep_alive=keep)
+        made = json.loads(answer.text)
+        assert (made["done"], made["done_reason"]) == (True, reason)
+        assert made["message"] == {"role": "assistant", "content": ""}
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"options": {"num_ctx": 100000}}, "num_ctx is 100000, but the server was started with 2048"),
+    ({"options": {"temprature": 1}}, "did you mean temperature"),
+    ({"options": {"top_p": 2}}, "top_p: expected a number from 0 to 1"),
+    ({"options": {"speculative.typos": 1}}, "unknown field speculative.typos"),
+    ({"format": "xml"}, 'expected "json" or a valid JSON Schema object'),
+    ({"think": "much"}, "think must be true, false, low, medium, high"),
+    ({"messages": [{"role": "user", "content": "", "images": ["aGk="]}]}, "text only, no images"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role must be one of"),
+    ({"messages": ["x"]}, "messages[0] is wrong"),
+    ({"tools": [{"type": "function"}]}, "tools[0] must be a tool of type function"),
+    ({"model": ""}, "model is required"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_wrong_requests_are_told_in_ollamas_shape(
+    server: Serving, change: dict[str, Any], message: str
+) -> None:
+    answer = server.client.post("/api/chat", json={"model": "tiny", "messages": CHAT, **change})
+    assert answer.status_code == 400
+    assert list(answer.json()) == ["error"]
+    assert message in answer.json()["error"]

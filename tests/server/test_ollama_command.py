@@ -1,0 +1,182 @@
+"""`ngramspec serve --model NAME` and Modelfiles: from the store to the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import ollama
+import openai
+import pytest
+from click.testing import CliRunner
+
+from helpers.cli import assert_one_error
+from helpers.ollama_serving import ANSWER, ROOT, command
+from helpers.serving import CHAT, REPEAT
+from ngramspec.cli.serve import serve
+from ngramspec.cli.serve_ollama import take_recipe
+from ngramspec.models import embedded_model
+
+TEMPLATE = (
+    "{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}"
+    "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
+)
+MODELFILE = f"""\
+FROM BASE
+SYSTEM "Be brief."
+TEMPLATE \"\"\"{TEMPLATE}\"\"\"
+PARAMETER temperature 0
+PARAMETER num_ctx 512
+PARAMETER num_predict 64
+PARAMETER stop "height"
+PARAMETER num_thread 1
+DRAFT ngram-cache
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A store with the embedded model as tinycode:latest."""
+    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
+    from ollama_stores import Store
+
+    made = Store(tmp_path / "models")
+    params = {"temperature": 0, "num_predict": 64, "num_ctx": 1024, "top_k": 5}
+    made.model(
+        "registry.ollama.ai/library/tinycode/latest",
+        model=embedded_model().read_bytes(),
+        template=TEMPLATE,
+        params=params,
+    )
+    return made
+
+
+def test_a_model_of_the_store_is_served_by_its_name(tmp_path: Path, store: Any) -> None:
+    arguments = ("--model", "tinycode", "-np", "2", "-t", "1")
+    running = command(tmp_path, *arguments, store=store.root)
+    with running as (url, said), ollama.Client(url) as client:
+        assert client.list().models[0].model == "tinycode:latest"
+        assert client.list().models[0].details.parameter_size == "8.0B"  # as the store says
+        assert client.chat("tinycode", CHAT).message.content == ANSWER
+        assert client.generate("tinycode:latest", REPEAT).response == ANSWER
+        shown = client.show("tinycode")
+        assert shown.template == TEMPLATE
+        assert "top_k" in shown.parameters
+        assert client.ps().models[0].context_length == 1024
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
+            assert other.models.list().data[0].id == "tinycode"
+            made = other.chat.completions.create(model="tinycode", messages=CHAT)
+        assert made.choices[0].message.content == ANSWER
+    assert "model tinycode, 2 slots, 1024 tokens of context each" in said.read_text()
+
+
+def test_a_modelfile_is_served(tmp_path: Path) -> None:
+    (tmp_path / "tiny.gguf").symlink_to(embedded_model())
+    path = tmp_path / "Modelfile"
+    path.write_text(MODELFILE.replace("BASE", "tiny.gguf"))
+    with command(tmp_path, "--modelfile", str(path), "--alias", "mine") as (url, said):
+        with ollama.Client(url) as client:
+            made = client.chat("mine", CHAT)
+            assert made.message.content == ANSWER.split("height")[0]
+            assert made.done_reason == "stop"
+            assert "\nSYSTEM Be brief.\n" in client.show("mine").modelfile
+            assert client.ps().models[0].context_length == 512
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
+            theirs = other.chat.completions.create(model="mine", messages=CHAT)
+        assert theirs.choices[0].message.content == made.message.content
+        assert theirs.usage.prompt_tokens == made.prompt_eval_count  # one template, one system
+    assert "drafters ngram-cache" in said.read_text()
+
+
+def options_of(*arguments: str) -> dict[str, Any]:
+    """Return the options after a recipe was taken."""
+    with serve.make_context("serve", list(arguments), resilient_parsing=True) as context:
+        options = dict(context.params)
+        take_recipe(context, options)
+    return options
+
+
+def test_parameters_become_options(tmp_path: Path) -> None:
+    path = tmp_path / "x.modelfile"
+    parameters = {
+        "num_ctx": 100, "num_batch": 64, "num_gpu": 3, "num_thread": 2, "num_predict": -2,
+        "top_k": -1, "top_p": 0.5, "seed": 4, "repeat_penalty": 1.2, "use_mmap": "false",
+        "draft_num_predict": 7, "num_keep": 3,
+    }  # fmt: skip
+    lines = [f"PARAMETER {name} {value}\n" for name, value in parameters.items()]
+    path.write_text(f"FROM {embedded_model()}\nDRAFT {embedded_model()}\n{''.join(lines)}")
+    made = options_of("--model", str(path), "-np", "3", "--top-p", "0.7")
+    expected = {
+        "model": embedded_model(), "ctx_size": 300, "batch_size": 64, "n_gpu_layers": "3",
+        "threads": 2, "predict": -1, "top_k": 0, "seed": 4, "repeat_penalty": 1.2, "mmap": False,
+        "spec_draft_n_max": 7, "model_draft": embedded_model(),
+        "top_p": 0.7,  # the command line is stronger
+    }  # fmt: skip
+    assert {name: made[name] for name in expected} == expected
+
+
+def test_what_is_given_is_stronger_than_the_modelfile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, config = tmp_path / "Modelfile", tmp_path / "server.yaml"
+    path.write_text(MODELFILE.replace("BASE", str(embedded_model())))
+    config.write_text("temp: 0.5\nsystem-prompt: other\n")
+    monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-mod")
+    made = options_of("--modelfile", str(path), "-c", "64", "-r", "x", "--config", str(config))
+    assert made["ctx_size"] == 64
+    assert made["reverse_prompt"] == ("x",)
+    assert made["temperature"] == 0.5
+    assert made["system_prompt"] == "other"
+    assert made["spec_type"] == ("ngram-mod",)
+    assert made["threads"] == 1
+
+
+def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    made = options_of("--model", "tinycode:latest")
+    assert made["model"].parent == store.root / "blobs"
+    assert made["alias"] == ["tinycode", "tinycode:latest"]
+    for path in (str(embedded_model()), "none.gguf", "/none"):
+        made = options_of("--model", path)
+        assert made["model"] == Path(path)
+        assert made["recipe"].gguf is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("FROM {base}\nADAPTER x.gguf", "ADAPTER is not supported"),
+        ("FROM {base}\nPARAMETER temprature 1", "did you mean temperature"),
+        ("FROM {base}\nDRAFT ngram-mud", "did you mean ngram-mod"),
+        ("FROM {base}\nTEMPLATE {{{{ .Prompt", "TEMPLATE: template, line 1"),
+        ("FROM .", "is a folder"),
+        ("FROM nothing", "FROM nothing: no such file, and no model 'nothing:latest'"),
+        ("SYSTEM x", "expected a FROM line"),
+    ],
+)
+def test_wrong_modelfiles_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
+    path = tmp_path / "Modelfile"
+    path.write_text(text.format(base=embedded_model()))
+    result = invoke("--modelfile", str(path))
+    assert result.exit_code in (1, 2)
+    assert_one_error(result, message, result.exit_code)
+
+
+def test_wrong_names_are_told_in_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    assert_one_error(invoke("--model", "tinycod"), "tinycod: no such file, and no model", 2)
+    assert "did you mean tinycode:latest?" in invoke("--model", "tinycod").stderr
+    assert_one_error(
+        invoke("--model", "tinycode", "--modelfile", "x"), "either --model or --modelfile", 2
+    )
+
+
+def invoke(*arguments: str) -> Any:
+    from ngramspec.cli import main
+
+    assert isinstance(main, click.Group)
+    return CliRunner().invoke(main, ["serve", *arguments], prog_name="ngramspec")

@@ -1,0 +1,66 @@
+"""Text between <think> and </think> at the start of an answer is told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers.serving import CODE, Serving
+
+THINK: list[Any] = [
+    {
+        "role": "user",
+        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
+    }
+]
+
+
+def test_reasoning_is_a_member_of_its_own(server: Serving) -> None:
+    whole = server.chat(messages=THINK, max_tokens=150, extra={"reasoning_format": "none"})
+    text = whole.choices[0].message.content
+    assert text.startswith("<think>")
+    made = server.chat(messages=THINK, max_tokens=150).choices[0].message
+    reasoning = made.model_extra["reasoning_content"]
+    assert reasoning
+    assert "think>" not in made.content
+    assert "think>" not in reasoning
+    assert text.replace("<think>", "").split("</think>")[0].strip() == reasoning
+    assert text.split("</think>")[1].strip() == made.content.strip()
+
+
+def test_reasoning_streams_before_the_answer(server: Serving) -> None:
+    whole = server.chat(messages=THINK, max_tokens=150).choices[0].message
+    reasoning, content, order = "", "", []
+    for event in server.chat(messages=THINK, max_tokens=150, stream=True):
+        delta = event.choices[0].delta
+        thought = (delta.model_extra or {}).get("reasoning_content")
+        if thought:
+            reasoning += thought
+            order.append("reasoning")
+        if delta.content:
+            content += delta.content
+            order.append("content")
+    assert reasoning == whole.model_extra["reasoning_content"]
+    assert content == whole.content
+    assert order == sorted(order, reverse=True)
+    assert order.count("reasoning") > 1
+
+
+def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+    )
+    server = start(slots=1, served={"template": template})
+    grammar = 'root ::= "some thought\\n</think>\\n\\nthe answer"'
+    made = server.chat(max_tokens=60, extra={"grammar": grammar}).choices[0].message
+    assert made.model_extra["reasoning_content"] == "some thought"
+    assert made.content == "the answer"
+    schema = {"type": "boolean"}
+    shaped = server.chat(messages=THINK, max_tokens=300, extra={"json_schema": schema}).choices[0]
+    if shaped.finish_reason == "stop":
+        assert shaped.message.content in ("true", "false")
+
+
+def test_an_answer_without_reasoning_has_no_such_member(server: Serving) -> None:
+    made = server.chat(max_tokens=20).choices[0].message
+    assert "reasoning_content" not in (made.model_extra or {})

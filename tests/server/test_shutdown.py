@@ -1,0 +1,72 @@
+"""The end of a server: running requests finish, new ones are refused, late ones are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from helpers.serving import CHAT, Serving, wait_until
+
+Start = Callable[..., Serving]
+LONG: dict[str, Any] = {"ignore_eos": True, "temperature": 1.2, "speculative.enabled": False}
+
+
+def test_running_streams_are_finished_first(start: Start) -> None:
+    server = start(slots=1)
+    stream = server.chat(max_tokens=300, stream=True, extra=LONG)
+    first = next(iter(stream))
+    server.http.should_exit = True
+    events = [first, *stream]
+    assert events[-1].choices[0].finish_reason == "length"
+    assert events[-1].model_extra["timings"]["predicted_n"] == 300
+
+
+def test_waiting_requests_are_finished_too(start: Start) -> None:
+    server = start(slots=1)
+    made: list[int] = []
+
+    def ask() -> None:
+        answer = server.post("/completion", prompt="x", n_predict=200, **LONG)
+        made.append(answer.json()["tokens_predicted"])
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.busy_slots() + server.engine.queue_length == 3)
+    server.http.should_exit = True
+    for thread in threads:
+        thread.join(30)
+    assert made == [200, 200, 200]
+
+
+def test_what_outlives_the_drain_is_told_so(start: Start) -> None:
+    server = start(slots=1, drain_timeout=0.3)
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        answers.append(server.post("/completion", prompt="x", **LONG))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: server.busy_slots() == 1)
+    body = {"messages": CHAT, "stream": True, **LONG}
+    with server.client.stream("POST", "/v1/chat/completions", json=body) as stream:
+        server.http.should_exit = True
+        lines = [line for line in stream.iter_lines() if line]
+    thread.join(30)
+    assert answers[0].status_code == 503
+    assert answers[0].json()["error"]["message"] == "the server is closing"
+    assert "the server is closing" in lines[-2]
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_new_requests_are_refused_while_it_closes(start: Start) -> None:
+    server = start(slots=1)
+    server.bridge.refuse()
+    made = server.post("/completion", prompt="x", n_predict=1)
+    assert made.status_code == 503
+    assert made.headers["retry-after"]
+    assert made.json()["error"]["type"] == "unavailable_error"

@@ -1,0 +1,165 @@
+"""Speculation per request: switches and sizes change the speed, never the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from helpers.serving import CODE, REPEAT, Serving
+from ngramspec.server.errors import ApiError
+from ngramspec.server.speculation import speculation_of
+
+WAYS: list[dict[str, Any]] = [
+    {"speculative.enabled": False},
+    {"speculative": False},
+    {"speculative.types": "none"},
+    {"speculative.types": "ngram-simple"},
+    {"speculative.types": ["ngram-map-k", "ngram-cache"]},
+    {"speculative.type": "ngram-mod", "speculative.ngram_mod.n_min": 2},
+    {"speculative": {"types": "ngram-simple", "ngram_simple": {"size_n": 3, "size_m": 7}}},
+    {"speculative": {"ngram-cache.n_draft": 2}, "speculative.n_max": 3},
+    {"speculative.n_max": 0},
+    {"speculative.namespace": "mine"},
+]
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+def test_the_text_is_the_same_in_every_way(server: Serving, temperature: float) -> None:
+    settings: dict[str, Any] = {"temperature": temperature, "seed": 4, "max_tokens": 40}
+    plain = server.chat(**settings).choices[0].message.content
+    texts = {server.chat(extra=way, **settings).choices[0].message.content for way in WAYS}
+    assert texts == {plain}
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[2], WAYS[8]], ids=str)
+def test_drafts_can_be_switched_off(server: Serving, way: dict[str, Any]) -> None:
+    assert "draft_n" not in server.chat(max_tokens=40, extra=way).model_extra["timings"]
+
+
+def test_n_max_bounds_every_draft(server: Serving) -> None:
+    def drafted(most: int) -> int:
+        before = server.engine.stats().draft_lengths.total, server.engine.stats().num_drafts
+        server.chat(max_tokens=40, extra={"speculative.n_max": most})
+        after = server.engine.stats().draft_lengths.total, server.engine.stats().num_drafts
+        assert after[1] > before[1]
+        assert after[0] - before[0] <= most * (after[1] - before[1])
+        return after[1] - before[1]
+
+    assert drafted(1) > drafted(30)
+
+
+def test_sizes_are_those_of_the_named_drafter() -> None:
+    made = speculation_of(
+        {
+            "speculative.types": "ngram-mod,ngram-cache",
+            "speculative.ngram_mod.n_match": 16,
+            "speculative": {"ngram_cache": {"lax_min_sample": [1, 1, 1, 1]}, "n_max": 9},
+            "other": 1,
+        },
+        "",
+    ).speculation
+    assert made.types == ("ngram-mod", "ngram-cache")
+    assert made.params == {
+        "ngram-mod": {"n_match": 16},
+        "ngram-cache": {"lax_min_sample": (1, 1, 1, 1)},
+    }
+    assert made.max_draft == 9
+
+
+def test_namespaces_share_no_pool(server: Serving) -> None:
+    extra = {"speculative.types": "ngram-mod", "speculative.ngram_mod.n_min": 2,
+             "speculative.ngram_mod.n_match": 6, "cache_prompt": False}  # fmt: skip
+
+    def first_drafts(namespace: str) -> int:
+        made = server.complete(
+            prompt=f"```python\n{CODE}```\n\n```python\ndef area(width",
+            max_tokens=12,
+            extra={**extra, "speculative.namespace": namespace},
+        )
+        return int(made.model_extra["timings"].get("draft_n_accepted", 0))
+
+    server.complete(
+        prompt=f"{REPEAT}\n", max_tokens=4, extra={**extra, "speculative.namespace": "one"}
+    )
+    assert server.engine.drafters.pool("one") is not server.engine.drafters.pool("two")
+    assert first_drafts("one") >= first_drafts("two")
+    assert server.engine.drafters.pool("two") is not None
+
+
+@pytest.mark.parametrize(
+    ("extra", "param", "hint"),
+    [
+        ({"speculative.typ": "x"}, "speculative.typ", "types"),
+        ({"speculative.types": "ngram-mud"}, "speculative.types", "ngram-mod"),
+        ({"speculative.types": 5}, "speculative.types", "names"),
+        ({"speculative": {"ngram_mod": {"n_mach": 3}}}, "speculative.ngram_mod.n_mach", "n_match"),
+        ({"speculative.ngram_mod.capacity": 3}, "speculative.ngram_mod.capacity", "server"),
+        ({"speculative.ngram_cache.static": "/etc/x"}, "speculative.ngram_cache.static", "server"),
+        ({"speculative.enabled": "no"}, "speculative.enabled", "bool"),
+        ({"speculative.n_max": -1}, "speculative.n_max", "0 or more"),
+        ({"speculative.namespace": "x" * 300}, "speculative.namespace", "256"),
+        ({"speculative": 5}, "speculative", "object"),
+        ({"speculative.p_min": 0.5}, "speculative.p_min", "unknown"),
+    ],
+)
+def test_unknown_and_bad_fields_are_refused(
+    server: Serving, extra: dict[str, Any], param: str, hint: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=hint) as caught:
+        server.chat(max_tokens=2, extra=extra)
+    assert caught.value.param == param
+
+
+def test_values_out_of_bounds_are_refused(server: Serving) -> None:
+    with pytest.raises(openai.BadRequestError, match="n_match"):
+        server.chat(max_tokens=2, extra={"speculative.ngram_mod.n_match": 0})
+
+
+def test_a_key_comes_before_the_clients_namespace() -> None:
+    assert speculation_of({}, "").speculation.namespace == ""
+    assert speculation_of({}, "abc").speculation.namespace == "abc:"
+    made = speculation_of({"speculative.namespace": "mine"}, "abc")
+    assert made.speculation.namespace == "abc:mine"
+    with pytest.raises(ApiError):
+        speculation_of({"speculative.namespace": 5}, "abc")
+
+
+def test_a_prediction_is_drafted_from_and_counted(server: Serving) -> None:
+    answer = f"```python\n{CODE}```"
+    off = {"speculative.types": "none"}
+    plain = server.chat(max_tokens=64, extra={"speculative.enabled": False})
+    for content in (answer, [{"type": "text", "text": answer}]):
+        made = server.chat(max_tokens=64, prediction={"type": "content", "content": content})
+        details = made.usage.completion_tokens_details
+        assert made.choices[0].message.content == plain.choices[0].message.content
+        assert details.accepted_prediction_tokens > 5
+        assert made.model_extra["timings"]["draft_n_accepted"] >= details.accepted_prediction_tokens
+    wrong = server.chat(max_tokens=64, prediction={"type": "content", "content": "nothing like it"})
+    details = wrong.usage.completion_tokens_details
+    assert wrong.choices[0].message.content == plain.choices[0].message.content
+    assert details.accepted_prediction_tokens == 0
+    none = server.chat(max_tokens=9, prediction={"type": "content", "content": answer}, extra=off)
+    assert none.usage.completion_tokens_details.accepted_prediction_tokens == 0
+
+
+def test_a_prediction_with_an_edit_counts_both_sides(server: Serving) -> None:
+    edited = f"```python\n{CODE.replace('width * height', 'height * width')}```"
+    made = server.chat(
+        max_tokens=64,
+        prediction={"type": "content", "content": edited},
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    details = list(made)[-1].usage.completion_tokens_details
+    assert details.accepted_prediction_tokens > 0
+    assert details.rejected_prediction_tokens > 0
+
+
+def test_completions_take_predictions_too(server: Serving) -> None:
+    text = server.complete(max_tokens=20).choices[0].text
+    extra = {"prediction": {"type": "content", "content": text}}
+    made = server.complete(max_tokens=20, extra=extra)
+    assert made.choices[0].text == text
+    assert made.usage.completion_tokens_details.accepted_prediction_tokens > 0

@@ -1,0 +1,147 @@
+"""What the server tells of itself, and how it tells of what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.serving import Serving
+
+Start = Callable[..., Serving]
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+def test_health_is_ok(server: Serving, path: str) -> None:
+    assert server.client.get(path).json() == {"status": "ok"}
+
+
+def test_health_can_be_asked_without_a_body(server: Serving) -> None:
+    made = server.client.head("/health")
+    assert made.status_code == 200
+    assert made.content == b""
+
+
+def test_models_list_the_model(server: Serving) -> None:
+    (listed,) = server.openai.models.list()
+    assert listed.id == "tiny"
+    assert listed.object == "model"
+    meta = listed.model_extra["meta"]
+    assert meta["n_vocab"] == server.served.model.vocab_size
+    assert meta["n_ctx"] == 2048
+    assert meta["n_params"] > 5_000_000
+    assert server.openai.models.retrieve("tiny").id == "tiny"
+    assert server.client.get("/models").json() == server.client.get("/v1/models").json()
+
+
+def test_another_model_is_not_found(server: Serving) -> None:
+    made = server.client.get("/v1/models/gpt-5")
+    assert made.status_code == 404
+    assert made.json()["error"]["code"] == "model_not_found"
+
+
+def test_aliases_are_ids_too(start: Start) -> None:
+    server = start(slots=1, served={"aliases": ("small", "vendor/other")})
+    for name in ("tiny", "small", "vendor/other"):
+        assert server.openai.models.retrieve(name).id == "tiny"
+
+
+def test_props_describe_the_server(server: Serving) -> None:
+    made = server.client.get("/props").json()
+    assert made["total_slots"] == 4
+    assert made["default_generation_settings"]["n_ctx"] == 2048
+    assert made["default_generation_settings"]["params"]["temperature"] == 0
+    assert made["chat_template"].startswith("{%")
+    assert made["model_path"].endswith(".gguf")
+    assert made["eos_token"] == "<|im_end|>"
+
+
+def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -> None:
+    assert server.post("/props").status_code == 501
+    assert start(slots=1, props=True).post("/props").json() == {"success": True}
+
+
+def test_slots_tell_what_they_do(server: Serving) -> None:
+    server.chat(max_tokens=4)
+    slots = server.client.get("/slots").json()
+    assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
+    assert {slot["is_processing"] for slot in slots} == {False}
+    assert any(slot["n_tokens"] for slot in slots)
+    assert server.client.get("/slots?fail_on_no_slot=1").status_code == 200
+    assert server.client.post("/slots/0?action=save").status_code == 501
+
+
+def test_slots_are_there_only_when_they_are_exposed(start: Start) -> None:
+    made = start(slots=1, expose_slots=None).client.get("/slots")
+    assert made.status_code == 501
+    assert "--slots" in made.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", "/v1/nowhere", 404),
+        ("POST", "/health", 405),
+        ("GET", "/completion", 405),
+        ("DELETE", "/v1/chat/completions", 405),
+        ("GET", "/openapi.json", 404),
+        ("POST", "/v1/embeddings", 501),
+        ("POST", "/embedding", 501),
+        ("GET", "/docs", 404),
+    ],
+)
+def test_unknown_paths_and_methods_are_told_in_json(
+    server: Serving, method: str, path: str, status: int
+) -> None:
+    made = server.client.request(method, path)
+    assert made.status_code == status
+    error: dict[str, Any] = made.json()["error"]
+    assert error["message"]
+    if path.startswith("/v1/"):
+        assert set(error) == {"message", "type", "param", "code"}
+    else:
+        assert error["code"] == status
+    if status == 405:
+        assert made.headers["allow"]
+
+
+def test_a_bug_is_logged_once_and_not_shown(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start(slots=1)
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(type(server.engine), "slots", broken)
+    made = server.client.get("/slots")
+    assert made.status_code == 500
+    assert made.json()["error"]["type"] == "server_error"
+    assert "secret" not in made.text
+    told = [record for record in caplog.records if record.exc_info]
+    assert len(told) == 1
+    assert "GET /slots failed" in told[0].message
+
+
+def test_browsers_of_other_origins_may_ask_only_where_allowed(
+    server: Serving, start: Start
+) -> None:
+    headers = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    assert (
+        "access-control-allow-origin" not in server.client.get("/health", headers=headers).headers
+    )
+    open_one = start(slots=1, cors_origins=("https://a.example",), api_keys=("key",))
+    made = httpx.options(f"{open_one.url}/v1/chat/completions", headers=headers)
+    assert made.status_code == 200
+    assert made.headers["access-control-allow-origin"] == "https://a.example"
+    refused = httpx.post(f"{open_one.url}/completion", headers=headers)
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == "https://a.example"
+    other = {**headers, "origin": "https://b.example"}
+    assert (
+        "access-control-allow-origin"
+        not in httpx.get(f"{open_one.url}/health", headers=other).headers
+    )

@@ -1,0 +1,197 @@
+"""Tools: forced calls follow their schemas; what the model writes by itself is found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from helpers.serving import CHAT, Serving
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"enum": ["Oslo", "Rome"]},
+                "days": {"type": "integer", "minimum": 0},
+            },
+            "required": ["city"],
+        },
+    },
+}
+CLOCK = {"type": "function", "function": {"name": "get_time"}}
+TOOLS: list[Any] = [WEATHER, CLOCK]
+ONE: Any = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def check_weather(call: Any) -> None:
+    assert call.type == "function"
+    assert call.function.name == "get_weather"
+    arguments = json.loads(call.function.arguments)
+    assert arguments["city"] in ("Oslo", "Rome")
+    assert set(arguments) <= {"city", "days"}
+
+
+def collect(events: list[Any]) -> tuple[str, list[dict[str, Any]], str]:
+    """Return content, calls and finish reason of a stream."""
+    content, calls, reason = "", [], ""
+    for event in events:
+        for choice in event.choices:
+            content += choice.delta.content or ""
+            reason = choice.finish_reason or reason
+            for call in choice.delta.tool_calls or []:
+                if call.id:
+                    assert call.index == len(calls)
+                    calls.append({"id": call.id, "name": call.function.name, "arguments": ""})
+                calls[call.index]["arguments"] += call.function.arguments or ""
+    return content, calls, reason
+
+
+@pytest.mark.parametrize("choice", ["required", ONE])
+def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
+    tools = [WEATHER] if choice == "required" else TOOLS
+    made = server.chat(tools=tools, tool_choice=choice, max_tokens=200)
+    message = made.choices[0].message
+    assert made.choices[0].finish_reason == "tool_calls"
+    assert message.content is None
+    assert len(message.tool_calls) == 1
+    check_weather(message.tool_calls[0])
+
+
+def test_a_required_call_is_one_of_the_tools(server: Serving) -> None:
+    made = server.chat(
+        tools=TOOLS, tool_choice="required", max_tokens=80, temperature=1.5, seed=1, n=2
+    )
+    names = {choice.message.tool_calls[0].function.name for choice in made.choices}
+    assert names <= {"get_weather", "get_time"}
+
+
+def test_forced_calls_stream_in_pieces(server: Serving) -> None:
+    settings = {"tools": TOOLS, "tool_choice": ONE, "max_tokens": 200}
+    whole = server.chat(**settings).choices[0].message.tool_calls[0].function
+    content, calls, reason = collect(list(server.chat(stream=True, **settings)))
+    assert content == ""
+    assert reason == "tool_calls"
+    assert [(call["name"], call["arguments"]) for call in calls] == [(whole.name, whole.arguments)]
+
+
+def test_several_calls_only_when_they_are_allowed(server: Serving) -> None:
+    settings = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 120}
+    one = server.chat(parallel_tool_calls=False, **settings).choices[0].message.tool_calls
+    many = server.chat(parallel_tool_calls=True, **settings).choices[0].message.tool_calls
+    assert len(one) == 1
+    assert len(many) >= 1
+    for call in (*one, *many[:-1]):
+        check_weather(call)
+
+
+def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> None:
+    wanted: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "boolean"}},
+    }
+    settings = {"tools": [CLOCK], "response_format": wanted, "max_tokens": 60}
+    calls = server.chat(extra={"logit_bias": {"<": 50}}, **settings).choices[0]
+    answers = server.chat(extra={"logit_bias": {"true": 50}}, **settings).choices[0]
+    assert calls.finish_reason == "tool_calls"
+    assert calls.message.content is None
+    assert calls.message.tool_calls[0].function.name == "get_time"
+    assert answers.finish_reason == "stop"
+    assert answers.message.content == "true"
+    assert answers.message.tool_calls is None
+
+
+def test_without_tools_calls_are_plain_text(server: Serving) -> None:
+    grammar = 'root ::= "<tool_call>{\\"name\\": \\"get_time\\", \\"arguments\\": {}}</tool_call>"'
+    for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+        made = server.chat(max_tokens=60, extra={"grammar": grammar}, **fields).choices[0]
+        assert made.message.content.startswith("<tool_call>")
+        assert made.message.tool_calls is None
+        assert made.finish_reason == "stop"
+
+
+def test_a_tool_that_is_named_must_be_there(server: Serving) -> None:
+    other: Any = {"type": "function", "function": {"name": "other"}}
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(tools=TOOLS, tool_choice=other, max_tokens=2)
+    assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0]"),
+        ({"tools": [{"type": "retrieval"}]}, "tools[0]"),
+        ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice"),
+        ({"extra": {"tool_choice": "required"}}, "tool_choice"),
+        ({"tools": TOOLS, "extra": {"grammar": 'root ::= "a"'}}, "grammar"),
+    ],
+)
+def test_bad_tools_are_refused(server: Serving, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(max_tokens=2, **fields)
+    assert caught.value.param == param
+
+
+def test_a_template_without_tools_gets_them_as_text(server: Serving) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}
+    messages = [
+        *CHAT,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "12:30"},
+        {"role": "tool", "tool_call_id": "c2", "content": "13:00"},
+    ]
+    prompt = server.post("/apply-template", messages=messages, tools=TOOLS).json()["prompt"]
+    assert prompt.startswith("<|im_start|>system\nYou can call these functions")
+    assert '"name": "get_weather"' in prompt
+    assert '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>' in prompt
+    answers = "<tool_response>\n12:30\n</tool_response>\n<tool_response>\n13:00\n</tool_response>"
+    assert f"<|im_start|>user\n{answers}<|im_end|>" in prompt
+
+
+def test_a_template_with_tools_gets_them_as_they_are(start) -> None:
+    template = "{{ tools[0].function.name }}|{{ messages[-1].tool_calls[0].function.arguments.a }}|"
+    server = start(slots=1, served={"template": template})
+    call = {"type": "function", "function": {"name": "f", "arguments": '{"a": 7}'}}
+    messages = [*CHAT, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    made = server.post("/apply-template", messages=messages, tools=TOOLS).json()
+    assert made["prompt"] == "get_weather|7|"
+
+
+def test_arguments_that_are_not_json_are_refused(server: Serving) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "{"}}
+    messages = [*CHAT, {"role": "assistant", "tool_calls": [call]}]
+    made = server.post("/v1/chat/completions", messages=messages)
+    assert made.status_code == 400
+    assert made.json()["error"]["param"] == "messages[1].tool_calls[0]"
+
+
+@pytest.mark.parametrize(
+    ("template", "written"),
+    [
+        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "get_time", "arguments": {}}]'),
+        ('"parameters"', '{"name": "get_time", "parameters": {}}'),
+        ("<tool_call>", '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'),
+    ],
+)
+def test_calls_are_forced_in_the_templates_style(start, template: str, written: str) -> None:
+    ending = "{{ tools }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    server = start(slots=1, served={"template": template + ending})
+    seen: list[str] = []
+    for event in server.chat(
+        tools=[CLOCK], tool_choice="required", max_tokens=60, stream=True,
+        extra={"speculative.spans": True},
+    ):  # fmt: skip
+        seen += [text for text, _ in event.model_extra.get("speculative", {}).get("spans", [])]
+    assert "".join("".join(seen).split()) == "".join(written.split())
+    made = server.chat(tools=[CLOCK], tool_choice="required", max_tokens=60).choices[0]
+    assert made.message.tool_calls[0].function.name == "get_time"
+    assert json.loads(made.message.tool_calls[0].function.arguments) == {}
+    assert made.finish_reason == "tool_calls"
