@@ -142,7 +142,7 @@ def _print_table(found: list[Exactness]) -> None:
 
     ways = list(found[0].differing)
     table = Table(box=None, pad_edge=False)
-    for name in ("threads", "flash", "cache", "slots share", "padded", *ways, "all"):
+    for name in ("threads", "flash", "cache", "slots have", "padded", *ways, "all"):
         table.add_column(name)
     for result in found:
         setting = result.setting
@@ -151,7 +151,7 @@ def _print_table(found: list[Exactness]) -> None:
             str(setting.threads),
             "on" if setting.flash_attn else "off",
             setting.cache_type,
-            "one cache" if setting.unified else "no cache",
+            "one cache" if setting.unified else "a cache each",
             "yes" if setting.padded else "no",
         )
         table.add_row(*row, *limits, _range(result.limit()))

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ngramspec.adapters.llama_cpp.exact import candidates, find_exact, open_exact, open_setting
+from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -83,18 +83,14 @@ def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
 def _open_exact(
     options: Mapping[str, Any], model: LlamaModel, threads: int, size: int
 ) -> LlamaTarget:
-    """Return a target in a setting that is known to be exact, or was found to be by trying."""
+    """Return a target in a setting that was found to be exact by trying."""
     slots, cache_type = options["parallel"], options["cache_type_k"]
     if cache_type != options["cache_type_v"]:
         raise InputError("--exact needs one type for keys and values")
-    setting = candidates(threads, slots, cache_type)[0]
-    target = open_setting(model, setting, slots, size)
-    if not target.exact_batch:
-        target.close()
-        click.echo("looking for an exact setting, which takes a while ...", err=True)
-        found = find_exact(model, threads, slots, cache_type)
-        setting, target = found.setting, open_exact(model, found, slots, size)
-    click.echo(f"exact: {setting.text()}, batches up to {target.exact_batch}", err=True)
+    click.echo("looking for an exact setting ...", err=True)
+    found = find_exact(model, threads, slots, cache_type)
+    target = open_exact(model, found, slots, size)
+    click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
     return target
 
 

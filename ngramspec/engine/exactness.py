@@ -7,7 +7,7 @@ is equality of every bit of every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,13 @@ import numpy.typing as npt
 from ngramspec._batch import Batch
 from ngramspec._rows import Rows
 from ngramspec.engine.target import Target
+from ngramspec.errors import BackendError
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 50, 62, 63, 64)
 BESIDE = 3  # other sequences with a token each in the batch
+LIFETIME = 24  # tokens of another sequence until it begins anew
 NUM_ROWS = 64  # compared rows
+WAYS = ("alone", "beside others", "after rollbacks")
 Logits = npt.NDArray[np.float32]
 OpenTarget = Callable[["Setting", int], AbstractContextManager[Target]]
 
@@ -78,6 +81,8 @@ def measure(
     token_ids: npt.NDArray[np.int32],
     sizes: Sequence[int] = SIZES,
     *,
+    num_rows: int = NUM_ROWS,
+    ways: Sequence[str] = WAYS,
     stop_early: bool = False,
     on_step: Callable[[], None] = lambda: None,
 ) -> Exactness:
@@ -86,25 +91,29 @@ def measure(
     Args:
         open_target: Makes the target of a setting with so many sequences; a context manager.
         setting: The setting.
-        token_ids: The text, int32; its last NUM_ROWS tokens are compared, the others come before.
+        token_ids: The text, int32; its last num_rows tokens are compared, the others come before.
         sizes: Batch sizes to try, ascending.
+        num_rows: Compared tokens.
+        ways: Of WAYS: ways of decoding to try; the last one is beside others, too.
         stop_early: Leave out the sizes after the first one that differs.
         on_step: Called after each compared size.
 
     Raises:
-        BackendError: The target cannot be made or fails.
+        BackendError: The target cannot be made, fails, or cannot take back any number of tokens.
 
-    Cost: len(token_ids) decodes of one token, then about 3 * NUM_ROWS * sum(1 / size) batches.
+    Cost: len(token_ids) decodes of one token, then about num_rows * sum(1 / size) batches per way.
     """
-    found = Exactness(setting)
+    found = Exactness(setting, num_rows=num_rows)
     with open_target(setting, BESIDE + 1) as target:
-        runner = _Runner(target, token_ids)
+        if target.max_rollback is not None:
+            raise BackendError("no setting is exact: this model cannot take its tokens back")
+        runner = _Runner(target, token_ids, num_rows)
         reference = runner.plain()
-        for way, decode in runner.ways():
+        for way in ways:
             counts = found.differing[way] = {}
             for size in (1, *sizes):
                 if size <= target.max_batch:
-                    rows = decode(size)
+                    rows = runner.decode(way, size)
                     counts[size] = int((rows.view(np.int32) != reference).any(axis=1).sum())
                 on_step()
                 if stop_early and counts.get(size):
@@ -115,25 +124,25 @@ def measure(
 class _Runner:
     """Decodes the end of a text in several ways on sequence 0 of a target."""
 
-    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32]) -> None:
+    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32], num_rows: int) -> None:
         self._target = target
         self._ids = token_ids
-        self._start = int(token_ids.size) - NUM_ROWS
+        self._start = int(token_ids.size) - num_rows
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
         self._beside = 0  # tokens that the other sequences hold
 
     def plain(self) -> npt.NDArray[np.int32]:
         """Decode the whole text token by token; return the bits of the compared rows."""
+        for sequence in range(BESIDE + 1):
+            self._target.truncate(sequence, 0)
         for position in range(self._start):
             self._decode(position, 1, output=False)
         return self._all(1, beside=False, rollback=False).view(np.int32)
 
-    def ways(self) -> Iterator[tuple[str, Callable[[int], Logits]]]:
-        """Yield names and functions that decode the compared rows in batches of a size."""
-        yield "alone", lambda size: self._all(size, beside=False, rollback=False)
-        yield "beside others", lambda size: self._all(size, beside=True, rollback=False)
-        yield "after rollbacks", lambda size: self._all(size, beside=True, rollback=True)
+    def decode(self, way: str, size: int) -> Logits:
+        """Decode the compared rows in batches of a size and return them."""
+        return self._all(size, beside=way != WAYS[0], rollback=way == WAYS[2])
 
     def _all(self, size: int, beside: bool, rollback: bool) -> Logits:
         made: list[Logits] = []
@@ -171,8 +180,8 @@ class _Runner:
         return [self._rows.copy(row) for row in range(count)] if output else []
 
     def _add_others(self) -> None:
-        """Add a token of each other sequence, which begin anew when they are full."""
-        if self._beside + 1 >= self._target.context_size:
+        """Add a token of each other sequence; they come and go, and leave their cells to others."""
+        if self._beside >= LIFETIME:
             for sequence in range(1, BESIDE + 1):
                 self._target.truncate(sequence, 0)
             self._beside = 0

@@ -89,6 +89,21 @@ def test_a_small_draft_is_not_cut_for_large_ones() -> None:
     assert (small.timings.num_draft_tokens, large.timings.num_draft_tokens) == (4, 56)
 
 
+def test_sources_are_asked_for_no_more_than_a_decode_holds() -> None:
+    class Noted(Oracle):
+        def propose(self, slot: int, limit: int) -> Any:
+            self.check(limit <= 7, f"asked for {limit} tokens")
+            return super().propose(slot, limit)
+
+    target = FakeTarget(max_batch=8)
+    oracle = Noted(target)
+    engine = Engine(target, oracle, policy=FixedLength(64))
+    made = submit(engine, [1], 30)
+    finish(engine)
+    assert made.token_ids == target.expected([1], 30)
+    assert (max(target.batches), oracle.complaints) == (8, [])
+
+
 def test_a_draft_without_room_is_no_draft() -> None:
     target = FakeTarget(max_batch=4)
     engine = Engine(target, Oracle(target), slots=4, policy=FixedLength(8))

@@ -72,6 +72,16 @@ def test_a_right_probe_wakes_a_source_up() -> None:
     assert rest[0] == FIRST_PAUSE  # and it begins with short rests again
 
 
+def test_the_probe_decides_whether_a_source_goes_on() -> None:
+    for right, goes_on in ((3, True), (2, True), (1, False), (0, False)):
+        gate = Gate(64)
+        run(gate, [0.0] * 2)
+        while not (limit := gate.limit(0, "a")):
+            pass
+        gate.record(0, "a", limit, right)
+        assert (limit, gate.limit(0, "a") > 0) == (PROBE, goes_on)
+
+
 def test_a_rest_ends_where_the_source_has_nothing_to_say() -> None:
     gate = Gate(64)
     limits = run(gate, [0.0] * 2)

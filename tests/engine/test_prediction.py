@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.backends import int32
-from helpers.fake_target import FakeTarget
+from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
 from ngramspec.engine import Engine, FixedLength, Generation, Request
 from ngramspec.engine.prediction import LONGEST, MATCH, PredictionSource
@@ -95,6 +95,15 @@ def test_a_right_prediction_makes_the_answer_take_few_steps() -> None:
     assert made.timings.num_prediction_accepted == engine.stats().num_accepted_tokens >= 490
     assert made.timings.num_prediction_rejected == 0
     assert sum(made.accepted) == made.timings.num_prediction_accepted
+
+
+def test_the_prediction_comes_before_other_sources() -> None:
+    target = FakeTarget(period=0, context_size=900, max_batch=128)
+    expected = target.expected([5, 6, 7], 200)
+    engine = Engine(target, Garbage(97, broken=False), policy=FixedLength(8))
+    made = answer(engine, [5, 6, 7], expected, 200)
+    assert made.timings.num_prediction_accepted >= 170
+    assert made.timings.num_draft_tokens <= 200
 
 
 def test_a_partly_right_prediction_is_used_where_it_is_right() -> None:

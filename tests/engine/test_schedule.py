@@ -188,7 +188,9 @@ def test_a_request_that_shares_little_goes_to_the_slot_unused_for_longest() -> N
     idle = [slot(0, past=[1, 2], used=7), slot(1, past=[1, 5], used=5), slot(2, past=[], used=6)]
     assert choose_slot(idle, prompt) == (idle[1], 1)
     idle[0].tokens[:3], idle[0].num_past = [1, 2, 40], 3
-    assert choose_slot(idle, prompt) == (idle[0], 3)  # a tenth is enough
+    assert choose_slot(idle, prompt) == (idle[0], 3)
+    assert choose_slot(idle[:2], request(1, 2, *range(41, 59))) == (idle[0], 2)  # a tenth is enough
+    assert choose_slot(idle[:2], request(1, 2, *range(41, 60))) == (idle[1], 1)
 
 
 def test_what_another_namespace_left_does_not_count() -> None:

@@ -63,6 +63,8 @@ def check_stats(engine: Engine, made: list[Generation], target: FakeTarget) -> N
     assert stats.num_emitted_tokens == sum(len(one.token_ids) for one in made)
     for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
         assert getattr(stats, name) == sum(getattr(one.timings, name) for one in made)
+    assert stats.num_slot_steps == sum(one.timings.num_steps for one in made)
+    assert stats.num_slot_steps <= stats.num_busy_slots <= stats.num_batch_tokens
     assert sum(stats.accepted_per_position) == stats.num_accepted_tokens
     assert stats.accepted_per_position == sorted(stats.accepted_per_position, reverse=True)
     assert (stats.draft_lengths.count, stats.draft_lengths.total) == (

@@ -18,8 +18,6 @@ PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
 SNAPSHOTS = 62  # of states that are small; a draft of the same length can be taken back
 FEW_SNAPSHOTS = 16  # of large states, each of which makes every decode longer
 SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights
-Q8_0 = 7  # llama_ftype
-EXACT_TOKENS = 63  # from 64 on, flash attention adds up in tiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,27 +168,6 @@ def state_bytes(model: LlamaModel) -> int:
         heads, head_size = _number(model, "attention.head_count"), _number(model, "kda.head_dim")
         each += heads * head_size * (head_size + 9)
     return 4 * each * _number(model, "block_count")
-
-
-def exact_batch(model: LlamaModel, settings: ContextSettings) -> int:
-    """Return up to how many tokens per decode the logits have the same bits in any batch; 0: none.
-
-    Known of llama.cpp's CPU kernels for Q8_0 weights; see docs/exactness.md.
-    """
-    if settings.num_threads == (1, 1):
-        # A shared cache fills freed cells with other sequences: their sums get another order.
-        ordered = settings.slots == 1 or not settings.kv_unified
-    else:
-        ordered = settings.slots == 1 and settings.kv_unified and settings.pad
-    exact = (
-        ordered
-        and model.n_gpu_layers == 0
-        and model.file_type == Q8_0
-        and settings.flash_attn is True
-        and settings.type_k == settings.type_v == "f16"
-        and not model.is_stateful
-    )
-    return EXACT_TOKENS if exact else 0
 
 
 def physical_cores() -> int:

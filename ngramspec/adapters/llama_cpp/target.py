@@ -16,7 +16,7 @@ from ngramspec._sampler import Sampler
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.library import reasons
 from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params, exact_batch
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
 
@@ -62,7 +62,7 @@ class LlamaTarget:
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
         self.can_copy = settings.kv_unified and not stateful and not model.n_swa
-        self.exact_batch = exact_batch(model, settings)
+        self.exact_batch = 0  # until somebody has measured it, see exact.py
         self._context = LlamaContext(
             model.library.calls,
             address,

@@ -1,0 +1,102 @@
+"""Many clients of every kind for a while: nothing leaks, sticks or breaks.
+
+NGRAMSPEC_SOAK_SECONDS sets the time; half an hour by hand:
+
+    NGRAMSPEC_SOAK_SECONDS=1800 pytest tests/soak -s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("httpx")
+
+import httpx
+
+from ngramspec import open_pool
+from soak.clients import Clients
+from soak.server_process import ServerProcess
+
+SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "120"))
+KEY = "soak-key"
+MOD = ("--spec-ngram-mod-n-match", "6", "--spec-ngram-mod-n-min", "2")
+GROWTH = 48 << 20  # bytes that memory may grow by after the first third of the run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def arguments(folder: Path) -> list[str]:
+    """Return the server's options: few slots, a short queue, a pool in a file."""
+    drafters = ["--spec-type", "ngram-mod,ngram-cache", *MOD]
+    files = ["--pool", str(folder / "pool.ngp")]
+    limits = ["-np", "3", "--max-queue", "2", "-c", "3072", "--max-body", "1M"]
+    return [*drafters, *files, *limits, "--api-key", KEY, "-a", "tiny"]
+
+
+def figures(url: str) -> dict[str, float]:
+    """Return the unlabelled figures of a scrape."""
+    text = httpx.get(f"{url}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+    rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in rows}
+
+
+def wait_idle(url: str) -> list[Any]:
+    """Return the slots once none of them works, or after 10 seconds."""
+    end = time.monotonic() + 10
+    while True:
+        slots = httpx.get(f"{url}/slots", headers={"authorization": f"Bearer {KEY}"}).json()
+        if not any(slot["is_processing"] for slot in slots) or time.monotonic() > end:
+            return list(slots)
+        time.sleep(0.1)
+
+
+def test_a_server_survives_clients_of_every_kind(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, *arguments(tmp_path)) as server:
+        clients = Clients(server.url, KEY, seed=1)
+        asyncio.run(clients.run(SECONDS / 3))
+        early = server.resident()
+        asyncio.run(clients.run(SECONDS * 2 / 3))
+        late = server.resident()
+        slots = wait_idle(server.url)
+        counted = figures(server.url)
+        assert server.stop() == 0
+        said = server.log.read_text()
+    print(dict(clients.answers), f"memory {early >> 20} -> {late >> 20} MB")
+    assert clients.wrong == []
+    assert clients.answers["good", 200] > 0
+    assert clients.answers["stream", 200] > 0
+    assert not any(slot["is_processing"] for slot in slots)
+    assert late < early + GROWTH
+    assert "Traceback" not in said
+    assert counted["vllm:num_requests_running"] == counted["vllm:num_requests_waiting"] == 0
+
+
+def test_a_pool_survives_kills_while_it_is_written(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.ngp"
+    for seed in range(3):
+        dynamic = ("-lcd", str(tmp_path / "dynamic.ngc"))
+        with ServerProcess(tmp_path, *arguments(tmp_path), *dynamic) as server:
+            killer = threading.Timer(2.0 + seed * 0.37, server.kill)
+            killer.start()
+            clients = Clients(server.url, KEY, seed)
+            asyncio.run(clients.run(30))
+            killer.join()
+        assert clients.gone
+        opened = open_pool(pool)
+        assert opened.check() == ""
+    with ServerProcess(tmp_path, *arguments(tmp_path)) as server:
+        clients = Clients(server.url, KEY, seed=9)
+        asyncio.run(clients.run(2))
+        assert clients.answers["good", 200] + clients.answers["stream", 200] > 0
+        assert server.stop() == 0
+    assert open_pool(pool).num_used > 0
