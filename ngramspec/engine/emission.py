@@ -7,21 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 
 from ngramspec._rows import Rows
+from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, STOP_TEXT
 from ngramspec.engine.figures import EngineStats
 from ngramspec.engine.generation import Chunk, FinishReason, Generation, TokenLogprob
 from ngramspec.engine.queue import OnChunk
+from ngramspec.engine.request import TokenIds
 from ngramspec.engine.slot import Slot
-from ngramspec.engine.text import TextStream
 
 log = logging.getLogger(__name__)
+
+REASONS: dict[int, FinishReason | None] = {
+    GOES_ON: None,
+    END_TOKEN: "stop",
+    STOP_TEXT: "stop",
+    FULL: "length",
+}
 
 
 class Emission:
     """Adds emitted tokens to generations and hands out chunks.
 
     Args:
-        piece: Text of a token in UTF-8, special ones only when asked.
-        ends: Tokens that end a generation.
         rows: Logits of the last decode, for log-probabilities.
         stats: Counters.
         release: Frees a slot; called before anyone learns that its generation has ended.
@@ -29,48 +35,43 @@ class Emission:
 
     def __init__(
         self,
-        piece: Callable[[int, bool], bytes],
-        ends: frozenset[int],
         rows: Rows,
         stats: EngineStats,
         release: Callable[[Slot], None],
     ) -> None:
-        self._piece = piece
-        self._ends = ends
         self._rows = rows
         self._stats = stats
         self._release = release
 
-    def emit(self, slot: Slot, tokens: Sequence[int], num_accepted: int, impossible: bool) -> None:
+    def emit(self, slot: Slot, tokens: TokenIds, num_accepted: int, impossible: bool) -> None:
         """Emit a step's tokens, and end the generation where they end it.
 
         impossible: No token was possible after these, as at the end of a grammar.
         """
-        made = slot.generation
+        made, on_chunk, first_row = slot.generation, slot.on_chunk, slot.first_row
         assert made is not None
-        before = len(made.token_ids)
-        reason = self._add(made, slot, tokens, num_accepted)
+        transcript = made.transcript
+        before = len(transcript)
+        reason = REASONS[transcript.feed(tokens, num_accepted)]
         if reason is None and impossible:
             reason = "stop"
         if reason is None and slot.length >= slot.tokens.size:
             reason = "length"
-        self._time(made, len(made.token_ids) - before)
+        count = len(transcript) - before
+        self._time(made, count)
+        emitted = tokens[:count].tolist() if on_chunk or made.request.logprobs is not None else ()
         if made.request.logprobs is not None:
-            self._add_logprobs(made, slot.first_row, before)
-        spans = slot.text.take(reason is not None)
-        text = "".join(piece for piece, _ in spans)
-        made.add_text(text)
-        on_chunk = slot.on_chunk
+            self._add_logprobs(made, first_row, emitted)
+        spans = transcript.take(reason is not None)
         if reason is not None:
-            made.stop_text = slot.text.stop_text
             self._release(slot)
             self._finish(made, reason, None)
         if on_chunk is not None:
-            emitted = tuple(made.token_ids[before:])
-            logprobs = tuple(made.logprobs[before:])
-            accepted = min(num_accepted, len(emitted))
-            chunk = Chunk(made, emitted, accepted, text, spans, logprobs, reason)
-            _hand_out(on_chunk, chunk)
+            accepted, logprobs = min(num_accepted, count), tuple(made.logprobs[before:])
+            text = "".join(piece for piece, _ in spans)
+            _hand_out(
+                on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason)
+            )
 
     def end(
         self,
@@ -78,31 +79,13 @@ class Emission:
         on_chunk: OnChunk | None,
         reason: FinishReason,
         error: Exception | None = None,
-        text: TextStream | None = None,
     ) -> None:
         """End a generation without further tokens; what its text held back comes now."""
-        spans = () if text is None else text.take(True)
-        rest = "".join(piece for piece, _ in spans)
-        made.add_text(rest)
+        spans = made.transcript.take(True)
         self._finish(made, reason, error)
         if on_chunk is not None:
-            _hand_out(on_chunk, Chunk(made, (), 0, rest, spans, (), reason))
-
-    def _add(
-        self, made: Generation, slot: Slot, tokens: Sequence[int], num_accepted: int
-    ) -> FinishReason | None:
-        request, feed = made.request, slot.text.feed
-        most = request.max_tokens if request.max_tokens >= 0 else slot.tokens.size
-        for index, token in enumerate(tokens):
-            if len(made.token_ids) >= most:
-                return "length"
-            if token in self._ends:
-                return "stop"
-            made.token_ids.append(token)
-            made.accepted.append(index < num_accepted)
-            if feed(self._piece(token, request.special), index < num_accepted):
-                return "stop"
-        return "length" if len(made.token_ids) >= most else None
+            text = "".join(piece for piece, _ in spans)
+            _hand_out(on_chunk, Chunk(made, (), 0, text, spans, (), reason))
 
     def _time(self, made: Generation, count: int) -> None:
         timings, stats, now = made.timings, self._stats, time.perf_counter()
@@ -116,10 +99,10 @@ class Emission:
             stats.inter_token_latency.observe((now - timings.last_token) / count, count)
         timings.last_token = now
 
-    def _add_logprobs(self, made: Generation, first_row: int, before: int) -> None:
+    def _add_logprobs(self, made: Generation, first_row: int, emitted: Sequence[int]) -> None:
         """Add what the target's softmax says of each token, from the row that it was chosen in."""
         likeliest = min(made.request.logprobs or 0, self._rows.vocab_size)
-        for index, token in enumerate(made.token_ids[before:]):
+        for index, token in enumerate(emitted):
             logprob, top = self._rows.logprobs(first_row + index, token, likeliest)
             made.logprobs.append(TokenLogprob(token, logprob, tuple(top)))
 

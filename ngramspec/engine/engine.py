@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._pieces import Pieces
+from ngramspec._transcript import Transcript
 from ngramspec.engine.drafters import Drafters, add_stats
 from ngramspec.engine.figures import EngineStats
 from ngramspec.engine.generation import Generation
@@ -75,6 +77,8 @@ class Engine:
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
+        self._ends, self._pieces = ends, dict[bool, Pieces]()
+        self._pieces_of(False)
         self._stepper = Stepper(
             target,
             self._capacity,
@@ -83,7 +87,6 @@ class Engine:
             self._chain,
             policy or Gate(),
             self._stats,
-            ends,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
         self._closed = False
@@ -110,7 +113,9 @@ class Engine:
         sampler = self._target.sampler(request.sampling, seed)
         sampler.accept_prompt(request.prompt_ids)
         sources = self._sources_of(request)
-        generation = Generation(request, seed)
+        stops = [text.encode() for text in request.stop]
+        transcript = Transcript(self._pieces_of(request.special), stops, request.max_tokens)
+        generation = Generation(request, seed, transcript)
         with self._submitting:  # what is put after a close would never end
             self._check_open()
             self._stats.num_requests += 1
@@ -236,6 +241,14 @@ class Engine:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
+
+    def _pieces_of(self, special: bool) -> Pieces:
+        """Return the vocabulary's texts; with those of special tokens made when first asked for."""
+        pieces = self._pieces.get(special)
+        if pieces is None:
+            texts = [self._target.piece(t, special) for t in range(self._target.vocab_size)]
+            pieces = self._pieces[special] = Pieces(texts, self._ends)
+        return pieces
 
     def _sources_of(self, request: Request) -> tuple[DraftSource, ...]:
         """Return the sources of a request in their order of priority."""

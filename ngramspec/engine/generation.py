@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ngramspec._pieces import Pieces
+from ngramspec._transcript import Transcript
 from ngramspec.engine.request import Request
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+NO_PIECES = Pieces([b""])  # of a generation that no engine runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,11 @@ class Generation:
     other than finish_reason are complete only then.
     """
 
-    def __init__(self, request: Request, seed: int) -> None:
+    def __init__(self, request: Request, seed: int, transcript: Transcript | None = None) -> None:
         self.request = request
         self.seed = seed  # the one used, also when the request gave none
-        self.token_ids: list[int] = []  # what was emitted, an end token not included
-        self.accepted: list[bool] = []  # per token: a draft had guessed it
+        self.transcript = Transcript(NO_PIECES) if transcript is None else transcript
         self.logprobs: list[TokenLogprob] = []
-        self._texts: list[str] = []
-        self.stop_text = ""  # the stop text that ended it
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
         self.slot = -1  # -1 while it waits
@@ -92,14 +92,30 @@ class Generation:
         self._finished = threading.Event()
 
     @property
-    def text(self) -> str:
-        """Return the text emitted so far. Cost: O(text)."""
-        return "".join(self._texts)
+    def num_tokens(self) -> int:
+        """Return how many tokens were emitted, an end token not counted."""
+        return len(self.transcript)
 
-    def add_text(self, text: str) -> None:
-        """Add emitted text; for the engine."""
-        if text:
-            self._texts.append(text)
+    @property
+    def token_ids(self) -> list[int]:
+        """Return the emitted tokens as a new list, an end token not included."""
+        return list(map(int, self.transcript.token_ids().tolist()))
+
+    @property
+    def accepted(self) -> list[bool]:
+        """Return for each token whether a draft had guessed it, as a new list."""
+        return list(map(bool, self.transcript.accepted().tolist()))
+
+    @property
+    def text(self) -> str:
+        """Return the text emitted so far, decoded anew."""
+        return self.transcript.text
+
+    @property
+    def stop_text(self) -> str:
+        """Return the stop text that ended it, empty when none did."""
+        found = self.transcript.stop
+        return self.request.stop[found] if found >= 0 else ""
 
     @property
     def cancelled(self) -> bool:

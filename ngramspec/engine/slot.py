@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ngramspec.engine.generation import Generation
     from ngramspec.engine.queue import OnChunk
     from ngramspec.engine.sources import DraftSource
-    from ngramspec.engine.text import TextStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,6 @@ class Slot:
         "sampler",
         "saved",
         "sources",
-        "text",
         "tokens",
         "used",
     )
@@ -75,7 +73,6 @@ class Slot:
         self.decoding = False  # the prompt is read and the first token was chosen
         self.on_chunk: OnChunk | None = None
         self.sampler: Sampler
-        self.text: TextStream
         self.sources: tuple[DraftSource, ...] = ()
         self.draft: TokenIds = NO_TOKENS  # to be verified in this step
         self.draft_source: DraftSource | None = None
@@ -119,7 +116,7 @@ class Slot:
             self.num_prompt,
             self.length,
             self.num_past,
-            0 if made is None else len(made.token_ids),
+            0 if made is None else made.num_tokens,
             bool(self.sources),
             0 if timings is None else timings.num_draft_tokens,
             0 if timings is None else timings.num_accepted_tokens,

@@ -18,7 +18,6 @@ from ngramspec.engine.sequences import Sequences
 from ngramspec.engine.slot import Slot
 from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.engine.target import Target
-from ngramspec.engine.text import TextStream
 from ngramspec.engine.verifier import Verifier
 from ngramspec.errors import CapacityError, NgramspecError
 
@@ -34,7 +33,6 @@ class Stepper:
         chain: Asks the draft sources.
         policy: How long drafts may be.
         stats: Counters.
-        ends: Tokens that end a generation.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class Stepper:
         chain: Chain,
         policy: DraftPolicy,
         stats: EngineStats,
-        ends: frozenset[int],
     ) -> None:
         self._target, self._capacity = target, capacity
         self._slots, self._queue = slots, queue
@@ -54,7 +51,7 @@ class Stepper:
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
         self.sequences = Sequences(target, slots)
-        self._emission = Emission(target.piece, ends, self._rows, stats, self._release)
+        self._emission = Emission(self._rows, stats, self._release)
         parts = (chain, policy, self.sequences, self._emission, stats)
         self._verifier = Verifier(self._rows, capacity + 1, *parts)
         self._uses = 0
@@ -119,7 +116,7 @@ class Stepper:
         self._uses += 1
         slot.used = self._uses
         slot.generation, slot.sampler, slot.sources = made, ticket.sampler, ticket.sources
-        slot.on_chunk, slot.text = ticket.on_chunk, TextStream(request.stop)
+        slot.on_chunk = ticket.on_chunk
         slot.clear_draft()
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
@@ -161,7 +158,7 @@ class Stepper:
         for limit in (request.speculation.max_draft, self.sequences.max_draft):
             longest = longest if limit is None else min(longest, limit)
         if request.max_tokens >= 0:
-            longest = min(longest, request.max_tokens - len(made.token_ids) - 1)
+            longest = min(longest, request.max_tokens - made.num_tokens - 1)
         return longest
 
     def _decode(self, work: list[Work]) -> bool:
@@ -231,7 +228,7 @@ class Stepper:
         made, on_chunk = slot.generation, slot.on_chunk
         if made is not None:
             self._release(slot)
-            self._emission.end(made, on_chunk, reason, error, slot.text)
+            self._emission.end(made, on_chunk, reason, error)
 
     def _release(self, slot: Slot) -> None:
         """Free the slot; its tokens stay in the cache for the next request."""

@@ -57,7 +57,7 @@ class Verifier:
         slot.append(tokens)
         if slot.decoding:
             self._learn(slot, tokens, size, accepted)
-        self._emission.emit(slot, tokens.tolist(), accepted, made < 0)
+        self._emission.emit(slot, tokens, accepted, made < 0)
 
     def _learn(self, slot: Slot, tokens: TokenIds, size: int, accepted: int) -> None:
         source = slot.draft_source

@@ -135,6 +135,25 @@ def test_an_engine_is_busy_while_a_request_moves_to_its_slot() -> None:
     assert busy == [True]
 
 
+@pytest.mark.parametrize("how", ["length", "cancelled"])
+def test_who_learns_of_an_end_finds_the_slot_free(how: str) -> None:
+    engine = Engine(FakeTarget(), None)
+    made = engine.submit(request(most=3))
+    states: list[tuple[str | None, str]] = []
+
+    class Event(threading.Event):
+        def set(self) -> None:
+            states.append((made.finish_reason, engine.slots()[0].state))
+
+    made._finished = Event()
+    engine.step()
+    if how == "cancelled":
+        made.cancel()
+    while engine.step():
+        pass
+    assert states == [(how, "idle")]
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.001])
 def test_what_is_submitted_while_the_engine_closes_ends_or_is_refused(seconds: float) -> None:
     for _ in range(5):

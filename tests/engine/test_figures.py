@@ -84,6 +84,7 @@ def test_the_engine_counts_what_it_did() -> None:
     assert (stats.num_steps, stats.num_batch_tokens, stats.num_emitted_tokens) == (4, 30, 11)
     assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (2, 8, 8)
     assert stats.accepted_per_position == [2, 2, 2, 2]
+    assert (stats.num_busy_slots, stats.num_slot_steps) == (4, 3)
     assert (stats.time_to_first_token.count, stats.inter_token_latency.count) == (1, 10)
     assert (stats.request_latency.count, stats.queue_time.count) == (1, 1)
     assert (stats.batch_tokens.count, stats.batch_tokens.total) == (4, 30)

@@ -245,4 +245,5 @@ def test_the_queue_gives_out_the_cancelled_ones() -> None:
     tickets[3].generation.cancel()
     assert queue.take_cancelled() == [tickets[1], tickets[3]]
     assert queue.take_cancelled() == []
+    assert not queue._cancelled  # nothing is searched until one more is cancelled
     assert queue.take_all() == [tickets[0], tickets[2]]

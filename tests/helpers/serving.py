@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ import httpx
 import openai
 from fastapi import FastAPI
 
+from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, EngineThread, Sampling
@@ -138,12 +140,20 @@ def running_engine(
         flash_attn=True,
         kv_unified=not exact,
     )
+    if exact:
+        target.exact_batch = measured(model)
     with target:
         engine = Engine(
             target, drafter, slots=slots, params=params, max_queue=max_queue, exact=exact
         )
         with EngineThread(engine):
             yield engine
+
+
+@functools.cache
+def measured(model: LlamaModel) -> int:
+    """Return the tokens per batch that keep all bits in the setting of `running_engine`."""
+    return find_exact(model, threads=1, slots=2).limit()
 
 
 @contextlib.contextmanager

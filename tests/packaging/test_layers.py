@@ -62,6 +62,8 @@ NATIVE_LEVELS = {
     "_rows": 2,
     "_batch": 2,
     "_sampler": 3,
+    "_pieces": 2,
+    "_transcript": 3,
     "_verify": 4,
     "_llama": 4,
     "_chain": 5,

@@ -1,4 +1,4 @@
-"""TextStream: from the emitted tokens of one request to its text, whole characters, stop texts."""
+"""TextStream: the slow, obvious twin of Transcript, by the incremental decoder of codecs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,275 @@
+"""Transcript: the tokens that a request has emitted and their text, without an object per token."""
+
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from ngramspec._arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._pieces cimport Pieces
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+# Why feed stopped.
+GOES_ON, END_TOKEN, STOP_TEXT, FULL = range(4)
+
+cdef enum:
+    _GOES_ON = 0
+    _END_TOKEN = 1
+    _STOP_TEXT = 2
+    _FULL = 3
+
+
+cdef Status transcript_reserve(TranscriptC* t, Py_ssize_t tokens, int64_t num_bytes) noexcept nogil:
+    """Make room for so many more tokens and bytes; nothing changes when there is none."""
+    cdef Py_ssize_t room = t.room
+    cdef int64_t text_room = t.text_room
+    cdef void* grown
+    if t.len + tokens > room:
+        room = max(2 * room, t.len + tokens + 32)
+        grown = realloc(t.tokens, <size_t>room * sizeof(token_t))
+        if not grown:
+            return STATUS_NO_MEMORY
+        t.tokens = <token_t*>grown
+        grown = realloc(t.accepted, <size_t>room)
+        if not grown:
+            return STATUS_NO_MEMORY
+        t.accepted = <uint8_t*>grown
+        grown = realloc(t.text_ends, <size_t>room * sizeof(int64_t))
+        if not grown:
+            return STATUS_NO_MEMORY
+        t.text_ends = <int64_t*>grown
+        t.room = room
+    if t.text_len + num_bytes > text_room:
+        text_room = max(2 * text_room, t.text_len + num_bytes + 128)
+        grown = realloc(t.text, <size_t>text_room)
+        if not grown:
+            return STATUS_NO_MEMORY
+        t.text = <char*>grown
+        t.text_room = text_room
+    return STATUS_OK
+
+
+cdef int64_t whole_characters(const char* text, int64_t start, int64_t end) noexcept nogil:
+    """Return the end of the last character of text[start:end] that may not be continued."""
+    cdef int64_t i = end - 1
+    cdef int need
+    cdef uint8_t byte
+    while i >= start and i >= end - 4:
+        byte = <uint8_t>text[i]
+        if byte < 0x80:
+            return end
+        if byte >= 0xC0:
+            need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return i if end - i < need and byte < 0xF8 else end
+        i -= 1
+    return end
+
+
+cdef int64_t character_start(const char* text, int64_t start, int64_t at) noexcept nogil:
+    """Return the start of the character that text[at] belongs to, at least `start`."""
+    cdef int64_t i = at
+    while i > start and i > at - 3 and (<uint8_t>text[i] & 0xC0) == 0x80:
+        i -= 1
+    return i if (<uint8_t>text[i] & 0xC0) == 0xC0 else at
+
+
+@cython.final
+cdef class Transcript:
+    """Transcript(pieces, stops=(), max_tokens=-1): tokens and text of one request as they come.
+
+    Text that may begin a stop text, and bytes of an unfinished character, are held back until it is
+    clear what they are.
+
+    Args:
+        pieces: Text of the vocabulary's tokens.
+        stops: UTF-8 texts that end the answer, none of them empty.
+        max_tokens: Tokens it takes, -1 for any number.
+
+    Raises:
+        InputError: A stop text is empty or max_tokens < -1.
+
+    Thread-safety: safe; one thread feeds, any may read.
+    """
+
+    cdef TranscriptC c
+    cdef Pieces _pieces
+    cdef tuple _stops           # bytes
+    cdef cython.pymutex _lock   # guards c
+
+    def __cinit__(self, Pieces pieces not None, stops=(), Py_ssize_t max_tokens=-1):
+        if max_tokens < -1:
+            raise InputError(f"max_tokens must be -1 or more, got {max_tokens}")
+        self._pieces = pieces
+        self._stops = tuple(bytes(stop) for stop in stops)
+        if b"" in self._stops:
+            raise InputError("a stop text must not be empty")
+        self.c.max_tokens = max_tokens if max_tokens >= 0 else <Py_ssize_t>1 << 60
+        self.c.longest_stop = max(map(len, self._stops), default=0)
+        self.c.stop = -1
+
+    def __dealloc__(self):
+        free(self.c.tokens)
+        free(self.c.accepted)
+        free(self.c.text_ends)
+        free(self.c.text)
+
+    def __len__(self):
+        return self.c.len
+
+    def feed(self, token_ids, Py_ssize_t num_accepted=0):
+        """Add emitted tokens up to the first that ends the answer.
+
+        Args:
+            token_ids: int32, shape (n,), ids below len(pieces).
+            num_accepted: So many of them, from the first on, are accepted draft tokens.
+
+        Returns:
+            int: GOES_ON, or why the rest was left out: END_TOKEN (it is not added), STOP_TEXT (the
+            text is cut before it), FULL (max_tokens are there).
+
+        Raises:
+            InputError: A token is out of range. Nothing is added then.
+            MemoryError: No room. Nothing is added then.
+
+        Cost: O(bytes of text), and of the last longest_stop ones for each stop text.
+        """
+        cdef TokensC tokens
+        cdef int reason = _GOES_ON
+        cdef int64_t num_bytes = 0
+        cdef Py_ssize_t i
+        tokens_view(token_ids, "token_ids", &tokens)
+        try:
+            for i in range(tokens.len):
+                if tokens.data[i] >= self._pieces.num_tokens:
+                    raise InputError(f"token ids must be below {self._pieces.num_tokens}, got {tokens.data[i]}")
+                num_bytes += self._size(tokens.data[i])
+            with self._lock:
+                if transcript_reserve(&self.c, tokens.len, num_bytes) != STATUS_OK:
+                    reason = -1
+                else:
+                    for i in range(tokens.len):
+                        reason = self._add(tokens.data[i], i < num_accepted)
+                        if reason != _GOES_ON:
+                            break
+        finally:
+            tokens_release(&tokens)
+        if reason < 0:
+            raise MemoryError(f"no memory for {num_bytes} bytes of text")
+        return reason
+
+    def take(self, bint last=False):
+        """Return the text that is certain by now and was not taken yet.
+
+        Args:
+            last: Take all that is left; an unfinished character becomes U+FFFD.
+
+        Returns:
+            tuple: (text, accepted) pieces; accepted tells whether accepted drafts made the piece, a
+            character of several tokens being its last token's.
+        """
+        cdef int64_t end, start
+        with self._lock:
+            end = self.c.text_len
+            if not last:
+                end = whole_characters(self.c.text, self.c.taken, end - self._open())
+            start, self.c.taken = self.c.taken, max(end, self.c.taken)
+        return self._spans(start, end) if end > start else ()
+
+    @property
+    def text(self):
+        """Return the text that was taken."""
+        return PyUnicode_DecodeUTF8(self.c.text, self.c.taken, "replace") if self.c.taken else ""
+
+    @property
+    def stop(self):
+        """Return the index of the stop text that was found, -1 for none."""
+        return self.c.stop
+
+    def token_ids(self, Py_ssize_t start=0):
+        """Return the tokens from `start` on as a new int32 array."""
+        start = min(max(start, 0), self.c.len)
+        if start == self.c.len:
+            return np.empty(0, np.int32)
+        return np.array(<token_t[:self.c.len - start]>(self.c.tokens + start))
+
+    def accepted(self):
+        """Return for each token whether a draft had guessed it, as a new bool array."""
+        if not self.c.len:
+            return np.empty(0, np.bool_)
+        return np.array(<uint8_t[:self.c.len]>self.c.accepted).astype(np.bool_)
+
+    cdef int64_t _size(self, token_t token) noexcept nogil:
+        return self._pieces.starts[token + 1] - self._pieces.starts[token]
+
+    cdef int _add(self, token_t token, bint accepted):
+        cdef int64_t size = self._size(token), before = self.c.text_len
+        if self.c.len >= self.c.max_tokens:
+            return _FULL
+        if self._pieces.ends[token]:
+            return _END_TOKEN
+        memcpy(self.c.text + before, self._pieces.text + self._pieces.starts[token], <size_t>size)
+        self.c.text_len += size
+        self.c.tokens[self.c.len] = token
+        self.c.accepted[self.c.len] = accepted
+        self.c.text_ends[self.c.len] = self.c.text_len
+        self.c.len += 1
+        if size and self.c.longest_stop and self._find_stop(before):
+            return _STOP_TEXT
+        return _FULL if self.c.len >= self.c.max_tokens else _GOES_ON
+
+    cdef bint _find_stop(self, int64_t before):
+        """Look for stop texts that end in the newest bytes; cut the text before the earliest."""
+        cdef int64_t at, size, first = max(self.c.taken, before - self.c.longest_stop + 1), best = self.c.text_len
+        cdef Py_ssize_t index
+        cdef bytes stop
+        for index in range(len(self._stops)):
+            stop = self._stops[index]
+            size = len(stop)
+            at = first
+            while at + size <= self.c.text_len and at < best:
+                if memcmp(self.c.text + at, <const char*>stop, <size_t>size) == 0:
+                    best, self.c.stop = at, index
+                    break
+                at += 1
+        if self.c.stop < 0:
+            return False
+        self.c.text_len = best
+        return True
+
+    cdef int64_t _open(self):
+        """Return the length of the longest end of the untaken text that begins a stop text."""
+        cdef int64_t length = min(self.c.longest_stop - 1, self.c.text_len - self.c.taken)
+        cdef bytes stop
+        if self.c.stop >= 0:
+            return 0
+        while length > 0:
+            for stop in self._stops:
+                if length < len(stop) and memcmp(self.c.text + self.c.text_len - length, <const char*>stop,
+                                                 <size_t>length) == 0:
+                    return length
+            length -= 1
+        return 0
+
+    cdef tuple _spans(self, int64_t start, int64_t end):
+        """Return text[start:end] in pieces of equal flags."""
+        cdef Py_ssize_t i = self.c.len - 1, j
+        cdef int64_t cut
+        cdef list made = []
+        while i > 0 and self.c.text_ends[i - 1] > start:
+            i -= 1
+        while start < end:
+            j = i
+            while j + 1 < self.c.len and self.c.text_ends[j] < end and self.c.accepted[j + 1] == self.c.accepted[i]:
+                j += 1
+            cut = end
+            if self.c.text_ends[j] < end:
+                cut = character_start(self.c.text, start, self.c.text_ends[j])
+            if cut > start:
+                made.append((PyUnicode_DecodeUTF8(self.c.text + start, cut - start, "replace"), bool(self.c.accepted[i])))
+                start = cut
+            i = j + 1
+        return tuple(made)

@@ -1,0 +1,28 @@
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._pieces import Pieces
+
+GOES_ON: int
+END_TOKEN: int
+STOP_TEXT: int
+FULL: int
+
+@final
+class Transcript:
+    def __new__(cls, pieces: Pieces, stops: Sequence[bytes] = (), max_tokens: int = -1) -> Self: ...
+    def __len__(self) -> int: ...
+    def feed(
+        self, token_ids: npt.NDArray[np.int32] | Sequence[int], num_accepted: int = 0
+    ) -> int: ...
+    def take(self, last: bool = False) -> tuple[tuple[str, bool], ...]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def stop(self) -> int: ...
+    def token_ids(self, start: int = 0) -> npt.NDArray[np.int32]: ...
+    def accepted(self) -> npt.NDArray[np.bool_]: ...

@@ -1,0 +1,132 @@
+"""Transcript beside its slow twin: the same text, stop text, length and flags, in any portions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.machines import SETTINGS
+from ngramspec._pieces import Pieces
+from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, STOP_TEXT, Transcript
+from ngramspec.errors import InputError
+from reference.text_stream import Span, TextStream
+
+TEXTS = ["a", "b", "ab", "", " ", "\n", "é", "€b", "zz", "😀", "a b"]
+PARTS = [b"\xc3", b"\xa9", b"\xe2\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"\xff"]
+PIECES = [*(text.encode() for text in TEXTS), *PARTS, b"<end>"]
+END = len(PIECES) - 1
+STOPS = ["ab", "b\n", "é", "zz", "€b", "aa", "b b", "a bz"]
+STEP = st.tuples(st.lists(st.integers(0, END), min_size=1, max_size=5), st.integers(0, 5))
+
+
+def characters(spans: tuple[Span, ...]) -> list[Span]:
+    return [(character, accepted) for text, accepted in spans for character in text]
+
+
+def slow(
+    steps: list[tuple[list[int], int]], stops: list[str], most: int
+) -> tuple[list[Span], str, int, int]:
+    """Return characters, stop text, number of tokens and reason of the slow twin."""
+    stream, made, count, reason = TextStream(stops), [], 0, GOES_ON
+    for tokens, accepted in steps:
+        for index, token in enumerate(tokens):
+            if count == most or token == END:
+                reason = FULL if count == most else END_TOKEN
+                break
+            count += 1
+            if stream.feed(PIECES[token], index < accepted):
+                reason = STOP_TEXT
+                break
+        else:
+            reason = FULL if count == most else GOES_ON
+        made += characters(stream.take(reason != GOES_ON))
+        if reason != GOES_ON:
+            return made, stream.stop_text, count, reason
+    return made + characters(stream.take(True)), stream.stop_text, count, reason
+
+
+@given(
+    steps=st.lists(STEP, max_size=12),
+    stops=st.lists(st.sampled_from(STOPS), max_size=3),
+    most=st.sampled_from([-1, 0, 1, 7]),
+)
+@SETTINGS
+def test_it_is_its_slow_twin(
+    steps: list[tuple[list[int], int]], stops: list[str], most: int
+) -> None:
+    made = Transcript(Pieces(PIECES, [END]), [stop.encode() for stop in stops], most)
+    found, reason, fed = [], GOES_ON, []
+    for tokens, accepted in steps:
+        before = len(made)
+        reason = made.feed(np.array(tokens, np.int32), accepted)
+        fed += tokens[: len(made) - before]
+        found += characters(made.take(reason != GOES_ON))
+        if reason != GOES_ON:
+            break
+    found += characters(made.take(True))
+    expected, stop_text, count, why = slow(steps, stops, most)
+    assert [c for c, _ in found] == [c for c, _ in expected]
+    assert (reason, len(made), made.token_ids().tolist()) == (why, count, fed)
+    assert (stops[made.stop] if made.stop >= 0 else "") == stop_text
+    assert made.text == "".join(c for c, _ in found)
+    if "\ufffd" not in made.text:  # whose bytes are nobody's character
+        assert found == expected
+
+
+def test_text_that_may_begin_a_stop_text_is_held_back() -> None:
+    made = Transcript(Pieces([b"x", b"st", b"op", b"ay"]), [b"stop"])
+    assert made.feed([0, 1]) == GOES_ON
+    assert made.take() == (("x", False),)
+    assert made.feed([3]) == GOES_ON
+    assert made.take() == (("stay", False),)
+    assert made.feed([1, 2, 0]) == STOP_TEXT
+    assert made.take(True) == ()
+    assert (made.text, made.stop, len(made)) == ("xstay", 0, 5)
+
+
+def test_a_character_belongs_to_the_token_that_completes_it() -> None:
+    made = Transcript(Pieces([b"\xe2\x82", b"\xac", b"a"]))
+    made.feed([2, 0], 2)
+    assert made.take() == (("a", True),)
+    made.feed([1, 2], 0)
+    assert made.take() == (("€a", False),)
+
+
+def test_neighbours_of_one_kind_are_one_piece() -> None:
+    made = Transcript(Pieces([b"a", b"b"]))
+    made.feed([0, 1, 0, 1, 1], 3)
+    spans = made.take()
+    assert spans == (("aba", True), ("bb", False))
+    assert all(one[1] != other[1] for one, other in pairwise(spans))
+    assert made.accepted().tolist() == [True] * 3 + [False] * 2
+
+
+def test_many_tokens_keep_their_text() -> None:
+    made = Transcript(Pieces([b"abc", b"de"]))
+    for _ in range(500):
+        made.feed([0, 1, 1])
+        made.take()
+    assert made.text == "abcdede" * 500
+    assert made.token_ids(1497).tolist() == [0, 1, 1]
+    assert made.token_ids(5000).size == 0
+
+
+def test_bad_arguments_are_refused_and_change_nothing() -> None:
+    pieces = Pieces([b"a"])
+    with pytest.raises(InputError, match="at least one"):
+        Pieces([])
+    with pytest.raises(InputError, match=r"0\.\.0"):
+        Pieces([b"a"], [1])
+    with pytest.raises(InputError, match="max_tokens"):
+        Transcript(pieces, (), -2)
+    with pytest.raises(InputError, match="empty"):
+        Transcript(pieces, [b""])
+    made = Transcript(pieces)
+    for wrong in ([0, 1], [0, -1]):
+        with pytest.raises(InputError):
+            made.feed(wrong)
+    assert len(made) == len(pieces) - 1 == 0
