@@ -44,7 +44,7 @@ def body(rng: random.Random) -> dict[str, Any]:
         {"response_format": {"type": "json_object"}},
         {"prediction": {"type": "content", "content": "def total(items):\n    return 1\n"}},
         {"speculative": {"types": "ngram-simple", "n_max": 5}},
-        {"speculative": {"namespace": f"tenant {rng.randrange(50)}"}},
+        {"speculative": {"namespace": f"tenant {rng.randrange(6)}"}},
         {"speculative": False},
         {"seed": 7, "repeat_penalty": 1.1},
     ]

@@ -27,10 +27,10 @@ from ngramspec import open_pool
 from soak.clients import Clients
 from soak.server_process import ServerProcess
 
-SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "120"))
+SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "60"))
 KEY = "soak-key"
 MOD = ("--spec-ngram-mod-n-match", "6", "--spec-ngram-mod-n-min", "2")
-GROWTH = 48 << 20  # bytes that memory may grow by after the first third of the run
+GROWTH = 96 << 20  # bytes that memory may grow by after the first third of the run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -78,7 +78,8 @@ def test_a_server_survives_clients_of_every_kind(tmp_path: Path) -> None:
     assert not any(slot["is_processing"] for slot in slots)
     assert late < early + GROWTH
     assert "Traceback" not in said
-    assert counted["vllm:num_requests_running"] == counted["vllm:num_requests_waiting"] == 0
+    running = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    assert [value for name, value in counted.items() if name.startswith(running)] == [0, 0]
 
 
 def test_a_pool_survives_kills_while_it_is_written(tmp_path: Path) -> None:
