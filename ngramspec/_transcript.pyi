@@ -11,6 +11,7 @@ GOES_ON: int
 END_TOKEN: int
 STOP_TEXT: int
 FULL: int
+IMPOSSIBLE: int
 
 @final
 class Transcript:

@@ -1,5 +1,16 @@
 # TranscriptC: what one request has emitted: tokens, and their text up to a stop text.
+cimport cython
+
+from ngramspec._pieces cimport Pieces
 from ngramspec._types cimport Status, int64_t, token_t, uint8_t
+
+# How a step leaves an answer.
+cdef enum Ending:
+    ENDING_NONE = 0
+    ENDING_TOKEN = 1       # an end token
+    ENDING_STOP = 2        # a stop text
+    ENDING_FULL = 3        # max_tokens are there
+    ENDING_IMPOSSIBLE = 4  # no token is possible
 
 cdef struct TranscriptC:
     token_t* tokens        # `len` of `room`
@@ -14,3 +25,15 @@ cdef struct TranscriptC:
     int64_t taken          # bytes that were handed out; whole characters
     int64_t longest_stop   # bytes, 0 = there are no stop texts
     Py_ssize_t stop        # index of the stop text that was found, -1 = none
+
+cdef class Transcript:
+    cdef TranscriptC c
+    cdef Pieces _pieces
+    cdef tuple _stops           # bytes
+    cdef cython.pymutex _lock   # guards c
+    cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1
+    cdef int64_t _size(self, token_t token) noexcept nogil
+    cdef int _add(self, token_t token, bint accepted)
+    cdef bint _find_stop(self, int64_t before)
+    cdef int64_t _open(self)
+    cdef tuple _spans(self, int64_t start, int64_t end)

@@ -6,21 +6,14 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from ngramspec._arguments cimport TokensC, tokens_release, tokens_view
-from ngramspec._pieces cimport Pieces
 from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
 
 import numpy as np
 
 from ngramspec.errors import InputError
 
-# Why feed stopped.
-GOES_ON, END_TOKEN, STOP_TEXT, FULL = range(4)
-
-cdef enum:
-    _GOES_ON = 0
-    _END_TOKEN = 1
-    _STOP_TEXT = 2
-    _FULL = 3
+# Why feed stopped; the last one is for answers that end after it.
+GOES_ON, END_TOKEN, STOP_TEXT, FULL, IMPOSSIBLE = range(5)
 
 
 cdef Status transcript_reserve(TranscriptC* t, Py_ssize_t tokens, int64_t num_bytes) noexcept nogil:
@@ -95,11 +88,6 @@ cdef class Transcript:
     Thread-safety: safe; one thread feeds, any may read.
     """
 
-    cdef TranscriptC c
-    cdef Pieces _pieces
-    cdef tuple _stops           # bytes
-    cdef cython.pymutex _lock   # guards c
-
     def __cinit__(self, Pieces pieces not None, stops=(), Py_ssize_t max_tokens=-1):
         if max_tokens < -1:
             raise InputError(f"max_tokens must be -1 or more, got {max_tokens}")
@@ -138,28 +126,11 @@ cdef class Transcript:
         Cost: O(bytes of text), and of the last longest_stop ones for each stop text.
         """
         cdef TokensC tokens
-        cdef int reason = _GOES_ON
-        cdef int64_t num_bytes = 0
-        cdef Py_ssize_t i
         tokens_view(token_ids, "token_ids", &tokens)
         try:
-            for i in range(tokens.len):
-                if tokens.data[i] >= self._pieces.num_tokens:
-                    raise InputError(f"token ids must be below {self._pieces.num_tokens}, got {tokens.data[i]}")
-                num_bytes += self._size(tokens.data[i])
-            with self._lock:
-                if transcript_reserve(&self.c, tokens.len, num_bytes) != STATUS_OK:
-                    reason = -1
-                else:
-                    for i in range(tokens.len):
-                        reason = self._add(tokens.data[i], i < num_accepted)
-                        if reason != _GOES_ON:
-                            break
+            return self.add_tokens(tokens.data, tokens.len, num_accepted)
         finally:
             tokens_release(&tokens)
-        if reason < 0:
-            raise MemoryError(f"no memory for {num_bytes} bytes of text")
-        return reason
 
     def take(self, bint last=False):
         """Return the text that is certain by now and was not taken yet.
@@ -202,15 +173,35 @@ cdef class Transcript:
             return np.empty(0, np.bool_)
         return np.array(<uint8_t[:self.c.len]>self.c.accepted).astype(np.bool_)
 
+    cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1:
+        cdef int reason = ENDING_NONE
+        cdef int64_t num_bytes = 0
+        cdef Py_ssize_t i
+        for i in range(n):
+            if not 0 <= tokens[i] < self._pieces.num_tokens:
+                raise InputError(f"token ids must be in 0..{self._pieces.num_tokens - 1}, got {tokens[i]}")
+            num_bytes += self._size(tokens[i])
+        with self._lock:
+            if transcript_reserve(&self.c, n, num_bytes) != STATUS_OK:
+                reason = -1
+            else:
+                for i in range(n):
+                    reason = self._add(tokens[i], i < num_accepted)
+                    if reason != ENDING_NONE:
+                        break
+        if reason < 0:
+            raise MemoryError(f"no memory for {num_bytes} bytes of text")
+        return reason
+
     cdef int64_t _size(self, token_t token) noexcept nogil:
         return self._pieces.starts[token + 1] - self._pieces.starts[token]
 
     cdef int _add(self, token_t token, bint accepted):
         cdef int64_t size = self._size(token), before = self.c.text_len
         if self.c.len >= self.c.max_tokens:
-            return _FULL
+            return ENDING_FULL
         if self._pieces.ends[token]:
-            return _END_TOKEN
+            return ENDING_TOKEN
         memcpy(self.c.text + before, self._pieces.text + self._pieces.starts[token], <size_t>size)
         self.c.text_len += size
         self.c.tokens[self.c.len] = token
@@ -218,8 +209,8 @@ cdef class Transcript:
         self.c.text_ends[self.c.len] = self.c.text_len
         self.c.len += 1
         if size and self.c.longest_stop and self._find_stop(before):
-            return _STOP_TEXT
-        return _FULL if self.c.len >= self.c.max_tokens else _GOES_ON
+            return ENDING_STOP
+        return ENDING_FULL if self.c.len >= self.c.max_tokens else ENDING_NONE
 
     cdef bint _find_stop(self, int64_t before):
         """Look for stop texts that end in the newest bytes; cut the text before the earliest."""

@@ -2,25 +2,22 @@
 
 from ngramspec._arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._rows cimport Rows
-from ngramspec._sampler cimport Sampler
+from ngramspec._sampler cimport Sampler, SamplerC
 from ngramspec._types cimport token_t
 
 from ngramspec.errors import InputError
 
-cdef enum:
-    MUCH = 1 << 19  # logits that take some 50 us; giving the GIL away for less costs more
-
 
 cdef Py_ssize_t verify_rows(const float* row, Py_ssize_t vocab_size, const token_t* draft, Py_ssize_t draft_len,
-                            Sampler sampler, token_t* out) noexcept nogil:
+                            SamplerC* sampler, token_t* out) noexcept nogil:
     """Write the emitted tokens, return their number, or -1 minus it when no token was possible."""
     cdef Py_ssize_t i
     cdef token_t token
     for i in range(draft_len + 1):
-        token = sampler.c.choose(sampler.c.state, row + i * vocab_size, vocab_size)
+        token = sampler.choose(sampler.state, row + i * vocab_size, vocab_size)
         if token < 0:
             return -1 - i
-        sampler.c.accept(sampler.c.state, token)
+        sampler.accept(sampler.state, token)
         out[i] = token
         if i < draft_len and token != draft[i]:
             return i + 1
@@ -59,11 +56,11 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
             raise InputError(f"a draft of {guess.len} tokens needs as many rows after {first_row} of "
                              f"{rows.c.num_rows} and {guess.len + 1} places in out, which has {out.shape[0]}")
-        if (guess.len + 1) * rows.c.vocab_size < MUCH:
-            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, sampler, &out[0])
+        if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
+            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
         else:
             with nogil:
-                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, sampler, &out[0])
+                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
     finally:
         tokens_release(&guess)
     return made

@@ -9,11 +9,12 @@ One step: schedule, propose, decode, verify, accept, emit.
 
 from __future__ import annotations
 
+from ngramspec._figures import EngineStats, Histogram, Timings
+from ngramspec._gate import Gate
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.engine import Engine
-from ngramspec.engine.figures import EngineStats, Histogram
-from ngramspec.engine.generation import Chunk, Generation, Timings, TokenLogprob
-from ngramspec.engine.policy import DraftPolicy, FixedLength, Gate
+from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
+from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo

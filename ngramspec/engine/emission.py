@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 
+from ngramspec._figures import EngineStats
 from ngramspec._rows import Rows
-from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, STOP_TEXT
-from ngramspec.engine.figures import EngineStats
+from ngramspec._slot import Slot
+from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT
 from ngramspec.engine.generation import Chunk, FinishReason, Generation, TokenLogprob
 from ngramspec.engine.queue import OnChunk
-from ngramspec.engine.request import TokenIds
-from ngramspec.engine.slot import Slot
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +19,12 @@ REASONS: dict[int, FinishReason | None] = {
     END_TOKEN: "stop",
     STOP_TEXT: "stop",
     FULL: "length",
+    IMPOSSIBLE: "stop",  # as at the end of a grammar
 }
 
 
 class Emission:
-    """Adds emitted tokens to generations and hands out chunks.
+    """Ends generations and hands out chunks.
 
     Args:
         rows: Logits of the last decode, for log-probabilities.
@@ -43,35 +42,29 @@ class Emission:
         self._stats = stats
         self._release = release
 
-    def emit(self, slot: Slot, tokens: TokenIds, num_accepted: int, impossible: bool) -> None:
-        """Emit a step's tokens, and end the generation where they end it.
-
-        impossible: No token was possible after these, as at the end of a grammar.
-        """
-        made, on_chunk, first_row = slot.generation, slot.on_chunk, slot.first_row
+    def emit(self, slot: Slot) -> None:
+        """Hand out what a step added to the slot's generation, and end it where the step did."""
+        made, on_chunk = slot.generation, slot.on_chunk
         assert made is not None
-        transcript = made.transcript
-        before = len(transcript)
-        reason = REASONS[transcript.feed(tokens, num_accepted)]
-        if reason is None and impossible:
-            reason = "stop"
-        if reason is None and slot.length >= slot.tokens.size:
-            reason = "length"
-        count = len(transcript) - before
-        self._time(made, count)
-        emitted = tokens[:count].tolist() if on_chunk or made.request.logprobs is not None else ()
-        if made.request.logprobs is not None:
-            self._add_logprobs(made, first_row, emitted)
-        spans = transcript.take(reason is not None)
+        reason, count = REASONS[slot.ending], slot.num_added
+        with_logprobs = made.request.logprobs is not None
+        emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
+        if with_logprobs:
+            self._add_logprobs(made, slot.first_row, emitted)
         if reason is not None:
             self._release(slot)
+        if on_chunk is None:
+            if reason is not None:
+                made.transcript.take(True)
+                self._finish(made, reason, None)
+            return
+        spans = made.transcript.take(reason is not None)
+        if reason is not None:
             self._finish(made, reason, None)
-        if on_chunk is not None:
-            accepted, logprobs = min(num_accepted, count), tuple(made.logprobs[before:])
-            text = "".join(piece for piece, _ in spans)
-            _hand_out(
-                on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason)
-            )
+        accepted = min(slot.num_accepted, count)
+        logprobs = tuple(made.logprobs[len(made.logprobs) - count :]) if with_logprobs else ()
+        text = "".join(piece for piece, _ in spans)
+        _hand_out(on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason))
 
     def end(
         self,
@@ -86,18 +79,6 @@ class Emission:
         if on_chunk is not None:
             text = "".join(piece for piece, _ in spans)
             _hand_out(on_chunk, Chunk(made, (), 0, text, spans, (), reason))
-
-    def _time(self, made: Generation, count: int) -> None:
-        timings, stats, now = made.timings, self._stats, time.perf_counter()
-        stats.num_emitted_tokens += count
-        stats.num_slot_steps += 1
-        timings.num_steps += 1
-        if not timings.first_token:
-            timings.first_token = now
-            stats.time_to_first_token.observe(now - timings.submitted)
-        elif count:
-            stats.inter_token_latency.observe((now - timings.last_token) / count, count)
-        timings.last_token = now
 
     def _add_logprobs(self, made: Generation, first_row: int, emitted: Sequence[int]) -> None:
         """Add what the target's softmax says of each token, from the row that it was chosen in."""

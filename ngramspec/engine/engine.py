@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._figures import EngineStats
+from ngramspec._gate import Gate
 from ngramspec._pieces import Pieces
+from ngramspec._slot import Slot
 from ngramspec._transcript import Transcript
 from ngramspec.engine.drafters import Drafters, add_stats
-from ngramspec.engine.figures import EngineStats
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import DraftPolicy, Gate
+from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
-from ngramspec.engine.slot import Slot, SlotInfo
+from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
@@ -67,7 +69,7 @@ class Engine:
         self._target = target
         self._capacity = _capacity(target, exact)
         self._max_queue = max_queue
-        self._slots = [Slot(i, target.context_size) for i in range(slots)]
+        self._slots = [Slot(i, target.context_size, self._capacity) for i in range(slots)]
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
         self.drafters = Drafters(drafter if named else None, slots, params)
@@ -170,7 +172,7 @@ class Engine:
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return what every slot does now."""
-        return tuple(slot.info() for slot in self._slots)
+        return tuple(map(slot_info, self._slots))
 
     def stats(self) -> EngineStats:
         """Return the counters; they go on changing."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
+from ngramspec._figures import Timings
 from ngramspec._pieces import Pieces
 from ngramspec._transcript import Transcript
 from ngramspec.engine.request import Request
@@ -40,35 +41,6 @@ class Chunk:
     spans: tuple[tuple[str, bool], ...]  # text in pieces, and whether accepted drafts made them
     logprobs: tuple[TokenLogprob, ...]  # one per token when asked for
     finish_reason: FinishReason | None  # None while it goes on
-
-
-@dataclass
-class Timings:
-    """Counts and times of one generation. Seconds on the clock of time.perf_counter."""
-
-    submitted: float = field(default_factory=time.perf_counter)
-    started: float = 0.0  # a slot was given
-    first_token: float = 0.0
-    last_token: float = 0.0
-    finished: float = 0.0
-    num_prompt: int = 0  # prompt tokens
-    num_cached: int = 0  # of these found in the cache
-    num_steps: int = 0  # decodes that emitted tokens
-    num_drafts: int = 0  # of these with a draft
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    num_prediction_accepted: int = 0  # accepted draft tokens that the user's prediction gave
-    num_prediction_rejected: int = 0
-
-    @property
-    def prompt_seconds(self) -> float:
-        """Return the time from the slot to the first token."""
-        return max(0.0, (self.first_token or self.finished) - self.started)
-
-    @property
-    def decode_seconds(self) -> float:
-        """Return the time from the first token to the end."""
-        return max(0.0, self.finished - self.first_token) if self.first_token else 0.0
 
 
 class Generation:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ngramspec._slot import Slot
 from ngramspec.engine.generation import Chunk, Generation
-from ngramspec.engine.slot import Slot
 
 if TYPE_CHECKING:
     from ngramspec._sampler import Sampler
@@ -37,7 +37,7 @@ class Queue:
     def __init__(self) -> None:
         self._waiting: deque[Ticket] = deque()
         self._lock = threading.Lock()  # guards _waiting
-        self._cancelled = False  # one that waits may have been cancelled
+        self.cancelled = False  # one that waits may have been cancelled
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -61,9 +61,9 @@ class Queue:
 
     def take_cancelled(self) -> list[Ticket]:
         """Remove the cancelled requests and return them. Cost: nothing when there are none."""
-        if not self._cancelled:
+        if not self.cancelled:
             return []
-        self._cancelled = False
+        self.cancelled = False
         with self._lock:
             gone = [ticket for ticket in self._waiting if ticket.generation.cancelled]
             for ticket in gone:
@@ -78,4 +78,4 @@ class Queue:
         return gone
 
     def _note_cancel(self) -> None:
-        self._cancelled = True
+        self.cancelled = True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ngramspec._slot import Slot
 from ngramspec.engine.request import Request
 from ngramspec.engine.schedule import best_donor
-from ngramspec.engine.slot import Slot
 from ngramspec.engine.target import Target
 
-MOST_AGAIN = 8  # tokens that may be read again in a decode with a draft
+# Tokens that may be read again in a decode with a draft, where a restored checkpoint lacks them:
+# every rejected draft makes them more.
+MOST_AGAIN = 8
 
 
 class Sequences:
@@ -24,11 +26,11 @@ class Sequences:
         self._target = target
         self._slots = slots
         self.num_failures = 0  # sequences emptied because tokens could not be taken back
-        # Whether rejected tokens can be removed at all, and how many.
+        # Whether rejected tokens can be removed at all, how many, and by checkpoints only.
         limit = target.max_rollback
         self.can_reject = limit is None or limit > 0 or target.can_save
-        self.max_draft = limit or None  # a checkpoint goes back any distance
-        self._checkpoints = limit == 0 and target.can_save
+        self._max_draft = limit or None  # a checkpoint goes back any distance
+        self.checkpoints = limit == 0 and target.can_save
 
     def begin(self, slot: Slot, request: Request, kept: int) -> int:
         """Make the slot hold a request's prompt; return how many tokens need not be read again.
@@ -49,28 +51,25 @@ class Sequences:
         slot.namespace = request.speculation.namespace
         return slot.num_past
 
-    def may_draft(self, slot: Slot) -> bool:
-        """Tell whether a draft may follow the slot's pending tokens.
+    def longest_draft(self, wanted: int | None) -> int | None:
+        """Return the longest draft that can be taken back, at most the wanted one; None = any."""
+        limits = [limit for limit in (wanted, self._max_draft) if limit is not None]
+        return min(limits, default=None)
 
-        Not when a restored checkpoint lacks many: every rejected draft makes them more.
-        """
-        return not self._checkpoints or slot.num_pending <= MOST_AGAIN
+    def save_drafted(self, slots: Sequence[Slot]) -> None:
+        """Save sequences with a draft, which cannot be taken back token by token."""
+        for slot in slots:
+            if slot.draft.size:
+                slot.saved = self._target.save(slot.id)
 
-    def before_draft(self, slot: Slot) -> None:
-        """Save what cannot be taken back token by token."""
-        if self._checkpoints:
-            slot.saved = self._target.save(slot.id)
-
-    def reject(self, slot: Slot, kept: int, before: int) -> None:
-        """Remove rejected draft tokens: positions from `kept` on.
-
-        before: Tokens that the sequence held before the decode with the draft.
-        """
+    def reject(self, slot: Slot) -> None:
+        """Remove the rejected tokens of the draft that was just verified."""
+        kept = slot.length - slot.num_out + slot.num_accepted
         if slot.saved is None:
             if self.cut(slot, kept) != kept:
                 self.num_failures += 1
-        elif self._target.restore(slot.id, slot.saved, before):
-            slot.num_past = before  # accepted ones are decoded again with the next token
+        elif self._target.restore(slot.id, slot.saved, slot.num_before):
+            slot.num_past = slot.num_before  # accepted ones are decoded again with the next token
         else:
             self.num_failures += 1
             self.cut(slot, 0)

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
+from ngramspec._drafter import Drafter
 from ngramspec._flags import leading_flagged
+from ngramspec._slot import Slot
 from ngramspec.engine.request import NO_TOKENS, TokenIds
-from ngramspec.engine.slot import Slot
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
 
@@ -53,6 +52,8 @@ class SlotwiseSource:
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
         self._propose = drafter.propose
+        # The engine asks a native drafter without Python where a slot has no other source.
+        self.native = drafter if isinstance(drafter, Drafter) else None
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
         """Ask for each slot's draft in turn."""
@@ -73,7 +74,7 @@ class Chain:
     """
 
     def __init__(self, valid: Any) -> None:
-        self._valid = valid
+        self.valid = valid
         self.failures: dict[str, int] = {}  # calls that raised, by source name
 
     def begin(self, slot: Slot) -> None:
@@ -82,7 +83,7 @@ class Chain:
         for source in slot.sources:
             self._guarded(slot, source, lambda s: s.begin(slot.id, prompt))
 
-    def propose(self, slots: Sequence[Slot], limit: Callable[[Slot, DraftSource], int]) -> None:
+    def propose(self, slots: Sequence[Slot], limit: Callable[[Slot, str], int]) -> None:
         """Set draft and draft_source of every slot for which a source has a draft.
 
         limit: Longest draft of a source for a slot, 0 for none.
@@ -120,9 +121,9 @@ class Chain:
         self,
         source: DraftSource,
         members: Sequence[Slot],
-        limit: Callable[[Slot, DraftSource], int],
+        limit: Callable[[Slot, str], int],
     ) -> None:
-        limits = [limit(slot, source) for slot in members]
+        limits = [limit(slot, source.name) for slot in members]
         asked = [slot for slot, most in zip(members, limits, strict=True) if most > 0]
         limits = [most for most in limits if most > 0]
         if not asked:
@@ -145,14 +146,14 @@ class Chain:
             return NO_TOKENS
 
     def _take(self, slot: Slot, source: DraftSource, draft: TokenIds, limit: int) -> None:
-        """Set the slot's draft: a copy, as sources may use their memory again."""
+        """Set the slot's draft, as far as its tokens are valid."""
         try:
-            count = min(leading_flagged(draft, self._valid, 1), limit)
+            count = min(leading_flagged(draft, self.valid, 1), limit)
         except InputError as error:
             self._shut_out(slot, source, error)
             return
         if count:
-            slot.draft, slot.draft_source = np.array(draft[:count], dtype=np.int32), source
+            slot.draft, slot.draft_source = draft[:count], source
 
     def _guarded(
         self, slot: Slot, source: DraftSource, call: Callable[[DraftSource], None]

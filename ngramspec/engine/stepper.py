@@ -6,31 +6,36 @@ import time
 from collections.abc import Sequence
 
 from ngramspec._batch import Batch
+from ngramspec._figures import EngineStats
+from ngramspec._plan import Plan
+from ngramspec._proposer import Proposer
 from ngramspec._rows import Rows
+from ngramspec._slot import Slot
+from ngramspec._verifier import Verifier
 from ngramspec.engine.emission import Emission
-from ngramspec.engine.figures import EngineStats
 from ngramspec.engine.generation import FinishReason
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Queue, Ticket
-from ngramspec.engine.schedule import Work, choose_slot, draft_room, plan, share, shrink_prompts
-from ngramspec.engine.sequences import Sequences
-from ngramspec.engine.slot import Slot
-from ngramspec.engine.sources import Chain, DraftSource
+from ngramspec.engine.schedule import choose_slot
+from ngramspec.engine.sequences import MOST_AGAIN, Sequences
+from ngramspec.engine.sources import Chain
 from ngramspec.engine.target import Target
-from ngramspec.engine.verifier import Verifier
 from ngramspec.errors import CapacityError, NgramspecError
 
 
 class Stepper:
     """Runs the slots. Only the engine's thread calls it.
 
+    What every step does for every slot is native: Plan, Proposer and Verifier. Here is what
+    happens now and then: requests come and go, drafts are rejected, text is streamed.
+
     Args:
         target: The model.
         capacity: Tokens in one decode at most.
         slots: The engine's slots.
         queue: Requests that wait for one.
-        chain: Asks the draft sources.
+        chain: Asks the draft sources that are not native.
         policy: How long drafts may be.
         stats: Counters.
     """
@@ -45,28 +50,33 @@ class Stepper:
         policy: DraftPolicy,
         stats: EngineStats,
     ) -> None:
-        self._target, self._capacity = target, capacity
+        self._target = target
         self._slots, self._queue = slots, queue
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
         self.sequences = Sequences(target, slots)
         self._emission = Emission(self._rows, stats, self._release)
-        parts = (chain, policy, self.sequences, self._emission, stats)
-        self._verifier = Verifier(self._rows, capacity + 1, *parts)
+        most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
+        self._plan = Plan(slots, capacity)
+        self._proposer = Proposer(self._plan, policy, chain.valid, most_behind)
+        self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._crowded = False  # the last decode found no room for its drafts: one without them
+        self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
-        self._schedule()
-        running = [slot for slot in self._slots if slot.generation is not None]
-        work = plan(running, self._capacity)
-        if not work:
+        queue, plan = self._queue, self._plan
+        waits = queue.cancelled or (len(queue) and plan.has_idle())
+        if waits or self._look or plan.is_overdue():
+            self._schedule()
+        if not plan.make():
             return False
-        self._propose(work)
-        if self._decode(work):
-            self._verify(work)
+        self._propose()
+        if self._decode():
+            for slot in self._verifier.verify():
+                self._finish(slot)
         return True
 
     def end_all(self, reason: FinishReason, error: Exception | None) -> None:
@@ -83,18 +93,16 @@ class Stepper:
 
     def _schedule(self) -> None:
         """End cancelled and overdue requests, give free slots to waiting ones."""
+        self._look = False
         now = time.perf_counter()
         for slot in self._slots:
             made = slot.generation
             if made is None:
                 continue
-            limit = made.request.timeout
             if made.cancelled:
                 self._end(slot, "cancelled")
-            elif limit is not None and now - made.timings.started > limit:
+            elif slot.deadline and now > slot.deadline:
                 self._end(slot, "length")
-        if not len(self._queue):
-            return
         for ticket in self._queue.take_cancelled():
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
         while idle := [slot for slot in self._slots if slot.generation is None]:
@@ -115,113 +123,80 @@ class Stepper:
             raise
         self._uses += 1
         slot.used = self._uses
-        slot.generation, slot.sampler, slot.sources = made, ticket.sampler, ticket.sources
-        slot.on_chunk = ticket.on_chunk
-        slot.clear_draft()
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
-        made.slot = slot.id
-        made.timings.started, made.timings.num_cached = time.perf_counter(), kept
+        timings, now = made.timings, time.perf_counter()
+        timings.started, timings.num_cached = now, kept
+        deadline = 0.0 if request.timeout is None else now + request.timeout
+        longest = self.sequences.longest_draft(request.speculation.max_draft)
+        slot.start(made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline)
+        made.slot, made.on_cancel = slot.id, self._note_cancel
+        if made.cancelled:  # before on_cancel was ours
+            self._look = True
         self._stats.num_cached_tokens += kept
-        self._stats.queue_time.observe(made.timings.started - made.timings.submitted)
+        self._stats.queue_time.observe(now - timings.submitted)
         self._policy.begin(slot.id)
 
-    def _propose(self, work: list[Work]) -> None:
-        """Collect drafts for the decoding slots and shrink them, fairly, to the room there is."""
-        ready = [w.slot for w in work if w.output and w.slot.decoding]
-        asked = [slot for slot in ready if slot.sources and self.sequences.may_draft(slot)]
-        if self._crowded or not asked:
+    def _note_cancel(self) -> None:
+        self._look = True
+
+    def _propose(self) -> None:
+        """Collect drafts for the decoding slots."""
+        if self._crowded:
             self._crowded = False
             return
-        started = time.perf_counter()
-        self._chain.propose(asked, self._longest)
-        drafted = [slot for slot in asked if slot.draft.size]
-        if drafted:
-            sizes = [slot.draft.size for slot in drafted]
-            given = share(sizes, draft_room(work, self._capacity))
-            for slot, size in zip(drafted, given, strict=True):
-                slot.draft = slot.draft[:size]
-            shrink_prompts(work, self._capacity)
-        self._stats.draft_seconds += time.perf_counter() - started
+        others = self._proposer.propose()
+        self._stats.draft_seconds += self._proposer.seconds
+        if others:
+            started = time.perf_counter()
+            self._chain.propose(others, self._proposer.limit)
+            self._stats.draft_seconds += time.perf_counter() - started
 
-    def _longest(self, slot: Slot, source: DraftSource) -> int:
-        """Return the longest draft that the slot may get from a source."""
-        made = slot.generation
-        assert made is not None
-        request = made.request
-        longest = min(
-            self._policy.limit(slot.id, source.name),
-            slot.tokens.size - slot.length - 1,
-            self._capacity - slot.num_pending,
-        )
-        for limit in (request.speculation.max_draft, self.sequences.max_draft):
-            longest = longest if limit is None else min(longest, limit)
-        if request.max_tokens >= 0:
-            longest = min(longest, request.max_tokens - made.num_tokens - 1)
-        return longest
-
-    def _decode(self, work: list[Work]) -> bool:
+    def _decode(self) -> bool:
         """Compute the batch; on failure end what cannot go on and return False."""
-        batch = self._batch
-        batch.clear()
-        for item in work:
-            slot = item.slot
-            drafted = slot.draft.size > 0
-            if drafted:
-                self.sequences.before_draft(slot)
-            tokens, draft = slot.pending(item.count), slot.draft if drafted else None
-            slot.first_row = batch.add(slot.id, slot.num_past, tokens, draft, item.output)
+        plan, batch, stats = self._plan, self._batch, self._stats
+        plan.fill(batch)
+        if self.sequences.checkpoints:
+            self.sequences.save_drafted(plan.members)
         started = time.perf_counter()
         try:
             self._target.decode(batch, self._rows)
         except NgramspecError as error:
-            self._give_up(work, error)
+            self._give_up(error)
             return False
-        for item in work:
-            item.slot.num_before = item.slot.num_past
-            item.slot.num_past += item.count + item.slot.draft.size
-        self._count_decode(work, len(batch), time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        prompts = plan.advance()
+        stats.count_decode(len(batch), len(plan), prompts, seconds)
+        if not prompts:
+            self._policy.observe(len(batch), seconds)
         return True
 
-    def _give_up(self, work: Sequence[Work], error: NgramspecError) -> None:
+    def _give_up(self, error: NgramspecError) -> None:
         """Make room in the cache, or end the newest request; end all when the target failed."""
         full = isinstance(error, CapacityError)
-        drafted = any(item.slot.draft.size for item in work)
-        for item in work:
-            item.slot.clear_draft()
+        members = self._plan.members
+        drafted = self._plan.num_draft_tokens > 0
+        self._plan.forget_drafts()
         if full and (drafted or self.sequences.empty_idle()):
             self._crowded = drafted
             return
-        newest = max((item.slot for item in work), key=lambda slot: slot.used)
-        for slot in [newest] if full else [item.slot for item in work]:
+        newest = max(members, key=lambda slot: slot.used)
+        for slot in [newest] if full else members:
             self._end(slot, "error", error)
             self.sequences.drop(slot)
         self._stats.num_preempted += full
 
-    def _count_decode(self, work: Sequence[Work], tokens: int, seconds: float) -> None:
-        stats = self._stats
-        stats.num_steps += 1
-        stats.num_batch_tokens += tokens
-        stats.num_busy_slots += len(work)
-        stats.batch_tokens.observe(tokens)
-        prompts = sum(item.count for item in work if not item.slot.decoding)
-        if prompts:
-            stats.prompt_seconds += seconds
-            stats.num_prompt_tokens += prompts
-        else:
-            stats.decode_seconds += seconds
-            self._policy.observe(tokens, seconds)
-
-    def _verify(self, work: Sequence[Work]) -> None:
-        """Choose and emit tokens for every slot whose last pending token was decoded."""
-        started = time.perf_counter()
-        for item in work:
-            slot = item.slot
-            if slot.first_row >= 0:
-                self._verifier.step(slot)
-                slot.clear_draft()
-        self._stats.verify_seconds += time.perf_counter() - started
+    def _finish(self, slot: Slot) -> None:
+        """Do for a verified slot what is not native."""
+        if slot.begun:
+            self._chain.begin(slot)
+        if slot.num_accepted < slot.num_drafted:
+            self.sequences.reject(slot)
+        if not slot.taught:
+            self._chain.accept(slot, slot.emitted, slot.num_accepted)
+        self._emission.emit(slot)
+        slot.clear_draft()
 
     def _end(self, slot: Slot, reason: FinishReason, error: Exception | None = None) -> None:
         """End the slot's request, if there is one, without further tokens."""
@@ -234,4 +209,4 @@ class Stepper:
         """Free the slot; its tokens stay in the cache for the next request."""
         if slot.decoding:
             self._chain.end(slot)
-        slot.generation, slot.on_chunk, slot.sources, slot.decoding = None, None, (), False
+        slot.release()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from ngramspec.engine.figures import EngineStats
+from ngramspec.engine import EngineStats
 from ngramspec.server.families import Families, Rate, Rising, Row
 
 if TYPE_CHECKING:

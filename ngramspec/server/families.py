@@ -11,7 +11,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from ngramspec.engine.figures import Histogram
+from ngramspec.engine import Histogram
 
 Row = tuple[tuple[str, ...], float]  # label values, value
 

@@ -249,6 +249,31 @@ def test_policies_of_your_own_hear_of_every_draft_and_decode() -> None:
     assert policy.heard[5:] == [("begin", 0)]
 
 
+def test_policies_of_your_own_hear_of_native_drafters_too() -> None:
+    class Noted(FixedLength):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.heard: list[tuple[Any, ...]] = []
+
+        def limit(self, slot: int, source: str) -> int:
+            self.heard.append((slot, source))
+            return super().limit(slot, source)
+
+        def record(self, slot: int, source: str, drafted: int, accepted: int) -> None:
+            self.heard.append((slot, source, drafted, accepted))
+
+    policy = Noted()
+    engine = Engine(FakeTarget(), "ngram-simple", policy=policy)
+    made, _ = run(engine, request(7, max_tokens=120))
+    drafts = [heard for heard in policy.heard if len(heard) == 4]
+    assert len(drafts) == made.timings.num_drafts > 10
+    assert {one[:2] for one in policy.heard} == {(0, "ngram")}
+    assert sum(one[2] for one in drafts) == made.timings.num_draft_tokens
+    assert max(one[2] for one in drafts) == 4
+    asked = [heard for heard in policy.heard if len(heard) == 2]
+    assert len(asked) == made.timings.num_steps - 1
+
+
 def test_a_new_engine_finds_its_target_empty() -> None:
     target = FakeTarget()
     for first in (3, 4):

@@ -10,7 +10,16 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import END, Failing, FakeTarget, Garbage, Oracle
-from ngramspec.engine import Chunk, Engine, FixedLength, Generation, Request, Speculation, verifier
+from ngramspec._sampler import Sampler
+from ngramspec.engine import (
+    Chunk,
+    Engine,
+    FixedLength,
+    Generation,
+    Request,
+    Sampling,
+    Speculation,
+)
 from ngramspec.engine.sources import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError
 
@@ -239,35 +248,34 @@ def test_no_possible_token_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> 
     target = FakeTarget()
     oracle = Oracle(target)
     engine = Engine(target, oracle)
-    original = verifier.verify
-    after = {"tokens": 0}
-
-    def verify(rows: Any, row: int, draft: np.ndarray, sampler: Any, out: np.ndarray) -> int:
-        count = original(rows, row, draft, sampler, out)
-        return -1 - min(after["tokens"], count - 1)
-
-    monkeypatch.setattr(verifier, "verify", verify)
-    made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "sampler", lambda *_: Sampler())  # it finds none possible
+        made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
     assert (made.token_ids, made.finish_reason, made.text) == ([], "stop", "")
     assert (oracle.begun, oracle.ended, oracle.complaints) == (oracle.ended, oracle.begun, [])
     assert engine.source_failures() == {}
-    monkeypatch.setattr(verifier, "verify", original)
     assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
 
 
-def test_a_grammar_may_end_in_the_middle_of_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    for most in range(5):
-        target = FakeTarget()
-        engine = Engine(target, Oracle(target), policy=FixedLength(4))
-        original = verifier.verify
+@pytest.mark.parametrize("extra", [0, 1, 5])
+def test_a_grammar_may_end_in_the_middle_of_a_draft(
+    model_path: Callable[[str], str], extra: int
+) -> None:
+    from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
 
-        def verify(*given: Any, original: Any = original, most: int = most) -> int:
-            count = original(*given)
-            return count if given[2].size == 0 else -1 - min(most, count - 1)
-
-        monkeypatch.setattr(verifier, "verify", verify)
-        made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
-        monkeypatch.setattr(verifier, "verify", original)
-        assert made.token_ids == target.expected([1], 1 + most)
-        assert (made.finish_reason, sum(made.accepted)) == ("stop", most)
-        assert engine._slots[0].tokens[: engine.slots()[0].num_past].tolist() == target.held[0]
+    text = "one two three"
+    sampling = Sampling(temperature=0, grammar=f'root ::= "{text}"', ignore_eos=True)
+    with LlamaModel(model_path("embedded")) as model, LlamaTarget(model, slots=1) as target:
+        prompt = model.tokenize("Count: ")
+        plain = Engine(target, None)
+        asked = {"prompt_ids": prompt, "max_tokens": 40, "sampling": sampling}
+        expected = plain.generate([Request(**asked)])[0]
+        tokens = expected.token_ids
+        assert (expected.text, expected.finish_reason) == (text, "stop")
+        drafter = Always(int32(tokens[1:] + [tokens[0]] * extra))
+        engine = Engine(target, drafter, policy=FixedLength(64))
+        made = engine.generate([Request(**asked)])[0]
+        assert (made.token_ids, made.text, made.finish_reason) == (tokens, text, "stop")
+        assert sum(made.accepted) == len(tokens) - 1 > 1
+        slot = engine.slots()[0]
+        assert slot.num_past == prompt.size + len(tokens)

@@ -229,7 +229,7 @@ class Lossless(RuleBasedStateMachine):
     @invariant()
     def batches_are_never_too_large(self) -> None:
         if hasattr(self, "engine"):
-            assert max(self.target.batches, default=0) <= self.engine._stepper._capacity
+            assert max(self.target.batches, default=0) <= self.engine.batch_capacity
 
     @invariant()
     def drafters_are_called_in_order(self) -> None:

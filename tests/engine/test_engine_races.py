@@ -12,9 +12,9 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
+from ngramspec._slot import Slot
 from ngramspec.engine import Engine, EngineThread, Generation, Request, Speculation
 from ngramspec.engine.queue import Queue, Ticket
-from ngramspec.engine.slot import Slot
 from ngramspec.errors import CapacityError, StateError
 
 SECONDS = 60  # nothing here takes long; this only ends a test that hangs
@@ -87,7 +87,7 @@ def test_the_queue_may_be_filled_while_it_is_searched() -> None:
     def search() -> None:
         try:
             while not done.is_set():
-                assert queue.take([Slot(0, 1)]) is None  # all of them wait for slot 1
+                assert queue.take([Slot(0, 1, 1)]) is None  # all of them wait for slot 1
                 searching.set()
         except BaseException as error:
             problems.append(error)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
 from helpers.machines import SETTINGS
-from ngramspec.engine import Engine, EngineStats, FixedLength, Histogram, Request
-from ngramspec.engine.generation import Timings
+from ngramspec.engine import Engine, EngineStats, FixedLength, Histogram, Request, Timings
 
 
 def test_values_on_a_bound_belong_to_its_bucket() -> None:
@@ -65,7 +64,8 @@ def test_two_engines_share_no_counters() -> None:
 
 
 def test_timings_are_never_negative() -> None:
-    timings = Timings(submitted=1.0, started=2.0)
+    timings = Timings()
+    timings.submitted, timings.started = 1.0, 2.0
     assert (timings.prompt_seconds, timings.decode_seconds) == (0.0, 0.0)
     timings.finished = 5.0  # without a token
     assert (timings.prompt_seconds, timings.decode_seconds) == (3.0, 0.0)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
+from ngramspec._gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
 from ngramspec.engine import FixedLength, Gate
-from ngramspec.engine.policy import FIRST_PAUSE, MAX_PAUSE, PROBE, START
 
 
 def run(gate: Gate, right: list[float], slot: int = 0, source: str = "a") -> list[int]:

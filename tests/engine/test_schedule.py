@@ -10,20 +10,17 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.machines import SETTINGS
+from ngramspec._batch import Batch
+from ngramspec._plan import Plan, share
+from ngramspec._sampler import Sampler
+from ngramspec._slot import Slot
 from ngramspec.engine import Request, Speculation
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.queue import Queue, Ticket
-from ngramspec.engine.schedule import (
-    WORTH_COPYING,
-    Work,
-    best_donor,
-    choose_slot,
-    draft_room,
-    plan,
-    share,
-    shrink_prompts,
-)
-from ngramspec.engine.slot import Slot
+from ngramspec.engine.schedule import WORTH_COPYING, best_donor, choose_slot
+from ngramspec.errors import CapacityError, InputError
+from reference import schedule as reference
+from reference.schedule import Claim
 
 MANY = settings(SETTINGS, max_examples=10 * SETTINGS.max_examples)
 CLAIMS = st.lists(st.integers(0, 70), max_size=9)
@@ -44,21 +41,29 @@ def slot(
     namespace: str = "",
 ) -> Slot:
     """Return a slot with so many pending tokens, or an idle one that holds `past`."""
-    made = Slot(number, 400)
+    made = Slot(number, 400, 90)
     made.used, made.namespace = used, namespace
     if past is not None:
         made.tokens[: len(past)] = past
         made.length = made.num_past = len(past)
         return made
-    made.generation = Generation(request(1), 0)
+    made.start(Generation(request(1), 0), Sampler())
     made.length, made.num_past = 100 + pending, 100
+    made.tokens[: made.length] = range(made.length)
     made.num_prompt, made.decoding = made.length - decoding, decoding
     made.draft = int32([1] * draft)
     return made
 
 
-def counts(work: list[Work]) -> dict[int, int]:
-    return {item.slot.id: item.count for item in work}
+def planned(slots: list[Slot], capacity: int) -> Plan:
+    """Return a plan that is made."""
+    plan = Plan(slots, capacity)
+    plan.make()
+    return plan
+
+
+def counts(plan: Plan) -> dict[int, int]:
+    return {one.id: one.count for one in plan.members}
 
 
 @given(wanted=CLAIMS, room=st.integers(0, 300))
@@ -81,46 +86,73 @@ def test_sharing_meets_small_claims() -> None:
     assert share([9, 9], 1) in ([0, 1], [1, 0])
 
 
+@given(wanted=CLAIMS, room=st.integers(0, 300))
+@MANY
+def test_sharing_equals_handing_out_one_by_one(wanted: list[int], room: int) -> None:
+    assert share(wanted, room) == reference.share(wanted, room)
+
+
 def test_decoding_slots_come_first_and_prompts_get_the_rest() -> None:
     slots = [slot(0), slot(1, 50, decoding=False), slot(2), slot(3, 9, decoding=False, used=-1)]
-    work = plan(slots, 32)
-    assert [(item.slot.id, item.count, item.output) for item in work] == [
+    plan = planned(slots, 32)
+    assert [(one.id, one.count, one.output) for one in plan.members] == [
         (0, 1, True),
         (2, 1, True),
         (3, 9, True),  # it came before slot 1
         (1, 21, False),
     ]
-    assert counts(plan(slots, 11)) == {0: 1, 2: 1, 3: 9}
-    assert counts(plan(slots, 2)) == {0: 1, 2: 1}
-    assert plan([], 8) == []
+    assert counts(planned(slots, 11)) == {0: 1, 2: 1, 3: 9}
+    assert counts(planned(slots[:3:2], 2)) == {0: 1, 2: 1}
+    assert Plan([], 8).make() == 0
+    assert planned([slot(0, past=[1])], 8).members == []
 
 
 @given(
-    pending=st.lists(st.tuples(st.integers(1, 90), st.booleans()), max_size=8),
+    wanted=st.lists(
+        st.tuples(st.integers(1, 90), st.booleans(), st.integers(0, 70)), min_size=1, max_size=8
+    ),
     extra=st.integers(0, 80),
 )
 @MANY
-def test_plans_fit_and_pass_over_no_decoding_slot(
-    pending: list[tuple[int, bool]], extra: int
-) -> None:
-    slots = [slot(i, n, decoding=d, used=-i) for i, (n, d) in enumerate(pending)]
+def test_plans_equal_the_slow_twin_and_fit(wanted: list[tuple[int, bool, int]], extra: int) -> None:
+    claims = [Claim(i, n, decoding, used=-i) for i, (n, decoding, _) in enumerate(wanted)]
+    slots = [slot(c.slot, c.pending, decoding=c.decoding, used=c.used) for c in claims]
     capacity = len(slots) + extra
-    work = plan(slots, capacity)
-    total = sum(n for n, _ in pending)
-    assert sum(item.count for item in work) == min(total, capacity)
-    assert all(0 < item.count <= item.slot.num_pending for item in work)
-    given_ = counts(work)
-    assert all(given_.get(s.id) for s in slots if s.decoding)
-    waiting = sorted((s for s in slots if not s.decoding), key=lambda s: s.used)
-    whole = [given_.get(s.id, 0) == s.num_pending for s in waiting]
-    assert whole == sorted(whole, reverse=True)  # first come, first read
+    plan = planned(slots, capacity)
+    work = reference.plan(claims, capacity)
+    assert [(one.id, one.count) for one in plan.members] == [(c.slot, c.count) for c in work]
+    for claim in work:
+        if claim.decoding and claim.count == claim.pending:
+            claim.draft = wanted[claim.slot][2]
+            slots[claim.slot].draft = int32([1] * claim.draft)
+    batch = Batch(capacity)
+    plan.fill(batch)
+    fitted = [(c.slot, c.count, c.draft) for c in reference.fit(work, capacity)]
+    assert [(one.id, one.count, one.draft.size) for one in plan.members] == fitted
+    check_batch(batch, slots, plan.members)
+
+
+def check_batch(batch: Batch, slots: list[Slot], members: list[Slot]) -> None:
+    """The batch holds what the plan says, and rows where a token is to be chosen."""
+    rows = [list(row) for row in zip(*(part.tolist() for part in batch.arrays()), strict=True)]
+    expected, outputs = [], 0
+    for one in members:
+        whole = one.count == one.num_pending
+        assert one.first_row == (outputs if whole else -1)
+        for at in range(100, 100 + one.count):
+            expected.append([at, at, one.id, whole and at == 99 + one.count])
+        expected += [[1, one.length + i, one.id, True] for i in range(one.draft.size)]
+        outputs += whole * (1 + one.draft.size)
+    assert rows == expected
+    assert batch.num_outputs == outputs
+    assert all(one.first_row == -1 for one in slots if one not in members)
 
 
 def test_a_long_re_read_does_not_hold_up_other_slots() -> None:
     slots = [slot(0), slot(1), slot(2, 300)]
-    assert counts(plan(slots, 64)) == {0: 1, 1: 1, 2: 62}
-    assert counts(plan(slots[::-1], 64)) == {0: 1, 1: 1, 2: 62}
-    assert counts(plan([slot(0, 300), slot(1, 300), slot(2)], 65)) == {0: 32, 1: 32, 2: 1}
+    assert counts(planned(slots, 64)) == {0: 1, 1: 1, 2: 62}
+    assert counts(planned(slots[::-1], 64)) == {0: 1, 1: 1, 2: 62}
+    assert counts(planned([slot(0, 299), slot(1, 299), slot(2)], 65)) == {0: 32, 1: 32, 2: 1}
 
 
 @pytest.mark.parametrize(
@@ -137,44 +169,55 @@ def test_a_long_re_read_does_not_hold_up_other_slots() -> None:
 def test_prompts_leave_a_quarter_to_drafts(
     rows: int, prompts: int, capacity: int, room: int
 ) -> None:
-    work = [Work(slot(i), 1) for i in range(rows)]
-    work += [Work(slot(99, 200, decoding=False), prompts)] * (prompts > 0)
-    assert draft_room(work, capacity) == room
-
-
-@given(
-    pending=st.lists(st.tuples(st.integers(1, 90), st.booleans()), min_size=1, max_size=8),
-    extra=st.integers(0, 80),
-    wanted=CLAIMS,
-)
-@MANY
-def test_drafts_and_shrunk_prompts_fit(
-    pending: list[tuple[int, bool]], extra: int, wanted: list[int]
-) -> None:
-    slots = [slot(i, n, decoding=d, used=i) for i, (n, d) in enumerate(pending)]
-    capacity = len(slots) + extra
-    work = plan(slots, capacity)
-    before, read = counts(work), sum(i.count for i in work if not i.slot.decoding)
-    drafted = [item.slot for item in work if item.slot.decoding]
-    claims = [(wanted * 9)[i] if wanted else 0 for i in range(len(drafted))]
-    for one, size in zip(drafted, share(claims, draft_room(work, capacity)), strict=True):
-        one.draft = int32([1] * size)
-    shrink_prompts(work, capacity)
-    assert sum(item.count + item.slot.draft.size for item in work) <= capacity
-    assert all(item.count > 0 for item in work)
-    after = counts(work)
-    assert all(after[s.id] == before[s.id] for s in drafted)
-    kept = sum(item.count for item in work if not item.slot.decoding)
-    assert kept >= min(read, capacity * 3 // 4)
+    slots = [slot(i) for i in range(rows)]
+    slots += [slot(99, prompts, decoding=False)] * (prompts > 0)
+    plan = planned(slots, capacity)
+    slots[0].draft = int32([1] * 90)
+    plan.fill(Batch(capacity))
+    assert (slots[0].draft.size, plan.num_draft_tokens) == (room, room)
 
 
 def test_the_latest_prompt_is_cut_first() -> None:
-    work = [Work(slot(0, draft=10), 1), *(Work(slot(i, 8, decoding=False), 8) for i in (1, 2, 3))]
-    shrink_prompts(work, 25)
-    assert counts(work) == {0: 1, 1: 8, 2: 6}
-    assert [item.output for item in work] == [True, True, False]
-    shrink_prompts(work, 25)
-    assert counts(work) == {0: 1, 1: 8, 2: 6}
+    slots = [slot(0), *(slot(i, 8, decoding=False, used=i) for i in (1, 2, 3))]
+    plan = planned(slots, 25)
+    slots[0].draft = int32([1] * 10)
+    plan.fill(Batch(25))
+    assert counts(plan) == {0: 1, 1: 8, 2: 8, 3: 2}  # three quarters of the batch are theirs
+    assert slots[0].draft.size == 6
+    assert [one.output for one in plan.members] == [True, True, True, False]
+
+
+def test_a_decode_moves_the_slots_on() -> None:
+    slots = [slot(0), slot(1, 8, decoding=False)]
+    plan = planned(slots, 32)
+    slots[0].draft = int32([1, 2, 3])
+    plan.fill(Batch(32))
+    assert plan.advance() == 8
+    assert [(one.num_before, one.num_past) for one in slots] == [(100, 104), (100, 108)]
+    plan.make()
+    assert (slots[0].draft.size, slots[0].first_row) == (0, -1)  # drafts are of one step
+
+
+def test_a_plan_knows_who_idles_and_who_is_late() -> None:
+    busy, idle = slot(0), slot(1, past=[])
+    assert (Plan([busy], 4).has_idle(), Plan([busy, idle], 4).has_idle()) == (False, True)
+    assert not Plan([busy], 4).is_overdue()
+    busy.deadline, idle.deadline = 1e18, 1.0
+    assert not Plan([busy, idle], 4).is_overdue()
+    busy.deadline = 1e-9
+    assert Plan([busy, idle], 4).is_overdue()
+
+
+def test_a_plan_needs_room_for_all_slots() -> None:
+    for slots, capacity in (([slot(0), slot(1)], 1), ([], 0)):
+        with pytest.raises(InputError, match="need a capacity"):
+            Plan(slots, capacity)
+    plan = planned([slot(0)], 8)
+    plan.members[0].draft = int32([1] * 7)
+    small = Batch(4)
+    with pytest.raises(CapacityError, match="too small"):
+        plan.fill(small)
+    assert len(small) == 0
 
 
 def test_a_request_goes_to_the_slot_with_the_longest_common_prefix() -> None:
@@ -245,5 +288,5 @@ def test_the_queue_gives_out_the_cancelled_ones() -> None:
     tickets[3].generation.cancel()
     assert queue.take_cancelled() == [tickets[1], tickets[3]]
     assert queue.take_cancelled() == []
-    assert not queue._cancelled  # nothing is searched until one more is cancelled
+    assert not queue.cancelled  # nothing is searched until one more is cancelled
     assert queue.take_all() == [tickets[0], tickets[2]]

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.backends import int32
 from ngramspec import create_drafter
-from ngramspec.engine.slot import Slot
+from ngramspec._slot import Slot
 from ngramspec.engine.sources import Chain, SlotwiseSource
 
 VALID = np.array([0, *[1] * 9], dtype=np.uint8)  # ten tokens, 0 ends
@@ -46,7 +46,7 @@ class Scripted:
 
 
 def slots(*sources: Any, count: int = 2) -> list[Slot]:
-    made = [Slot(i, 20) for i in range(count)]
+    made = [Slot(i, 20, 8) for i in range(count)]
     for slot in made:
         slot.tokens[:3], slot.length, slot.num_prompt = [4, 5, 6], 3, 2
         slot.sources = sources
@@ -78,7 +78,7 @@ def test_a_limit_of_nothing_means_not_asked() -> None:
     first, second = Scripted("first", {1: int32([1])}), Scripted("second", {0: int32([2])})
     made = slots(first, second)
     limits = {(0, "first"): 0, (1, "first"): 3, (0, "second"): -2, (1, "second"): 9}
-    Chain(VALID).propose(made, lambda slot, source: limits[slot.id, source.name])
+    Chain(VALID).propose(made, lambda slot, source: limits[slot.id, source])
     assert [s.draft.tolist() for s in made] == [[], [1]]
     assert (first.calls, second.calls) == ([("propose", [1], [3])], [])
 

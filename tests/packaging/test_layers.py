@@ -67,6 +67,12 @@ NATIVE_LEVELS = {
     "_verify": 4,
     "_llama": 4,
     "_chain": 5,
+    "_figures": 2,
+    "_gate": 2,
+    "_slot": 7,
+    "_plan": 8,
+    "_proposer": 9,
+    "_verifier": 9,
 }
 
 

@@ -1,0 +1,145 @@
+"""Gate: a draft length that grows while drafts are right, and rests where they are not."""
+
+cimport cython
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    _FIRST_PAUSE = 4  # steps without drafts after the acceptance fell too low
+    _MAX_PAUSE = 128
+    _PROBE = 3        # tokens of the draft that ends a rest
+    _START = 8        # tokens of a request's first draft
+
+FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
+
+cdef double ENOUGH = 0.6   # share of accepted tokens below which drafts are not worth their cost
+cdef double MEMORY = 0.7   # weight of the past in the running share, per verified draft
+cdef double LATELY = 0.98  # the same in the share over all slots
+
+
+@cython.final
+cdef class _Lanes:
+    """_Lanes(): what one source did for every slot."""
+
+    def __cinit__(self):
+        self.share = 1.0
+
+    def __dealloc__(self):
+        free(self.lanes)
+
+    cdef LaneC* of(self, Py_ssize_t slot) except NULL:
+        cdef void* grown
+        if slot < 0:
+            raise InputError(f"slot must be >= 0, got {slot}")
+        if slot >= self.count:
+            grown = realloc(self.lanes, <size_t>(slot + 1) * sizeof(LaneC))
+            if not grown:
+                raise MemoryError("no memory for the policy")
+            self.lanes = <LaneC*>grown
+            memset(self.lanes + self.count, 0, <size_t>(slot + 1 - self.count) * sizeof(LaneC))
+            self.count = slot + 1
+        return &self.lanes[slot]
+
+
+cdef class Gate:
+    """Gate(max_draft=64): grow drafts while they are right, shrink them when not, rest when they fail.
+
+    After a right draft the limit doubles, after a wrong one it falls to what was right and a
+    little. When the running share of accepted tokens falls below ENOUGH the source rests for some
+    steps on that slot; rests double as long as the probes after them fail, so on text that never
+    repeats about one step in MAX_PAUSE has a short draft. A new request begins with the share
+    that the source had lately on all slots.
+
+    Args:
+        max_draft: Longest draft in tokens, >= 1.
+
+    Raises:
+        InputError: max_draft < 1.
+    """
+
+    def __cinit__(self, *_, **__):
+        self._sources = {}
+
+    def __init__(self, Py_ssize_t max_draft=64):
+        if max_draft < 1:
+            raise InputError(f"max_draft must be >= 1, got {max_draft}")
+        self._max_draft = max_draft
+
+    def begin(self, Py_ssize_t slot):
+        """Forget what was learnt about the slot."""
+        for lanes in self._sources.values():
+            (<_Lanes>lanes).of(slot).begun = False
+
+    def limit(self, Py_ssize_t slot, str source not None):
+        """Return the longest draft to ask for now, 0 while the source rests."""
+        return self.ask(self.lanes_of(source), slot)
+
+    def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
+        """Learn from a verified draft."""
+        self.learn(self.lanes_of(source), slot, drafted, accepted)
+
+    def observe(self, Py_ssize_t num_tokens, double seconds):
+        """Do nothing: this policy does not weigh costs."""
+
+    cdef _Lanes lanes_of(self, str source):
+        lanes = self._sources.get(source)
+        if lanes is None:
+            lanes = self._sources[source] = _Lanes()
+        return lanes
+
+    cdef Py_ssize_t ask(self, _Lanes lanes, Py_ssize_t slot) except -1:
+        cdef LaneC* lane = lanes.of(slot)
+        if not lane.begun:
+            lane.begun = True
+            lane.rest = 0
+            lane.rate = max(lanes.share, ENOUGH)
+            lane.limit = min(<Py_ssize_t>_START, self._max_draft)
+            lane.pause = _FIRST_PAUSE
+            if lanes.share < ENOUGH / 2:
+                lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)
+                lane.pause = _FIRST_PAUSE * 4
+        if lane.rest:
+            lane.rest -= 1
+            return 0
+        return lane.limit
+
+    cdef int learn(self, _Lanes lanes, Py_ssize_t slot, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+        cdef LaneC* lane = lanes.of(slot)
+        cdef double share
+        if not lane.begun or drafted <= 0:
+            return 0
+        share = <double>accepted / <double>drafted
+        lane.rate = MEMORY * lane.rate + (1 - MEMORY) * share
+        lanes.share = LATELY * lanes.share + (1 - LATELY) * share
+        if accepted == drafted:
+            lane.limit = min(self._max_draft, max(lane.limit, drafted) * 2)
+            lane.rate = max(lane.rate, ENOUGH)
+            lane.pause = _FIRST_PAUSE
+            return 0
+        lane.limit = min(self._max_draft, max(<Py_ssize_t>_PROBE, accepted + accepted // 2 + 1))
+        if lane.rate < ENOUGH:
+            lane.rest = lane.pause
+            lane.pause = min(<Py_ssize_t>_MAX_PAUSE, lane.pause * 2)
+            lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)
+            lane.rate = ENOUGH  # the probe decides
+        return 0
+
+
+cdef Py_ssize_t policy_limit(object policy, Py_ssize_t slot, str source) except -1:
+    cdef Gate gate
+    if type(policy) is Gate:
+        gate = policy
+        return gate.ask(gate.lanes_of(source), slot)
+    return max(0, policy.limit(slot, source))
+
+
+cdef int policy_record(object policy, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+    cdef Gate gate
+    if type(policy) is Gate:
+        gate = policy
+        gate.learn(gate.lanes_of(source), slot, drafted, accepted)
+    else:
+        policy.record(slot, source, drafted, accepted)
+    return 0

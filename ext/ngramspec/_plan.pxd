@@ -1,0 +1,14 @@
+# Plan: which tokens of which slots are in the next decode.
+from ngramspec._batch cimport Batch
+from ngramspec._slot cimport Slot
+
+cdef class Plan:
+    cdef readonly Py_ssize_t capacity
+    cdef tuple slots          # of Slot
+    cdef list work            # of Slot: those with a count > 0; decoding ones first, then prompts by age
+    cdef Py_ssize_t* claims   # as many as slots
+    cdef object clock
+
+    cdef Py_ssize_t room_for_drafts(self)
+    cdef void shrink_prompts(self)
+    cdef void share_drafts(self)
