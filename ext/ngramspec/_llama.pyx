@@ -287,8 +287,11 @@ cdef class LlamaContext:
             self.last_counts[sequence] = 0
         return done
 
-    def copy(self, int32_t source, int32_t sequence, int32_t length):
-        """Make a sequence hold the first `length` tokens of another too; they share the cells.
+    def copy(self, int32_t source, int32_t sequence, int32_t length, bint whole=False):
+        """Make a sequence hold the first `length` tokens of another too.
+
+        whole: Sequences have a cache each. llama.cpp then copies all of it, in the next decode, and would
+            end the process if it were asked for a part. Else they share the cells.
 
         Raises:
             InputError: No such sequence, length < 1, the source is shorter or the sequence not empty.
@@ -296,12 +299,14 @@ cdef class LlamaContext:
         """
         self.known(source)
         self.known(sequence)
-        held, own = self.pos_max(source) + 1, self.pos_max(sequence) + 1
+        cdef int32_t held = self.pos_max(source) + 1, own = self.pos_max(sequence) + 1
         if not (1 <= length <= held and own == 0 and source != sequence):
             raise InputError(f"copying {length} tokens needs as many in the source, which has {held}, and an empty "
                              f"sequence, which has {own}")
         with nogil:
-            self.calls.seq_cp(self.memory, source, sequence, 0, length)
+            self.calls.seq_cp(self.memory, source, sequence, -1 if whole else 0, -1 if whole else length)
+            if whole and length < held:
+                ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length)
         self.last_counts[sequence] = 0
 
     def pos_min(self, int32_t sequence):

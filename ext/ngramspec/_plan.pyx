@@ -164,6 +164,9 @@ cdef class Plan:
     def fill(self, Batch batch not None):
         """Shrink drafts, and prompts beside them, to the capacity, and make the batch.
 
+        Slots stand in the order of their numbers: llama.cpp computes sequences with a cache each side
+        by side only where their ids follow one another.
+
         Raises:
             CapacityError: The batch is too small. It is empty then.
         """
@@ -171,7 +174,9 @@ cdef class Plan:
         cdef Py_ssize_t i
         self.share_drafts()
         batch.clear()
-        for slot in self.work:
+        for slot in self.slots:
+            if slot.count == 0:
+                continue
             if batch.len + slot.count + slot.num_guessed > batch.capacity:
                 batch.clear()
                 raise CapacityError(f"a batch of {batch.capacity} tokens is too small")

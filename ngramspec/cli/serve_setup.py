@@ -63,7 +63,7 @@ def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
     threads = options["threads"] or (None if options["model"] else 1)
     if options["exact"]:
         return _open_exact(options, model, threads or physical_cores(), size)
-    unified = options["kv_unified"]
+    unified = bool(options["kv_unified"])
     flash = {"on": True, "off": False}.get(options["flash_attn"], "auto")
     return LlamaTarget(
         model,
@@ -76,7 +76,8 @@ def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
         flash_attn=flash,
         type_k=options["cache_type_k"],
         type_v=options["cache_type_v"],
-        kv_unified=True if unified is None else unified,
+        kv_unified=unified,
+        cells=options["ctx_size"] if unified else 0,
     )
 
 
@@ -95,7 +96,7 @@ def _open_exact(
 
 
 def context_size(options: Mapping[str, Any]) -> int:
-    """Return the tokens of one slot, 0 = as trained.
+    """Return the tokens of one slot, 0 = as trained; slots share them with --kv-unified.
 
     Raises:
         InputError: The context is too small for the slots.
@@ -103,7 +104,8 @@ def context_size(options: Mapping[str, Any]) -> int:
     total, slots = options["ctx_size"], options["parallel"]
     if total and total < slots:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
-    return int(total // slots)
+    shared = options["kv_unified"] and not options["exact"]
+    return int(total if shared else total // slots)
 
 
 def open_draft_model(

@@ -39,7 +39,8 @@ class Sequences:
         """
         prompt = request.prompt_ids
         size = int(prompt.size)
-        donor = best_donor(self._slots, slot, request, kept) if self._target.can_copy else None
+        least = self._target.min_copy
+        donor = None if least is None else best_donor(self._slots, slot, request, kept + least)
         if donor is not None:
             kept = min(donor.common_prefix(prompt), size - 1)
             self.cut(slot, 0)

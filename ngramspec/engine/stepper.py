@@ -115,7 +115,8 @@ class Stepper:
         """Give a slot to a request and keep what the cache holds of its prompt."""
         made = ticket.generation
         request = made.request
-        slot, kept = choose_slot(idle, request)
+        running = [s.id for s in self._slots if s.generation is not None]
+        slot, kept = choose_slot(idle, request, running if self._target.contiguous else ())
         try:
             kept = self.sequences.begin(slot, request, kept)
         except Exception as error:  # no queue and no slot has it now

@@ -24,7 +24,8 @@ class Target(Protocol):
     max_batch: int  # tokens in one decode
     max_rollback: int | None
     can_save: bool  # save and restore work
-    can_copy: bool  # copy works
+    min_copy: int | None  # tokens from which on a copy is cheaper than a decode; None = no copies
+    contiguous: bool  # sequences share a pass only where their ids follow one another
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
@@ -41,7 +42,7 @@ class Target(Protocol):
         """Remove the tokens from position `length` on; False when it cannot and nothing changed."""
 
     def copy(self, source: int, sequence: int, length: int) -> None:
-        """Make an empty sequence hold the first `length` tokens of another; needs can_copy."""
+        """Make an empty sequence hold the first `length` tokens of another; needs min_copy."""
 
     def save(self, sequence: int) -> Any:
         """Return the state of a sequence as an opaque object; needs can_save."""

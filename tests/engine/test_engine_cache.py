@@ -117,8 +117,8 @@ def test_a_copy_holds_no_more_than_the_donor_has_read() -> None:
 
 
 def test_copies_are_not_made_for_a_few_tokens_or_where_they_cannot_be() -> None:
-    for length, can_copy in ((20, True), (60, False)):
-        engine = Engine(FakeTarget(can_copy=can_copy), None, slots=2)
+    for length, min_copy in ((20, 32), (60, None), (60, 64)):
+        engine = Engine(FakeTarget(min_copy=min_copy), None, slots=2)
         running = engine.submit(Request(prompt_ids=int32(LONG[:length]), max_tokens=30))
         engine.step()
         assert run(engine, LONG[:length], 5).timings.num_cached == 0

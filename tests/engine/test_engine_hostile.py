@@ -209,7 +209,7 @@ def test_a_full_cache_empties_idle_slots_first() -> None:
 
 
 def test_a_full_cache_ends_the_newest_request() -> None:
-    target = FakeTarget(cells=40, can_copy=False)
+    target = FakeTarget(cells=40, min_copy=None)
     engine = Engine(target, None, slots=2)
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=30) for i in range(2)])
     assert made[0].token_ids == target.expected([1], 30)

@@ -41,14 +41,14 @@ SMALL = {
 }
 MEMORIES: dict[str, dict[str, Any]] = {
     "any rollback": {},
-    "any rollback, no copies": {"can_copy": False},
+    "any rollback, no copies": {"min_copy": None},
     "any rollback, often refused": {"refusal": 0.3},
     "none": {"max_rollback": 0},
     "checkpoints": {"max_rollback": 0, "can_save": True},
-    "checkpoints, no copies": {"max_rollback": 0, "can_save": True, "can_copy": False},
+    "checkpoints, no copies": {"max_rollback": 0, "can_save": True, "min_copy": None},
     "checkpoints, often refused": {"max_rollback": 0, "can_save": True, "refusal": 0.3},
     "one snapshot": {"max_rollback": 1},
-    "five snapshots": {"max_rollback": 5, "can_copy": False},
+    "five snapshots": {"max_rollback": 5, "min_copy": None},
     "five snapshots and checkpoints": {"max_rollback": 5, "can_save": True},
 }
 SEEDS = st.integers(0, (1 << 32) - 1)  # what follows is chosen by it: shorter runs of rules
@@ -75,6 +75,7 @@ class Lossless(RuleBasedStateMachine):
             end_every=chance.choice([0, 0, 37]),
             cells=chance.choice([None] * 5 + [context + slots, slots * context // 2 + slots]),
             split=chance.random() < 0.5,
+            contiguous=chance.random() < 0.5,
             **self.memory,
         )
         self.oracles: list[Oracle] = []

@@ -38,7 +38,7 @@ def open_target(model_path: Callable[[str], str]) -> Iterator[Open]:
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_restored_state_goes_on_as_before(open_target: Open, name: str, pad: bool) -> None:
-    target = open_target(name, pad=pad)
+    target = open_target(name, pad=pad, kv_unified=pad)
     tokens, other = tokens_of(1, 60), tokens_of(2, 60)
     rows_of(target, tokens[:30])
     state = target.save(0)

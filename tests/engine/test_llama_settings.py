@@ -34,8 +34,8 @@ def open_target(model_path: Callable[[str], str]) -> Iterator[Open]:
 def test_settings_decide_what_a_target_can_do(open_target: Open) -> None:
     attention, recurrent = open_target(), open_target("mamba")
     hybrid, bare = open_target("lfm2"), open_target("lfm2", n_rs_seq=0)
-    found = [(t.max_rollback, t.can_save, t.can_copy) for t in (attention, recurrent, hybrid, bare)]
-    assert found == [(None, False, True), (0, True, False), (62, True, False), (0, True, False)]
+    found = [(t.max_rollback, t.can_save, t.min_copy) for t in (attention, recurrent, hybrid, bare)]
+    assert found == [(None, False, 32), (0, True, None), (62, True, None), (0, True, None)]
     assert open_target("lfm2", n_rs_seq=5).max_rollback == 5
     assert open_target(n_batch=32, slots=2).max_batch == 32
     assert attention.vocab_size == attention.model.vocab_size
@@ -46,7 +46,10 @@ def test_settings_decide_what_a_target_can_do(open_target: Open) -> None:
 BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"slots": 0}, r"slots must be in 1\.\.256, got 0"),
     ({"slots": 257}, r"slots must be in 1\.\.256"),
-    ({"slots": 256, "pad": True}, r"slots must be in 1\.\.255"),
+    ({"slots": 256, "pad": True, "kv_unified": True}, r"slots must be in 1\.\.255"),
+    ({"pad": True}, "pad needs kv_unified"),
+    ({"cells": 512}, "cells are those of a unified cache"),
+    ({"cells": 255, "kv_unified": True}, "255 cells cannot hold a sequence of 256"),
     ({"n_batch": 2, "slots": 3}, "n_batch must be >= 3, got 2"),
     ({"n_ubatch": 0}, "n_ubatch must be >= 1"),
     ({"n_batch": -1}, r"n_batch must be in 0\.\."),

@@ -117,9 +117,10 @@ def test_a_sliding_window_that_is_gone_is_not_taken_back_to(open_target: Open, l
     assert target.truncate(0, 0)
 
 
-def test_a_copy_goes_on_like_its_source(open_target: Open) -> None:
-    target = open_target(slots=3)
-    assert target.can_copy
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_copy_goes_on_like_its_source(open_target: Open, unified: bool) -> None:
+    target = open_target(slots=3, kv_unified=unified)
+    assert target.min_copy == 32
     tokens = tokens_of(3, 40)
     expected = rows_of(target, tokens, step=10)
     target.copy(0, 2, 25)
@@ -129,11 +130,28 @@ def test_a_copy_goes_on_like_its_source(open_target: Open) -> None:
     assert np.array_equal(rows_of(target, tokens[20:], sequence=2, start=20), expected[20:])
 
 
-def test_only_unified_caches_of_plain_attention_copy(open_target: Open) -> None:
-    for name, settings in (("llama", {"kv_unified": False}), ("mamba", {}), ("gemma3", {})):
-        target = open_target(name, slots=2, **settings)
+def test_a_copy_is_of_what_its_source_held_then(open_target: Open) -> None:
+    """A cache of its own is copied in the next decode, after the source may have changed."""
+    target = open_target(slots=2, kv_unified=False)
+    tokens = tokens_of(3, 40)
+    expected = rows_of(target, tokens, step=10)
+    target.copy(0, 1, 25)
+    target.truncate(0, 0)
+    rows_of(target, tokens_of(7, 30))
+    assert np.array_equal(rows_of(target, tokens[25:], sequence=1, start=25), expected[25:])
+
+
+def test_copying_a_whole_cache_must_pay(open_target: Open) -> None:
+    found = [open_target(slots=2, context_size=n, kv_unified=False).min_copy for n in (256, 2048)]
+    assert found == [32, 128]
+    assert open_target(slots=2, context_size=2048, kv_unified=True).min_copy == 32
+
+
+def test_only_caches_of_plain_attention_copy(open_target: Open) -> None:
+    for name in ("mamba", "gemma3"):
+        target = open_target(name, slots=2)
         rows_of(target, tokens_of(1, 5))
-        assert not target.can_copy
+        assert target.min_copy is None
         with pytest.raises(StateError, match="cannot copy"):
             target.copy(0, 1, 3)
 
@@ -142,7 +160,7 @@ def test_a_padded_single_token_has_the_bits_of_a_batch(open_target: Open) -> Non
     """With two threads llama.cpp divides the attention of a lone token, from 512 cells on."""
     tokens = tokens_of(4, 620)
     for pad, exact in ((True, True), (False, False)):
-        target = open_target("llama", context_size=700, threads=2, pad=pad)
+        target = open_target("llama", context_size=700, threads=2, pad=pad, kv_unified=True)
         rows_of(target, tokens[:600], step=50)
         alone = rows_of(target, tokens[600:], start=600, step=1)
         target.truncate(0, 600)
@@ -152,7 +170,8 @@ def test_a_padded_single_token_has_the_bits_of_a_batch(open_target: Open) -> Non
 
 
 def test_every_sequence_can_be_full_at_the_same_time(open_target: Open) -> None:
-    for settings in ({}, {"kv_unified": False}, {"pad": True}):
+    unified = {"kv_unified": True}
+    for settings in ({}, unified, unified | {"pad": True}):
         target = open_target(slots=3, context_size=100, **settings)
         assert target.context_size == 100
         for sequence in range(3):
@@ -164,9 +183,8 @@ def test_every_sequence_can_be_full_at_the_same_time(open_target: Open) -> None:
 
 
 def test_a_full_cache_is_a_capacity_error_and_changes_nothing(open_target: Open) -> None:
-    target = open_target(slots=2, context_size=256)
+    target = open_target(slots=2, context_size=512, kv_unified=True, cells=512)
     tokens = tokens_of(5, 300)
-    target._context = _with_more_room(target)
     rows_of(target, tokens[:250], step=50)
     rows_of(target, tokens[:250], sequence=1, step=50)
     with pytest.raises(CapacityError, match="no room for a batch of 30 tokens"):
@@ -175,14 +193,6 @@ def test_a_full_cache_is_a_capacity_error_and_changes_nothing(open_target: Open)
     target.truncate(1, 0)
     target.truncate(0, 250)
     assert np.array_equal(rows_of(target, tokens[250:262], start=250), expected)
-
-
-def _with_more_room(target: LlamaTarget) -> Any:
-    """Return the target's context, which believes in longer sequences than there is room for."""
-    from ngramspec._llama import LlamaContext
-
-    calls, address = target.model.library.calls, target._handle.address
-    return LlamaContext(calls, address, target.vocab_size, target.max_batch, target.num_sequences)
 
 
 def test_a_gap_in_the_positions_is_a_backend_error_and_changes_nothing(open_target: Open) -> None:

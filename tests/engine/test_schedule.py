@@ -17,7 +17,7 @@ from ngramspec._slot import Slot
 from ngramspec.engine import Request, Speculation
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.queue import Queue, Ticket
-from ngramspec.engine.schedule import WORTH_COPYING, best_donor, choose_slot
+from ngramspec.engine.schedule import best_donor, choose_slot
 from ngramspec.errors import CapacityError, InputError
 from reference import schedule as reference
 from reference.schedule import Claim
@@ -129,14 +129,14 @@ def test_plans_equal_the_slow_twin_and_fit(wanted: list[tuple[int, bool, int]], 
     plan.fill(batch)
     fitted = [(c.slot, c.count, c.draft) for c in reference.fit(work, capacity)]
     assert [(one.id, one.count, one.draft.size) for one in plan.members] == fitted
-    check_batch(batch, slots, plan.members)
+    check_batch(batch, slots)
 
 
-def check_batch(batch: Batch, slots: list[Slot], members: list[Slot]) -> None:
-    """The batch holds what the plan says, and rows where a token is to be chosen."""
+def check_batch(batch: Batch, slots: list[Slot]) -> None:
+    """The batch holds what the plan says by slot, and rows where a token is to be chosen."""
     rows = [list(row) for row in zip(*(part.tolist() for part in batch.arrays()), strict=True)]
     expected, outputs = [], 0
-    for one in members:
+    for one in slots:
         whole = one.count == one.num_pending
         assert one.first_row == (outputs if whole else -1)
         for at in range(100, 100 + one.count):
@@ -145,7 +145,6 @@ def check_batch(batch: Batch, slots: list[Slot], members: list[Slot]) -> None:
         outputs += whole * (1 + one.draft.size)
     assert rows == expected
     assert batch.num_outputs == outputs
-    assert all(one.first_row == -1 for one in slots if one not in members)
 
 
 def test_a_long_re_read_does_not_hold_up_other_slots() -> None:
@@ -245,19 +244,29 @@ def test_what_another_namespace_left_does_not_count() -> None:
     assert choose_slot(idle, request(1, 2, 3, cache_prompt=False)) == (idle[0], 0)
 
 
-def test_a_donor_must_hold_much_more_of_the_prompt() -> None:
+def test_a_slot_beside_the_running_ones_is_taken_where_that_matters() -> None:
+    prompt = request(7, 8, 9)
+    idle = [slot(i, past=[], used=i) for i in (0, 2, 4)]
+    assert choose_slot(idle, prompt)[0].id == 0
+    assert choose_slot(idle, prompt, [3])[0].id == 2
+    assert choose_slot(idle, prompt, [1, 3])[0].id == 2  # it joins two rows
+    assert choose_slot(idle, prompt, [1, 5])[0].id == 0  # one more row is none the worse
+    idle[2].tokens[:3], idle[2].num_past = [7, 8, 9], 3
+    assert choose_slot(idle, prompt, [1]) == (idle[2], 3)
+
+
+def test_a_donor_must_hold_enough_of_the_prompt() -> None:
     text = list(range(1, 100))
-    slots = [slot(0, past=[]), slot(1, past=text[:WORTH_COPYING]), slot(2, past=text[:50])]
+    slots = [slot(0, past=[]), slot(1, past=text[:32]), slot(2, past=text[:50])]
     chosen = slots[0]
-    assert best_donor(slots, chosen, request(*text), 0) is slots[2]
-    assert best_donor(slots[:2], chosen, request(*text), 0) is None
-    slots[1].num_past, slots[1].tokens[:99] = WORTH_COPYING + 1, text
-    assert best_donor(slots[:2], chosen, request(*text), 0) is slots[1]
-    assert best_donor(slots, chosen, request(*text), 18) is None
-    assert best_donor(slots, slots[2], request(*text), 50) is None
+    assert best_donor(slots, chosen, request(*text), 33) is slots[2]
+    assert best_donor(slots[:2], chosen, request(*text), 33) is None
+    assert best_donor(slots[:2], chosen, request(*text), 32) is slots[1]
+    assert best_donor(slots, chosen, request(*text), 51) is None
+    assert best_donor(slots, slots[2], request(*text), 33) is None
     apart = request(*text, speculation=Speculation(namespace="other"))
-    assert best_donor(slots, chosen, apart, 0) is None
-    assert best_donor(slots, chosen, request(*text, cache_prompt=False), 0) is None
+    assert best_donor(slots, chosen, apart, 1) is None
+    assert best_donor(slots, chosen, request(*text, cache_prompt=False), 1) is None
 
 
 def ticket(**fields: Any) -> Ticket:

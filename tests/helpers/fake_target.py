@@ -29,7 +29,8 @@ class FakeTarget:
 
     Args:
         period: Texts repeat themselves with this period after a while; 0 = they never do.
-        max_rollback, can_save, can_copy: What the memory can do.
+        max_rollback, can_save, min_copy: What the memory can do.
+        contiguous: Slots had better stand side by side.
         cells: Tokens that all sequences hold together, None = enough.
         end_every: About one token in so many is the end token; 0 = none.
         refusal: Share of the rollbacks that it refuses although its kind of memory could.
@@ -46,7 +47,8 @@ class FakeTarget:
         period: int = 11,
         max_rollback: int | None = None,
         can_save: bool = False,
-        can_copy: bool = True,
+        min_copy: int | None = 32,
+        contiguous: bool = False,
         exact_batch: int = 64,
         cells: int | None = None,
         end_every: int = 0,
@@ -59,7 +61,8 @@ class FakeTarget:
         self.max_batch = max_batch
         self.max_rollback = max_rollback
         self.can_save = can_save
-        self.can_copy = can_copy
+        self.min_copy = min_copy
+        self.contiguous = contiguous
         self.exact_batch = exact_batch
         self.period = period
         self.cells = cells
@@ -121,7 +124,7 @@ class FakeTarget:
         return True
 
     def copy(self, source: int, sequence: int, length: int) -> None:
-        assert self.can_copy
+        assert self.min_copy is not None
         assert not self.held[sequence]
         self.held[sequence] = self.held[source][:length]
 

@@ -177,6 +177,10 @@ def test_the_cache_is_edited_as_asked(fake: FakeLlama) -> None:
     context.clear()
     assert fake.removed == [(0, 4, -1), (0, 3, -1), (1, 0, -1)]
     assert fake.copied == [(0, 2, 0, 6)]
+    context.copy(0, 2, 6, whole=True)
+    context.copy(0, 2, 10, whole=True)
+    assert fake.copied[1:] == [(0, 2, -1, -1)] * 2
+    assert fake.removed[3:] == [(2, 6, -1)]
     assert fake.num_cleared == 1
     assert (context.pos_min(0), context.pos_max(0), context.pos_max(1)) == (0, 9, -1)
 

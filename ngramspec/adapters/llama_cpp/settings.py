@@ -34,7 +34,10 @@ class ContextSettings:
     flash_attn: bool | Literal["auto"] = "auto"
     type_k: str = "f16"  # of CACHE_TYPES
     type_v: str = "f16"  # quantised ones need flash attention
-    kv_unified: bool = True  # one cache for all sequences, so that prefixes can be shared
+    kv_unified: bool = (
+        False  # one cache for all sequences; each then looks at the others' cells, too
+    )
+    cells: int = 0  # tokens that a unified cache holds, 0 = every sequence can be full
     swa_full: bool = True  # keep what lies outside of a sliding window, for reuse
     n_rs_seq: int | Literal["auto"] = "auto"  # snapshots of recurrent states, per sequence
     offload_kqv: bool = True  # cache and attention on the GPU, if layers are
@@ -49,8 +52,11 @@ class ContextSettings:
         """
         most = MAX_SEQUENCES - self.pad
         _check(1 <= self.slots <= most, f"slots must be in 1..{most}, got {self.slots}")
+        _check(
+            self.kv_unified or not self.pad, "pad needs kv_unified: the copy must be in one pass"
+        )
         least = self.slots + self.pad
-        for name in ("n_batch", "n_ubatch", "max_outputs", "context_size"):
+        for name in ("n_batch", "n_ubatch", "max_outputs", "context_size", "cells"):
             value = getattr(self, name)
             _check(0 <= value < 1 << 31, f"{name} must be in 0..2147483647, got {value}")
         _check(self.n_batch >= least, f"n_batch must be >= {least}, got {self.n_batch}")
@@ -128,10 +134,17 @@ def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
 
 
 def context_tokens(each: int, settings: ContextSettings) -> int:
-    """Return the cells of the cache: every sequence can be full at the same time."""
+    """Return the cells of the cache.
+
+    Raises:
+        InputError: There are too many or too few, or cells of a cache that is not unified.
+    """
     if settings.kv_unified:
-        total = _round_up(settings.slots * each + settings.pad)
+        wanted = settings.cells or settings.slots * each
+        _check(wanted >= each, f"a cache of {wanted} cells cannot hold a sequence of {each}")
+        total = _round_up(wanted + settings.pad)
     else:
+        _check(not settings.cells, "cells are those of a unified cache")
         total = (settings.slots + settings.pad) * _round_up(each)
     _check(total < 1 << 31, f"{settings.slots} sequences of {each} tokens are too many cells")
     return total

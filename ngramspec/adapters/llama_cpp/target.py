@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OK, NO_ROOM, REFUSED, ABORTED = 0, 1, -1, 2
+SHARED = 32  # common tokens from which on it pays to share them
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 State = npt.NDArray[np.uint8]
 
@@ -61,7 +62,10 @@ class LlamaTarget:
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
-        self.can_copy = settings.kv_unified and not stateful and not model.n_swa
+        self.contiguous = not settings.kv_unified
+        self.min_copy: int | None = None
+        if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
+            self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
         self.exact_batch = 0  # until somebody has measured it, see exact.py
         self._context = LlamaContext(
             model.library.calls,
@@ -114,15 +118,15 @@ class LlamaTarget:
         return bool(context.truncate(sequence, length))
 
     def copy(self, source: int, sequence: int, length: int) -> None:
-        """Make an empty sequence hold the first `length` tokens of another; needs can_copy.
+        """Make an empty sequence hold the first `length` tokens of another; needs min_copy.
 
         Raises:
             InputError: No such sequence, the source is shorter, or the other one is not empty.
             StateError: The target cannot copy, or is closed.
         """
-        if not self.can_copy:
+        if self.min_copy is None:
             raise StateError("this target cannot copy parts of sequences")
-        self._context.copy(source, sequence, length)
+        self._context.copy(source, sequence, length, whole=self.contiguous)
 
     def save(self, sequence: int) -> State:
         """Return what is kept of a recurrent sequence besides its tokens; needs can_save.
