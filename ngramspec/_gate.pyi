@@ -3,6 +3,7 @@ from typing_extensions import disjoint_base
 FIRST_PAUSE: int
 MAX_PAUSE: int
 PROBE: int
+CAUTIOUS: int
 START: int
 
 @disjoint_base

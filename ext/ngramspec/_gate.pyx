@@ -10,13 +10,15 @@ cdef enum:
     _FIRST_PAUSE = 4  # steps without drafts after the acceptance fell too low
     _MAX_PAUSE = 128
     _PROBE = 3        # tokens of the draft that ends a rest
-    _START = 8        # tokens of a request's first draft
+    _CAUTIOUS = 8     # tokens of a request's first draft
+    _START = 32       # the same where the source was right lately
 
-FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
+FIRST_PAUSE, MAX_PAUSE, PROBE, CAUTIOUS, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _CAUTIOUS, _START
 
 cdef double ENOUGH = 0.6   # share of accepted tokens below which drafts are not worth their cost
+cdef double SURE = 0.8     # share from which on a source was right lately
 cdef double MEMORY = 0.7   # weight of the past in the running share, per verified draft
-cdef double LATELY = 0.98  # the same in the share over all slots
+cdef double LATELY = 0.95  # the same in the share over all slots
 
 
 @cython.final
@@ -95,7 +97,7 @@ cdef class Gate:
             lane.begun = True
             lane.rest = 0
             lane.rate = max(lanes.share, ENOUGH)
-            lane.limit = min(<Py_ssize_t>_START, self._max_draft)
+            lane.limit = min(<Py_ssize_t>(_START if lanes.share >= SURE else _CAUTIOUS), self._max_draft)
             lane.pause = _FIRST_PAUSE
             if lanes.share < ENOUGH / 2:
                 lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)

@@ -124,11 +124,12 @@ def bind(host: str, port: int) -> socket.socket:
     if host.endswith(".sock"):
         if os.path.exists(host) and stat.S_ISSOCK(os.stat(host).st_mode):
             os.unlink(host)  # what a server before left behind
-        family, address = socket.AF_UNIX, host
+        family, protocol, address = socket.AF_UNIX, 0, host
     else:
         found = _resolve(host, port)
-        family, address = found[0], found[4]
-    sock = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio turns off Nagle's delays only where the protocol is named
+        family, protocol, address = found[0], socket.IPPROTO_TCP, found[4]
+    sock = socket.socket(family, socket.SOCK_STREAM, protocol)
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

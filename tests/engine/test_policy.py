@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
+from ngramspec._gate import CAUTIOUS, FIRST_PAUSE, MAX_PAUSE, PROBE, START
 from ngramspec.engine import FixedLength, Gate
 
 
@@ -27,8 +27,8 @@ def rests(limits: list[int]) -> list[int]:
 
 
 def test_right_drafts_double_the_limit_up_to_the_longest() -> None:
-    assert run(Gate(64), [1.0] * 6) == [8, 16, 32, 64, 64, 64]
-    assert run(Gate(20), [1.0] * 4) == [8, 16, 20, 20]
+    assert run(Gate(200), [1.0] * 5) == [32, 64, 128, 200, 200]
+    assert run(Gate(50), [1.0] * 3) == [32, 50, 50]
     assert run(Gate(5), [1.0] * 3) == [5, 5, 5]
 
 
@@ -88,7 +88,7 @@ def test_a_rest_ends_where_the_source_has_nothing_to_say() -> None:
     rest = 0
     while gate.limit(0, "a") == 0:
         rest += 1
-    assert (limits, rest) == ([8, PROBE], FIRST_PAUSE)
+    assert (limits, rest) == ([START, PROBE], FIRST_PAUSE)
     assert [gate.limit(0, "a") for _ in range(9)] == [PROBE] * 9  # no record, no rest
 
 
@@ -113,7 +113,11 @@ def test_a_new_request_begins_with_what_the_source_did_lately() -> None:
     run(gate, [1.0] * 5)
     gate.begin(0)
     assert gate.limit(0, "a") == START
-    for slot in range(200):  # the source fails everywhere
+    for slot in range(9):  # the source fails now and then
+        run(gate, [0.0], slot=slot)
+    gate.begin(0)
+    assert gate.limit(0, "a") == CAUTIOUS
+    for slot in range(200):  # it fails everywhere
         run(gate, [0.0] * 10, slot=slot)
     gate.begin(0)
     assert gate.limit(0, "a") == PROBE
