@@ -3,7 +3,6 @@ from typing_extensions import disjoint_base
 FIRST_PAUSE: int
 MAX_PAUSE: int
 PROBE: int
-CAUTIOUS: int
 START: int
 
 @disjoint_base

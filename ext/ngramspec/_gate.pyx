@@ -10,10 +10,9 @@ cdef enum:
     _FIRST_PAUSE = 4  # steps without drafts after the acceptance fell too low
     _MAX_PAUSE = 128
     _PROBE = 3        # tokens of the draft that ends a rest
-    _CAUTIOUS = 8     # tokens of a request's first draft
-    _START = 32       # the same where the source was right lately
+    _START = 8        # tokens of a request's first draft, where the source was not right lately
 
-FIRST_PAUSE, MAX_PAUSE, PROBE, CAUTIOUS, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _CAUTIOUS, _START
+FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
 
 cdef double ENOUGH = 0.6   # share of accepted tokens below which drafts are not worth their cost
 cdef double SURE = 0.8     # share from which on a source was right lately
@@ -51,8 +50,8 @@ cdef class Gate:
     After a right draft the limit doubles, after a wrong one it falls to what was right and a
     little. When the running share of accepted tokens falls below ENOUGH the source rests for some
     steps on that slot; rests double as long as the probes after them fail, so on text that never
-    repeats about one step in MAX_PAUSE has a short draft. A new request begins with the share
-    that the source had lately on all slots.
+    repeats about one step in MAX_PAUSE has a short draft. A new request begins with what the source
+    did lately on all slots: at max_draft where most of that was right, else short.
 
     Args:
         max_draft: Longest draft in tokens, >= 1.
@@ -97,7 +96,7 @@ cdef class Gate:
             lane.begun = True
             lane.rest = 0
             lane.rate = max(lanes.share, ENOUGH)
-            lane.limit = min(<Py_ssize_t>(_START if lanes.share >= SURE else _CAUTIOUS), self._max_draft)
+            lane.limit = self._max_draft if lanes.share >= SURE else min(<Py_ssize_t>_START, self._max_draft)
             lane.pause = _FIRST_PAUSE
             if lanes.share < ENOUGH / 2:
                 lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)

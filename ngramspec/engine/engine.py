@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ngramspec.engine.drafters import Drafters, add_stats
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
-from ngramspec.engine.queue import OnChunk, Queue, Ticket
+from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
@@ -94,6 +94,7 @@ class Engine:
         self._closed = False
         self._submitting = threading.Lock()
         self._wake = threading.Event()
+        self._gathering = Gathering()
 
     def submit(self, request: Request, on_chunk: OnChunk | None = None) -> Generation:
         """Queue a request.
@@ -149,11 +150,21 @@ class Engine:
             pass
         return made
 
+    def announce(self) -> Callable[[], None]:
+        """Tell that a request is being prepared; call what is returned when it is submitted or not.
+
+        An idle engine waits a moment for announced requests, so that those that come together start
+        together: their prompts share a batch, and more of their drafts do.
+        """
+        return self._gathering.announce()
+
     def wait_for_work(self, timeout: float) -> None:
         """Return when something was submitted, or after `timeout` seconds."""
         if not len(self._queue):
             self._wake.wait(timeout)
         self._wake.clear()
+        if len(self._queue):
+            self._gathering.wait()
 
     def refuse(self) -> None:
         """Take no more requests; those that are there go on."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ngramspec._sampler import Sampler
     from ngramspec.engine.sources import DraftSource
 
+GATHER_SECONDS = 0.002  # that an idle engine waits at most for requests that are being prepared
 OnChunk = Callable[[Chunk], None]
 
 
@@ -79,3 +80,36 @@ class Queue:
 
     def _note_cancel(self) -> None:
         self.cancelled = True
+
+
+class Gathering:
+    """Counts requests that are on their way, so that an idle engine can wait for them a moment.
+
+    Thread-safety: safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _count
+        self._count = 0
+        self._all_here = threading.Event()
+        self._all_here.set()
+
+    def announce(self) -> Callable[[], None]:
+        """Count one that is on its way; return what counts it as here, once at most."""
+        arrived = [False]
+
+        def arrive() -> None:
+            with self._lock:
+                self._count -= not arrived[0]
+                arrived[0] = True
+                if not self._count:
+                    self._all_here.set()
+
+        with self._lock:
+            self._count += 1
+            self._all_here.clear()
+        return arrive
+
+    def wait(self) -> None:
+        """Return when all are here, or after GATHER_SECONDS."""
+        self._all_here.wait(GATHER_SECONDS)

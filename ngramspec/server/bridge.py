@@ -68,7 +68,11 @@ class Bridge:
             ApiError: The request is refused; nothing runs.
         """
         self._loop = asyncio.get_running_loop()
-        plan, answer = await asyncio.to_thread(self._open, prepare)
+        arrived = self._engine.announce()
+        try:
+            plan, answer = await asyncio.to_thread(self._open, prepare, arrived)
+        finally:
+            arrived()  # also when it was cancelled before the thread began
         answer.opened = answer.written = self._loop.time()
         self._answers.add(answer)
         return plan, answer
@@ -101,7 +105,13 @@ class Bridge:
 
     # -- in a worker thread ------------------------------------------------------------------------
 
-    def _open(self, prepare: Callable[[], P]) -> tuple[P, Answer]:
+    def _open(self, prepare: Callable[[], P], arrived: Callable[[], None]) -> tuple[P, Answer]:
+        try:
+            return self._submit(prepare)
+        finally:
+            arrived()  # before the event loop has its turn
+
+    def _submit(self, prepare: Callable[[], P]) -> tuple[P, Answer]:
         if self._closing:
             raise self._closed()
         retry_after = self._settings.retry_after

@@ -69,7 +69,7 @@ def test_wrong_drafts_take_no_more_steps_and_few_tokens(
         assert one.timings.num_steps + one.timings.num_accepted_tokens == TOKENS
     wasted = stats.num_draft_tokens - stats.num_accepted_tokens
     if drafter != "garbage":  # right now and then, and given a chance for it
-        assert wasted <= 0.1 * stats.num_emitted_tokens
+        assert wasted <= 0.1 * stats.num_emitted_tokens + 64 * slots  # the first one is long
         return
     late = slots * (TOKENS - START)
     assert wasted - sum(begun) <= WASTE * late

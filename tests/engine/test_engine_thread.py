@@ -52,6 +52,30 @@ def test_an_idle_engine_wakes_up_at_once() -> None:
         assert not thread.engine.busy
 
 
+def test_an_idle_engine_waits_a_moment_for_announced_requests() -> None:
+    for _ in range(20):  # it may be late once: the wait is short
+        target = FakeTarget()
+        with EngineThread(Engine(target, None, slots=2)) as thread:
+            engine = thread.engine
+            arrived = [engine.announce(), engine.announce()]
+            made = [engine.submit(request(1, 5))]
+            arrived[0]()
+            arrived[0]()  # counts once
+            made.append(engine.submit(request(2, 5)))
+            arrived[1]()
+            assert all(one.wait(SECONDS) for one in made)
+        if target.batches == [2] * 5:
+            return
+    raise AssertionError(f"they never started together: {target.batches}")
+
+
+def test_an_announced_request_that_never_comes_holds_nobody_up() -> None:
+    with EngineThread(Engine(FakeTarget(), None)) as thread:
+        thread.engine.announce()
+        for _ in range(3):
+            assert thread.engine.submit(request(most=2)).wait(SECONDS)
+
+
 def test_draining_lets_running_and_waiting_requests_finish() -> None:
     target = SlowTarget(0.001)
     thread = EngineThread(Engine(target, None, slots=1))
