@@ -4,15 +4,19 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
+from ngramspec._figures import EngineStats
 from ngramspec._plan import Plan
 from ngramspec._slot import Slot
 
 @final
 class Proposer:
     def __new__(
-        cls, plan: Plan, policy: object, valid: npt.NDArray[np.uint8], most_behind: int = -1
+        cls,
+        plan: Plan,
+        policy: object,
+        valid: npt.NDArray[np.uint8],
+        stats: EngineStats,
+        most_behind: int = -1,
     ) -> Self: ...
-    @property
-    def seconds(self) -> float: ...
     def propose(self) -> list[Slot]: ...
     def limit(self, slot: Slot, source: str) -> int: ...

@@ -50,4 +50,5 @@ cdef class EngineStats:
     cdef readonly Histogram batch_tokens
     cdef readonly Histogram draft_lengths
     cdef int64_t* ended           # verified drafts by accepted tokens, index 0..MAX_POSITIONS
+    cdef void add_decode(self, Py_ssize_t tokens, Py_ssize_t slots, Py_ssize_t prompts, double seconds) noexcept nogil
     cdef void add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) noexcept nogil

@@ -169,15 +169,7 @@ cdef class EngineStats:
         """Count one verified draft, 0 <= accepted <= drafted."""
         self.add_draft(drafted, max(accepted, 0))
 
-    def count_decode(self, Py_ssize_t tokens, Py_ssize_t slots, Py_ssize_t prompts, double seconds):
-        """Count a decode.
-
-        Args:
-            tokens: In the batch, drafts included.
-            slots: That were in it.
-            prompts: Of the tokens those of prompts.
-            seconds: That it took.
-        """
+    cdef void add_decode(self, Py_ssize_t tokens, Py_ssize_t slots, Py_ssize_t prompts, double seconds) noexcept nogil:
         self.num_steps += 1
         self.num_batch_tokens += tokens
         self.num_busy_slots += slots

@@ -183,6 +183,7 @@ cdef class LlamaContext:
         cdef int32_t status
         self.check(batch, rows)
         self.rows = rows
+        self.log_start = log_count
         rows.c.num_rows = 0
         rows._owner = None
         with nogil:

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdlib cimport calloc, free
 
 from ngramspec._batch cimport Batch
+from ngramspec._figures cimport EngineStats
 from ngramspec._slot cimport Slot
 
 import time
@@ -104,19 +105,13 @@ cdef class Plan:
         """Return the slots in the decode, a new list: decoding ones first, then prompts by age."""
         return list(self.work)
 
-    def has_idle(self):
-        """Tell whether a slot has no request."""
-        cdef Slot slot
-        for slot in self.slots:
-            if slot.generation is None:
-                return True
-        return False
-
-    def is_overdue(self):
-        """Tell whether the deadline of a running request has passed."""
+    def needs_schedule(self, bint waiting):
+        """Tell whether a waiting request can have a slot, or a running one's deadline has passed."""
         cdef Slot slot
         cdef double now = 0.0
         for slot in self.slots:
+            if waiting and slot.generation is None:
+                return True
             if slot.deadline > 0.0 and slot.generation is not None:
                 if now == 0.0:
                     now = self.clock()
@@ -187,15 +182,25 @@ cdef class Plan:
             for i in range(slot.num_guessed):
                 batch.put(slot.guess[i], slot.length + i, <int>slot.id, True)
 
-    def advance(self):
-        """Note that the batch is in the target's cache; return the number of prompt tokens in it."""
+    def advance(self, EngineStats stats not None, double seconds):
+        """Note that the batch is in the target's cache, and count it.
+
+        Args:
+            stats: Counters.
+            seconds: That the decode took.
+
+        Returns:
+            int: Prompt tokens in the batch.
+        """
         cdef Slot slot
-        cdef Py_ssize_t prompts = 0
+        cdef Py_ssize_t prompts = 0, tokens = 0
         for slot in self.work:
             slot.num_before = slot.num_past
             slot.num_past += slot.count + slot.num_guessed
+            tokens += slot.count + slot.num_guessed
             if not slot.decoding:
                 prompts += slot.count
+        stats.add_decode(tokens, len(self.work), prompts, seconds)
         return prompts
 
     def forget_drafts(self):

@@ -4,6 +4,7 @@ cimport cython
 from libc.string cimport memcpy
 
 from ngramspec._driver cimport driver_propose
+from ngramspec._figures cimport EngineStats
 from ngramspec._gate cimport policy_limit
 from ngramspec._plan cimport Plan
 from ngramspec._slot cimport Slot
@@ -12,13 +13,14 @@ from ngramspec._types cimport int64_t, ngs_now_ns, token_t, uint8_t
 
 @cython.final
 cdef class Proposer:
-    """Proposer(plan, policy, valid, most_behind=-1): asks for drafts. The second part of a step.
+    """Proposer(plan, policy, valid, stats, most_behind=-1): asks for drafts. The second part of a step.
 
     Args:
         plan: The step's; its slots are asked.
         policy: A DraftPolicy.
         valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
             before the first other token.
+        stats: Counters.
         most_behind: A slot that has more pending tokens gets no draft, -1 = no bound.
     """
 
@@ -26,10 +28,11 @@ cdef class Proposer:
     cdef object policy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
-    cdef readonly double seconds   # that the last call took
+    cdef EngineStats stats
 
-    def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, Py_ssize_t most_behind=-1):
-        self.plan, self.policy, self.valid = plan, policy, valid
+    def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
+                  Py_ssize_t most_behind=-1):
+        self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
         self.most_behind = most_behind
 
     def propose(self):
@@ -40,7 +43,6 @@ cdef class Proposer:
         cdef Slot slot
         cdef list others = []
         cdef int64_t started = 0
-        self.seconds = 0.0
         for slot in self.plan.work:
             if not (slot.decoding and slot._sources and slot.count == slot.length - slot.num_past):
                 continue
@@ -53,7 +55,7 @@ cdef class Proposer:
             else:
                 self.ask(slot)
         if started:
-            self.seconds = 1e-9 * <double>(ngs_now_ns() - started)
+            self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return others
 
     def limit(self, Slot slot not None, str source not None):

@@ -36,27 +36,27 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Ticket] = deque()
-        self._lock = threading.Lock()  # guards _waiting
+        self.waiting: deque[Ticket] = deque()  # to be looked at only
+        self._lock = threading.Lock()  # guards waiting
         self.cancelled = False  # one that waits may have been cancelled
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def put(self, ticket: Ticket) -> None:
         """Add a request at the end."""
         ticket.generation.on_cancel = self._note_cancel
         with self._lock:
-            self._waiting.append(ticket)
+            self.waiting.append(ticket)
 
     def take(self, idle: Sequence[Slot]) -> tuple[Ticket, list[Slot]] | None:
         """Remove the first request that an idle slot can serve, with the slots that can."""
         with self._lock:
-            for ticket in self._waiting:
+            for ticket in self.waiting:
                 wanted = ticket.generation.request.slot
                 fitting = [slot for slot in idle if wanted in (-1, slot.id)]
                 if fitting:
-                    self._waiting.remove(ticket)
+                    self.waiting.remove(ticket)
                     return ticket, fitting
         return None
 
@@ -66,16 +66,16 @@ class Queue:
             return []
         self.cancelled = False
         with self._lock:
-            gone = [ticket for ticket in self._waiting if ticket.generation.cancelled]
+            gone = [ticket for ticket in self.waiting if ticket.generation.cancelled]
             for ticket in gone:
-                self._waiting.remove(ticket)
+                self.waiting.remove(ticket)
         return gone
 
     def take_all(self) -> list[Ticket]:
         """Remove all requests and return them."""
         with self._lock:
-            gone = list(self._waiting)
-            self._waiting.clear()
+            gone = list(self.waiting)
+            self.waiting.clear()
         return gone
 
     def _note_cancel(self) -> None:

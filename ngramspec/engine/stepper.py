@@ -59,7 +59,7 @@ class Stepper:
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity)
-        self._proposer = Proposer(self._plan, policy, chain.valid, most_behind)
+        self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind)
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._crowded = False  # the last decode found no room for its drafts: one without them
@@ -68,8 +68,7 @@ class Stepper:
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
-        waits = queue.cancelled or (len(queue) and plan.has_idle())
-        if waits or self._look or plan.is_overdue():
+        if self._look or queue.cancelled or plan.needs_schedule(bool(queue.waiting)):
             self._schedule()
         if not plan.make():
             return False
@@ -148,7 +147,6 @@ class Stepper:
             self._crowded = False
             return
         others = self._proposer.propose()
-        self._stats.draft_seconds += self._proposer.seconds
         if others:
             started = time.perf_counter()
             self._chain.propose(others, self._proposer.limit)
@@ -167,9 +165,7 @@ class Stepper:
             self._give_up(error)
             return False
         seconds = time.perf_counter() - started
-        prompts = plan.advance()
-        stats.count_decode(len(batch), len(plan), prompts, seconds)
-        if not prompts:
+        if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds)
         return True
 

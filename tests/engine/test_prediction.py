@@ -126,7 +126,7 @@ def test_a_wrong_prediction_costs_little() -> None:
     wrong = np.random.default_rng(1).integers(1, 97, 400).tolist()
     made = answer(Engine(target, None), [5, 6, 7], wrong, 400)
     assert made.token_ids == target.expected([5, 6, 7], 400)
-    assert made.timings.num_prediction_rejected <= 16
+    assert made.timings.num_prediction_rejected <= 64 + 16  # one long draft, then short ones
 
 
 @pytest.mark.parametrize("prediction", [[-1, 4], [10**6] * 9, [0] * 9, [96]])

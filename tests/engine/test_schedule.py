@@ -14,7 +14,7 @@ from ngramspec._batch import Batch
 from ngramspec._plan import Plan, share
 from ngramspec._sampler import Sampler
 from ngramspec._slot import Slot
-from ngramspec.engine import Request, Speculation
+from ngramspec.engine import EngineStats, Request, Speculation
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.queue import Queue, Ticket
 from ngramspec.engine.schedule import best_donor, choose_slot
@@ -191,20 +191,23 @@ def test_a_decode_moves_the_slots_on() -> None:
     plan = planned(slots, 32)
     slots[0].draft = int32([1, 2, 3])
     plan.fill(Batch(32))
-    assert plan.advance() == 8
+    stats = EngineStats()
+    assert plan.advance(stats, 0.5) == 8
+    assert (stats.num_batch_tokens, stats.num_busy_slots, stats.prompt_seconds) == (12, 2, 0.5)
     assert [(one.num_before, one.num_past) for one in slots] == [(100, 104), (100, 108)]
     plan.make()
     assert (slots[0].draft.size, slots[0].first_row) == (0, -1)  # drafts are of one step
 
 
-def test_a_plan_knows_who_idles_and_who_is_late() -> None:
+def test_a_plan_knows_when_somebody_must_look_after_the_slots() -> None:
     busy, idle = slot(0), slot(1, past=[])
-    assert (Plan([busy], 4).has_idle(), Plan([busy, idle], 4).has_idle()) == (False, True)
-    assert not Plan([busy], 4).is_overdue()
+    assert not Plan([busy], 4).needs_schedule(True)
+    assert Plan([busy, idle], 4).needs_schedule(True)
+    assert not Plan([busy, idle], 4).needs_schedule(False)
     busy.deadline, idle.deadline = 1e18, 1.0
-    assert not Plan([busy, idle], 4).is_overdue()
+    assert not Plan([busy, idle], 4).needs_schedule(False)
     busy.deadline = 1e-9
-    assert Plan([busy, idle], 4).is_overdue()
+    assert Plan([busy, idle], 4).needs_schedule(False)
 
 
 def test_a_plan_needs_room_for_all_slots() -> None:

@@ -94,14 +94,13 @@ class LlamaTarget:
 
         Threads: releases the GIL.
         """
-        position = _llama.log_position()
         status = self._context.decode(batch, rows)
         if status == OK:
             return
         if status == NO_ROOM:
             raise CapacityError(f"the cache has no room for a batch of {len(batch)} tokens")
         why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
-        reason = reasons(_llama.log_since(position))
+        reason = reasons(_llama.log_since(self._context.log_start))
         raise BackendError(f"llama.cpp {why} (status {status}){reason}")
 
     def truncate(self, sequence: int, length: int) -> bool:
