@@ -30,7 +30,8 @@ def test_reasoning_is_a_member_of_its_own(server: Serving) -> None:
 def test_reasoning_streams_before_the_answer(server: Serving) -> None:
     whole = server.chat(messages=THINK, max_tokens=150).choices[0].message
     reasoning, content, order = "", "", []
-    for event in server.chat(messages=THINK, max_tokens=150, stream=True):
+    short = {"speculative.n_max": 2}  # a long draft would bring each part in one piece
+    for event in server.chat(messages=THINK, max_tokens=150, stream=True, extra=short):
         delta = event.choices[0].delta
         thought = (delta.model_extra or {}).get("reasoning_content")
         if thought:
