@@ -80,7 +80,7 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """Return the text emitted so far, decoded anew."""
+        """Return the text handed out so far, decoded anew; without on_chunk all at the end."""
         return self.transcript.text
 
     @property

@@ -47,7 +47,7 @@ class SlotwiseSource:
 
     def __init__(self, drafter: Any, name: str = "ngram") -> None:
         self.drafter = drafter
-        self.name = name
+        self.name = str(name)  # a drafter of your own may call itself anything
         self.begin: Callable[[int, TokenIds], None] = drafter.begin
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end

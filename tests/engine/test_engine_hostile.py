@@ -244,6 +244,15 @@ def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
     assert engine.stats().num_drafts > 0
 
 
+def test_a_drafter_may_have_any_name() -> None:
+    target = FakeTarget()
+    drafter = Always(int32([1, 2]))
+    drafter.name = 7  # type: ignore[assignment]
+    engine = Engine(target, drafter)
+    assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
+    assert engine.stats().num_drafts > 0
+
+
 def test_no_possible_token_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     target = FakeTarget()
     oracle = Oracle(target)
