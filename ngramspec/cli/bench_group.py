@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ngramspec.cli.bench_exactness import exactness
+from ngramspec.cli.bench_replay import replay
 from ngramspec.cli.group import CommandGroup
 
 
@@ -14,3 +15,4 @@ def bench() -> None:
 
 
 bench.add_command(exactness)
+bench.add_command(replay)

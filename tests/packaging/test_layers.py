@@ -16,6 +16,7 @@ LEVELS = {
     "stats": 0,
     "_version": 0,
     "models": 0,
+    "costs": 1,
     "native": 1,
     "formats": 2,
     "corpus": 2,
@@ -25,6 +26,7 @@ LEVELS = {
     "engine": 4,
     "build": 4,
     "adapters": 5,
+    "bench": 5,
     "server": 6,
     "cli": 7,
 }

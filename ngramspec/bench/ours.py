@@ -1,0 +1,87 @@
+"""ngramspec's own drafters as Subjects, by what `--drafter` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ngramspec._drafter import Drafter
+from ngramspec._pool import HashPool
+from ngramspec.bench.player import FixedSubject, Subject
+from ngramspec.drafters import create_drafter
+from ngramspec.drafters.names import parse_names
+from ngramspec.errors import InputError
+
+DEFAULT: tuple[str, ...] = ("ngram-mod",)
+LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
+OF_THE_POOL = ("capacity", "check_bits", "max_occupancy")
+# Drafters that are more than a name of create_drafter: by name, a function of the parameters.
+SPECIAL: dict[str, Callable[[str, Mapping[str, Any]], Subject]] = {}
+
+
+def subject(spec: str) -> Subject:
+    """Return the drafter that a specification names.
+
+    Args:
+        spec: Names with commas between, as create_drafter takes them, then optionally ":" and
+            parameters, such as "ngram-map-k:size_n=8,size_m=32".
+
+    Raises:
+        InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
+            replay would change.
+        OSError, FormatError: A statistics file cannot be read.
+    """
+    names, _, given = spec.partition(":")
+    params = _parameters(spec, given)
+    if names in SPECIAL:
+        return SPECIAL[names](spec, params)
+    _open(names, params)  # says now what is wrong
+    return FixedSubject(spec, lambda: _open(names, params))
+
+
+class Ours:
+    """Ours(drafter, *shared): the player of a Drafter with one slot.
+
+    shared: pools and caches that the drafter uses; its own memory does not include them.
+    """
+
+    def __init__(self, drafter: Drafter, *shared: HashPool) -> None:
+        self._drafter, self._shared = drafter, shared
+        self.begin = partial(drafter.begin, 0)
+        self.propose = partial(drafter.propose, 0)
+        self.accept = partial(drafter.accept, 0)
+        self.end = partial(drafter.end, 0)
+
+    def nbytes(self) -> int:
+        """Return the drafter's memory and that of what it shares."""
+        return self._drafter.nbytes + sum(one.nbytes for one in self._shared)
+
+
+def _open(names: str, params: Mapping[str, Any]) -> Ours:
+    if "ngram-mod" not in parse_names(names, "priority"):
+        return Ours(create_drafter(names, **params))
+    pool = HashPool(**{key: params[key] for key in OF_THE_POOL if key in params})
+    return Ours(create_drafter(names, **{**params, "pool": pool}), pool)
+
+
+def _parameters(spec: str, given: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in filter(None, given.split(",")):
+        key, is_set, value = part.partition("=")
+        if not is_set or not key or key in found:
+            raise InputError(f"{spec!r}: expected NAME=VALUE once per name, got {part!r}")
+        if key in LEARNS_INTO_FILES:
+            raise InputError(f"{spec!r}: a replay must not change files, so {key} is not possible")
+        found[key] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """Return a number or truth value as JSON writes it, other text as it is."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text

@@ -1,0 +1,90 @@
+"""What is replayed: a Subject opens Players, which draft for one request at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.costs import CostTable
+
+Tokens: TypeAlias = npt.NDArray[np.int32]
+
+
+class Player(Protocol):
+    """A drafter in the middle of a replay; what it learns, it may keep from request to request."""
+
+    def begin(self, prompt: Tokens) -> None:
+        """Start a request."""
+
+    def propose(self, limit: int) -> Tokens:
+        """Return a draft; what exceeds `limit` tokens, the end of the output, is cut off."""
+
+    def accept(self, tokens: Tokens, num_accepted: int) -> None:
+        """Take what the target emitted: accepted draft tokens, then one of its own."""
+
+    def end(self) -> None:
+        """End the request."""
+
+    def nbytes(self) -> int:
+        """Return the bytes of its memory now, without the text that any engine holds anyway."""
+
+
+class Subject(Protocol):
+    """A drafter with its settings."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether its drafts depend on the costs, so that each profile needs a replay."""
+
+    def open(self, profile: CostTable) -> Player:
+        """Return a fresh player for a target with these costs."""
+
+
+@dataclass(frozen=True)
+class FixedSubject:
+    """A drafter that drafts alike for every target.
+
+    name: what tables call it.
+    opener: returns a fresh player.
+    """
+
+    name: str
+    opener: Callable[[], Player]
+    adaptive: bool = False
+
+    def open(self, profile: CostTable) -> Player:
+        """Return a fresh player."""
+        return self.opener()
+
+
+class Text:
+    """Text(dtype): prompt and output so far in one growing array, for drafters that scan it."""
+
+    def __init__(self, dtype: npt.DTypeLike = np.int32) -> None:
+        self._ids = np.empty(1 << 15, dtype)
+        self._length = 0
+
+    def begin(self, prompt: Tokens) -> None:
+        """Start with a prompt."""
+        self._length = 0
+        self.add(prompt)
+
+    def add(self, tokens: Tokens) -> None:
+        """Append tokens."""
+        end = self._length + len(tokens)
+        if end > len(self._ids):
+            self._ids = np.resize(self._ids, 2 * end)
+        self._ids[self._length : end] = tokens
+        self._length = end
+
+    def view(self) -> npt.NDArray[Any]:
+        """Return the text; it holds until the next add."""
+        return self._ids[: self._length]

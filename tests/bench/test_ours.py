@@ -1,0 +1,76 @@
+"""What --drafter says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from helpers.replays import Scripted, tokens
+from ngramspec.bench import ours
+from ngramspec.bench.ours import DEFAULT, subject
+from ngramspec.bench.player import FixedSubject, Player, Subject
+from ngramspec.costs import PROFILES
+from ngramspec.errors import InputError
+
+
+def opened(spec: str) -> Player:
+    return subject(spec).open(PROFILES["moe"])
+
+
+def test_a_specification_names_drafters_and_parameters() -> None:
+    player = opened("ngram-simple:size_n=2,size_m=3")
+    player.begin(tokens(1, 2, 3, 4, 5, 1))
+    player.accept(tokens(2), 0)
+    assert player.propose(9).tolist() == [3, 4, 5]
+    assert player.propose(2).tolist() == [3, 4]
+    player.end()
+    assert subject("ngram-mod,ngram-cache:n_draft=4").name == "ngram-mod,ngram-cache:n_draft=4"
+    assert not subject("ngram-cache:dynamic_update=false").adaptive
+
+
+def test_the_memory_of_a_pool_is_counted() -> None:
+    assert opened("ngram-mod:capacity=65536").nbytes() >= 4 * 65536
+    assert opened("ngram-simple").nbytes() < 4 * 65536
+
+
+def test_every_player_is_fresh() -> None:
+    drafter = subject("ngram-mod:n_match=2,n_min=1")
+    for _ in range(2):
+        player = drafter.open(PROFILES["cpu"])
+        player.begin(tokens(1, 2, 3, 4))
+        player.accept(tokens(5), 0)
+        assert player.propose(4).tolist() == []
+
+
+def test_the_default_is_one_of_them() -> None:
+    assert [subject(spec).name for spec in DEFAULT] == list(DEFAULT)
+
+
+def test_special_drafters_get_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(spec: str, params: Mapping[str, Any]) -> Subject:
+        return FixedSubject(f"{spec} {dict(params)}", lambda: Scripted([]))
+
+    monkeypatch.setitem(ours.SPECIAL, "magic", make)
+    assert subject("magic:a=1,b=x").name == "magic:a=1,b=x {'a': 1, 'b': 'x'}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("ngram-mood", "unknown drafter 'ngram-mood'; did you mean ngram-mod"),
+        ("", "at least one drafter"),
+        ("ngram-mod:n_macht=4", "unknown parameter 'n_macht'"),
+        ("ngram-mod:n_match=0", "n_match must be"),
+        ("ngram-mod:n_match=x", "n_match must be"),
+        ("ngram-mod:n_match", "expected NAME=VALUE"),
+        ("ngram-mod:=4", "expected NAME=VALUE"),
+        ("ngram-mod:n_match=4,n_match=5", "once per name"),
+        ("ngram-mod:pool=file.pool", "must not change files"),
+        ("ngram-cache:dynamic=file.ngc", "must not change files"),
+    ],
+)
+def test_wrong_specifications(spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        subject(spec)

@@ -1,0 +1,43 @@
+"""For the tests of replays: small requests, and players whose drafts are known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ngramspec.bench.player import Tokens
+from ngramspec.bench.walk import Request
+
+
+def tokens(*ids: int) -> Tokens:
+    return np.array(ids, dtype=np.int32)
+
+
+def request(prompt: Sequence[int], output: Sequence[int]) -> Request:
+    return Request(tokens(*prompt), tokens(*output))
+
+
+@dataclass
+class Scripted:
+    """A player that gives out drafts in turn and notes what it is told."""
+
+    drafts: list[Tokens]
+    calls: list[tuple[object, ...]] = field(default_factory=list)
+
+    def begin(self, prompt: Tokens) -> None:
+        self.calls.append(("begin", prompt.tolist()))
+
+    def propose(self, limit: int) -> Tokens:
+        self.calls.append(("propose", limit))
+        return self.drafts.pop(0) if self.drafts else tokens()
+
+    def accept(self, emitted: Tokens, num_accepted: int) -> None:
+        self.calls.append(("accept", emitted.tolist(), num_accepted))
+
+    def end(self) -> None:
+        self.calls.append(("end",))
+
+    def nbytes(self) -> int:
+        return len(self.calls)
