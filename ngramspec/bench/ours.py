@@ -33,8 +33,7 @@ def subject(spec: str) -> Subject:
             replay would change.
         OSError, FormatError: A statistics file cannot be read.
     """
-    names, _, given = spec.partition(":")
-    params = _parameters(spec, given)
+    names, params = parse_spec(spec)
     if names in SPECIAL:
         return SPECIAL[names](spec, params)
     _open(names, params)  # says now what is wrong
@@ -66,16 +65,24 @@ def _open(names: str, params: Mapping[str, Any]) -> Ours:
     return Ours(create_drafter(names, **{**params, "pool": pool}), pool)
 
 
-def _parameters(spec: str, given: str) -> dict[str, Any]:
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split a specification into names and parameters, the values as Python has them.
+
+    Raises:
+        InputError: It has another form, or a parameter by which a drafter writes files.
+    """
+    names, _, given = spec.partition(":")
     found: dict[str, Any] = {}
     for part in filter(None, given.split(",")):
         key, is_set, value = part.partition("=")
         if not is_set or not key or key in found:
             raise InputError(f"{spec!r}: expected NAME=VALUE once per name, got {part!r}")
         if key in LEARNS_INTO_FILES:
-            raise InputError(f"{spec!r}: a replay must not change files, so {key} is not possible")
+            raise InputError(
+                f"{spec!r}: a benchmark must not change files, so {key} is not possible"
+            )
         found[key] = _value(value)
-    return found
+    return names, found
 
 
 def _value(text: str) -> Any:

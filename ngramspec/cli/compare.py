@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ngramspec.bench.rounds import first_difference
+
 
 @dataclass(frozen=True)
 class Parting:
@@ -38,10 +40,9 @@ def find_parting(
     from ngramspec.cli.model import logit_margin
 
     expected, got = [int(t) for t in expected], [int(t) for t in got]
-    if expected == got:
+    position = first_difference(expected, got)
+    if position is None:
         return None
-    pairs = zip(expected, got, strict=False)
-    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(expected), len(got)))
     a = expected[position] if position < len(expected) else -1
     b = got[position] if position < len(got) else -1
     if a < 0 or b < 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +11,6 @@ from ngramspec.cli.group import Failure, SectionCommand
 from ngramspec.cli.tasks import DRAFTERS, TASK_NAMES, TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from ngramspec.cli.measure import Models, TaskResult
@@ -119,13 +116,14 @@ def _results(
     models: Models, console: Console, drafters: Sequence[str], options: dict[str, Any]
 ) -> Iterator[TaskResult]:
     from ngramspec.cli.measure import count_runs, run_task
+    from ngramspec.cli.progress import progress
     from ngramspec.cli.report import show_text
 
     chosen = [task for task in TASKS if task.name in (options["tasks"] or TASK_NAMES)]
     total = count_runs(len(chosen), len(drafters), options["repeats"], models)
     done = 0
     for task in chosen:
-        with _progress(task.title, done, total) as advance:
+        with progress(task.title, total, done) as advance:
             result = run_task(
                 models,
                 task,
@@ -138,26 +136,6 @@ def _results(
         if not options["as_json"]:
             show_text(console, result, result.outcomes[-1])
         yield result
-
-
-@contextmanager
-def _progress(title: str, done: int, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr while the block runs; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        shown = bar.add_task(title, total=total, completed=done)
-        yield lambda: bar.advance(shown)
 
 
 def _show_head(console: Console, options: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.bench.rounds import run_in_turns
 from ngramspec.cli.compare import Parting, find_parting
 from ngramspec.cli.tasks import SETTINGS, Task
 from ngramspec.cli.text import Piece, decode_pieces
@@ -104,17 +105,14 @@ def run_task(
     prompt = chat_tokens(models.exact, task.messages)
     modes = (PLAIN, *drafters)
 
-    def generate(llama: Any) -> dict[str, Generation]:
-        made = {}
-        for mode in modes:
-            made[mode] = _generate(llama, prompt, mode, max_tokens)
-            advance()
-        return made
+    def rounds_of(llama: Any, count: int) -> list[dict[str, Generation]]:
+        return run_in_turns(
+            modes, count, lambda mode: _generate(llama, prompt, mode, max_tokens), advance
+        )
 
-    exact = {} if models.one else generate(models.exact)
-    rounds = [generate(models.timed) for _ in range(repeats)]
-    exact = exact or rounds[0]
-    outcomes = (_outcome(models, prompt, mode, exact, rounds) for mode in modes)
+    exact = [] if models.one else rounds_of(models.exact, 1)
+    rounds = rounds_of(models.timed, repeats)
+    outcomes = (_outcome(models, prompt, mode, (exact or rounds)[0], rounds) for mode in modes)
     return TaskResult(task, len(prompt), tuple(outcomes))
 
 

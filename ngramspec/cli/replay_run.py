@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.bench.recorded import load_peers, save_peers
 from ngramspec.bench.summary import Replays
 from ngramspec.bench.traces import Cut, Trace, find_traces, load_trace
+from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES, load_costs
 from ngramspec.errors import InputError
 
@@ -92,7 +92,7 @@ def _read(options: dict[str, Any]) -> list[Trace]:
     tokenizer = None if given is None else load_tokenizer(given)
     cut = Cut(options["limit"] or 0, options["max_prompt"], options["max_output"])
     try:
-        with _progress("reading", len(paths)) as advance:
+        with progress("reading", len(paths)) as advance:
             traces = []
             for path in paths:
                 traces.append(load_trace(path, tokenizer, cut))
@@ -108,7 +108,7 @@ def _replay_ours(plan: Plan) -> dict[str, dict[str, Outcome]]:
     traces = [*plan.traces, *plan.growth.values()]
     made: dict[str, dict[str, Outcome]] = {}
     total = count_requests(traces, plan.subjects, plan.profiles)
-    with _progress("replaying", total) as advance:
+    with progress("replaying", total) as advance:
         for trace in traces:
             made[trace.name] = {
                 subject.name: replay(
@@ -126,7 +126,7 @@ def _run_peers(
     places = PeerPlaces(options["pythons"], options["vllm_wheel"], options["llamacpp"])
     traces = [*plan.traces, *plan.growth.values()]
     total = len(PEERS) * sum(len(trace.requests) for trace in traces)
-    with _progress("running the peers", total) as advance:
+    with progress("running the peers", total) as advance:
         runs = run_peers(traces, places, cold=plan.cold, on_request=advance)
     if options["save_peers"] is not None:
         save_peers(options["save_peers"], plan.traces, runs.tallies, plan.profiles, cold=plan.cold)
@@ -154,15 +154,3 @@ def _growth(plan: Plan, made: dict[str, dict[str, Outcome]]) -> dict[str, dict[i
             if name != ORACLE:
                 found.setdefault(name, {})[context] = outcome.first.us_per_step
     return found
-
-
-@contextmanager
-def _progress(text: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr when that is a terminal; yields what moves it by one."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    hidden = not sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda: progress.advance(task)

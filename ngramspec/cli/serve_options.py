@@ -8,28 +8,17 @@ from typing import Any
 
 import click
 
-from ngramspec.cli.group import SectionOption
 from ngramspec.cli.options import Function, drafter_options
 from ngramspec.cli.sizes import SizeType
+from ngramspec.cli.target_options import option, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, DRAFT_MODEL, OUTPUT = "Server", "Access", "Draft model", "Output"
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 FILE = click.Path(path_type=Path)
 COUNT, SECONDS = click.IntRange(0), click.FloatRange(0)
 # What the options of the drafters have beside their names for `generate`.
 MORE_FLAGS = {"pool_file": "--pool"}
 VARIABLES = {"spec_type": "LLAMA_ARG_SPEC_TYPE"}
-
-
-def option(section: str, *flags: str, env: str = "", **settings: Any) -> Any:
-    """Return an option under a heading; `env` is the end of a LLAMA_ARG_ variable."""
-    if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
-        settings.setdefault("metavar", "N")
-    settings.setdefault("show_default", settings.get("default") not in (None, (), False))
-    if env:
-        settings["envvar"] = env if env.startswith("LLAMA_") else f"LLAMA_ARG_{env}"
-    return click.option(*flags, cls=SectionOption, section=section, **settings)
 
 
 OPTIONS: tuple[Any, ...] = (
@@ -40,8 +29,7 @@ OPTIONS: tuple[Any, ...] = (
     option(MODEL, "-a", "--alias", env="ALIAS", multiple=True, metavar="NAME",
            help="Name of the model for clients; further ones after commas."
            "  [default: the file's name]"),
-    option(MODEL, "-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers", env="N_GPU_LAYERS",
-           metavar="N", help="Layers on the GPU: a number, or all.  [default: 0]"),
+    running(MODEL, "n_gpu_layers"),
     option(MODEL, "--mmap/--no-mmap", env="MMAP", default=True, help="Map the file."),
     option(MODEL, "--mlock", env="MLOCK", is_flag=True, help="Keep the model in memory."),
     option(MODEL, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA",
@@ -55,28 +43,19 @@ OPTIONS: tuple[Any, ...] = (
            show_default=True),
     option(SLOTS, "-np", "--parallel", env="N_PARALLEL", type=click.IntRange(1, 256), default=4,
            help="Slots: requests that run at the same time."),
-    option(SLOTS, "-b", "--batch-size", env="BATCH", type=click.IntRange(1), default=2048,
-           help="Tokens in one decode."),
-    option(SLOTS, "-ub", "--ubatch-size", env="UBATCH", type=click.IntRange(1), default=512,
-           help="Tokens that are computed at once."),
-    option(SLOTS, "-t", "--threads", env="THREADS", type=click.IntRange(1, 512),
-           help="Default: one per core; 1 for the embedded model."),
-    option(SLOTS, "-tb", "--threads-batch", env="THREADS_BATCH", type=click.IntRange(1, 512),
-           help="Threads for prompts.  [default: --threads]"),
-    option(SLOTS, "-fa", "--flash-attn", env="FLASH_ATTN", default="auto", metavar="[on|off|auto]",
-           type=click.Choice(["on", "off", "auto"]), help="Flash attention."),
-    option(SLOTS, "-ctk", "--cache-type-k", env="CACHE_TYPE_K", default="f16", metavar="TYPE",
-           type=click.Choice(CACHE_TYPES), help="Type of the cached keys."),
-    option(SLOTS, "-ctv", "--cache-type-v", env="CACHE_TYPE_V", default="f16", metavar="TYPE",
-           type=click.Choice(CACHE_TYPES), help="Type of the cached values."),
+    running(SLOTS, "batch_size"),
+    running(SLOTS, "ubatch_size"),
+    running(SLOTS, "threads"),
+    running(SLOTS, "threads_batch"),
+    running(SLOTS, "flash_attn"),
+    running(SLOTS, "cache_type_k"),
+    running(SLOTS, "cache_type_v"),
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
            default=False,
            help="One cache of --ctx-size tokens that all slots share, or one for each."),
     option(SLOTS, "--cache-prompt/--no-cache-prompt", env="CACHE_PROMPT", default=True,
            help="Reuse what slots hold of a prompt."),
-    option(SLOTS, "--exact", is_flag=True,
-           help="Bit-exact setting: drafts cannot change a token. Tried at start; fails where the "
-           "model has none."),
+    running(SLOTS, "exact"),
     option(SLOTS, "--max-queue", type=COUNT, default=256,
            help="Requests that may wait for a slot; more get 503."),
     option(SERVER, "--host", env="HOST", default="127.0.0.1", metavar="HOST",

@@ -16,10 +16,9 @@ from ngramspec.cli.serve_setup import (
     make_settings,
     model_names,
     open_engine,
-    open_model,
-    open_target,
     served_defaults,
 )
+from ngramspec.cli.target import open_model, open_target
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.server import Served, create_app
 from ngramspec.server.run import bind, run_server, url_of

@@ -1,4 +1,4 @@
-"""What `ngramspec serve` builds of its options: model, target, engine, defaults, settings."""
+"""What `ngramspec serve` builds of its options: engine, defaults, settings."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.options import DraftChoice
+from ngramspec.cli.target import layers_of
 from ngramspec.drafters.config import CacheConfig
 from ngramspec.engine import DraftModel, Engine, Gate, Sampling
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.dynamic_file import Autosave, DynamicFile
-from ngramspec.models import embedded_model
 from ngramspec.server import ServerSettings
 from ngramspec.tokenizers import fingerprint_of
 
@@ -32,80 +28,7 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-ALL_LAYERS = -1
 SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
-
-
-def open_model(options: Mapping[str, Any]) -> LlamaModel:
-    """Load the target model.
-
-    Raises:
-        FormatError, OSError: The file cannot be read.
-        BackendError: llama.cpp cannot load it.
-    """
-    return LlamaModel(
-        options["model"] or embedded_model(),
-        n_gpu_layers=_layers(options["n_gpu_layers"], "--n-gpu-layers"),
-        use_mmap=options["mmap"],
-        use_mlock=options["mlock"],
-    )
-
-
-def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
-    """Return the target; with --exact in a setting that was tried.
-
-    Raises:
-        InputError: A setting is out of its bounds.
-        BackendError: llama.cpp cannot run it, or the model has no exact setting.
-    """
-    slots = options["parallel"]
-    size = context_size(options)
-    threads = options["threads"] or (None if options["model"] else 1)
-    if options["exact"]:
-        return _open_exact(options, model, threads or physical_cores(), size)
-    unified = bool(options["kv_unified"])
-    flash = {"on": True, "off": False}.get(options["flash_attn"], "auto")
-    return LlamaTarget(
-        model,
-        slots=slots,
-        context_size=size,
-        n_batch=max(options["batch_size"], slots),
-        n_ubatch=options["ubatch_size"],
-        threads=threads,
-        threads_batch=options["threads_batch"] or threads,
-        flash_attn=flash,
-        type_k=options["cache_type_k"],
-        type_v=options["cache_type_v"],
-        kv_unified=unified,
-        cells=options["ctx_size"] if unified else 0,
-    )
-
-
-def _open_exact(
-    options: Mapping[str, Any], model: LlamaModel, threads: int, size: int
-) -> LlamaTarget:
-    """Return a target in a setting that was found to be exact by trying."""
-    slots, cache_type = options["parallel"], options["cache_type_k"]
-    if cache_type != options["cache_type_v"]:
-        raise InputError("--exact needs one type for keys and values")
-    click.echo("looking for an exact setting ...", err=True)
-    found = find_exact(model, threads, slots, cache_type)
-    target = open_exact(model, found, slots, size)
-    click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
-    return target
-
-
-def context_size(options: Mapping[str, Any]) -> int:
-    """Return the tokens of one slot, 0 = as trained; slots share them with --kv-unified.
-
-    Raises:
-        InputError: The context is too small for the slots.
-    """
-    total, slots = options["ctx_size"], options["parallel"]
-    if total and total < slots:
-        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
-    shared = options["kv_unified"] and not options["exact"]
-    return int(total if shared else total // slots)
 
 
 def open_draft_model(
@@ -119,7 +42,7 @@ def open_draft_model(
     path = options["model_draft"]
     if path is None:
         return None
-    layers = _layers(options["n_gpu_layers_draft"], "--n-gpu-layers-draft")
+    layers = layers_of(options["n_gpu_layers_draft"], "--n-gpu-layers-draft")
     model = stack.enter_context(LlamaModel(path, n_gpu_layers=layers))
     small = stack.enter_context(
         LlamaTarget(
@@ -257,17 +180,6 @@ def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
         if not any(keys):
             raise InputError(f"{path} holds no key")
     return tuple(dict.fromkeys(filter(None, keys)))
-
-
-def _layers(text: str | None, flag: str) -> int:
-    if text is None or text in ("auto", ""):
-        return 0
-    if text == "all":
-        return ALL_LAYERS
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"{flag} must be a number or all, got {text!r}") from None
 
 
 def _template(options: Mapping[str, Any]) -> str | None:

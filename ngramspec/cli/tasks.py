@@ -1,12 +1,18 @@
-"""The demo's tasks and drafter settings, as data."""
+"""The tasks of demo and benchmarks and the demo's drafter settings, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ngramspec.cli.options import DEFAULT_SPEC
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ngramspec.adapters.llama_cpp import LlamaModel
 
 # For short texts and a model for which a wrong draft token costs nearly as much as a right one
 # saves: shorter keys than llama.cpp's defaults, and shorter drafts.
@@ -134,3 +140,19 @@ TASKS = (
     Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
 )
 TASK_NAMES = tuple(task.name for task in TASKS)
+# A language model's answer repeats neither the question nor itself, so that drafts are of no use;
+# the embedded model, which can only copy, answers with the question.
+FREE = Task(
+    "free",
+    "Write free text",
+    ("Tell a short story about a clock maker who moves to a fishing village by the sea.",),
+)
+
+
+def sample_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
+    """Return `count` tokens of the tasks' texts, again from the start where they do not suffice."""
+    import numpy as np
+
+    text = "\n\n".join(turn for task in (*TASKS, FREE) for turn in task.turns)
+    ids = model.tokenize(text)
+    return np.resize(np.asarray(ids, dtype=np.int32), count)

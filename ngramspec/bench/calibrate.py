@@ -1,0 +1,192 @@
+"""Calibration: what a target takes for batches of n tokens, each a token and a draft of n - 1."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec.costs import CostTable
+from ngramspec.engine.target import Target
+from ngramspec.errors import BackendError, InputError
+
+# Kernels change with the size, at 8, 16, 32 and 64 more often than elsewhere.
+SIZES = (
+    *range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 60, 63, 64, 65, 72, 80, 96, 128,
+    160, 192, 256, 384, 512, 768, 1024,
+)  # fmt: skip
+SETTLING = 0.05  # seconds of decodes of a size, before one of them is timed
+MOST_SETTLING = 3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Times of decodes by tokens in the batch.
+
+    seconds: the samples of each size that has some, sizes rising.
+    context: tokens that were in the cache.
+    complete: whether all that was asked for was measured.
+    """
+
+    seconds: Mapping[int, Sequence[float]]
+    context: int
+    complete: bool
+
+    def medians(self) -> dict[int, float]:
+        """Return the median of each size. It may fall where a size has a faster kernel."""
+        return {n: round(statistics.median(found), 9) for n, found in self.seconds.items()}
+
+    def table(self, name: str) -> CostTable:
+        """Return the medians, in seconds.
+
+        Raises:
+            InputError: Nothing was measured.
+        """
+        return CostTable(tuple(self.medians().items()), name)
+
+
+def sizes_up_to(most: int) -> tuple[int, ...]:
+    """Return the batch sizes to measure, `most` itself the last one.
+
+    Raises:
+        InputError: most < 1.
+    """
+    if most < 1:
+        raise InputError(f"the largest batch must have 1 token or more, got {most}")
+    return (*(size for size in SIZES if size < most), most)
+
+
+def calibrate(
+    target: Target,
+    token_ids: npt.NDArray[np.int32],
+    sizes: Sequence[int],
+    rounds: int,
+    *,
+    seed: int = 0,
+    advance: Callable[[], object] = lambda: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Calibration:
+    """Measure the decodes of one sequence of a target.
+
+    As in verification, every token of a batch gets its row of logits, and the tokens are taken back
+    afterwards, so each decode sees the same context. Every round measures all sizes, in another
+    order: a machine that drifts does so for all of them.
+
+    Args:
+        target: Its first sequence is emptied and used.
+        token_ids: int32, at least as many as the largest size; the last ones are decoded again and
+            again, those before are the context.
+        sizes: Tokens in a batch, rising, from 1 on.
+        rounds: Samples of each size, >= 1.
+        seed: Of the orders.
+        advance: Called len(sizes) * (rounds + 1) times: for each sample and each first decode.
+        stopped: Ends the measurement early; asked before each of these.
+
+    Raises:
+        InputError: There are too few tokens, or a size is larger than the target's batches.
+        BackendError, CapacityError: The target fails.
+
+    Cost: 1 to 4 decodes per sample, more than one only where they take less than SETTLING.
+    """
+    _check(target, token_ids, sizes, rounds)
+    probe = _Probe(target, token_ids, sizes[-1])
+    found: dict[int, list[float]] = {size: [] for size in sizes}
+    for size, timed in _visits(sizes, rounds, seed):
+        if stopped():
+            kept = {size: times for size, times in found.items() if times}
+            return Calibration(kept, probe.context, False)
+        if timed:
+            found[size].append(probe.settled(size))
+        else:
+            probe.seconds(size)
+        advance()
+    return Calibration(found, probe.context, True)
+
+
+def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int, bool]]:
+    """Yield sizes, and whether their time counts: that of the first round is to warm up."""
+    chance = random.Random(seed)
+    yield from ((size, False) for size in sizes)
+    for _ in range(rounds):
+        yield from ((size, True) for size in chance.sample(sizes, len(sizes)))
+
+
+class _Probe:
+    """Decodes batches after the context, and takes them back."""
+
+    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32], most: int) -> None:
+        self.context = int(token_ids.size) - most
+        self._target = target
+        self._ids = token_ids
+        self._batch = Batch(target.max_batch)
+        self._rows = Rows(target.vocab_size)
+        self._state: Any = None
+        self._latest: dict[int, float] = {}  # seconds by size
+        self._fill()
+
+    def settled(self, size: int) -> float:
+        """Return the time of a decode after some of the same size.
+
+        Plain decoding is a long run of single tokens, which finds prepared what the one before
+        prepared: llama.cpp's graph, the caches of the CPU. For long decodes that is nothing.
+        """
+        for _ in range(min(MOST_SETTLING, int(SETTLING / self._latest[size]))):
+            self.seconds(size)
+        return self.seconds(size)
+
+    def seconds(self, size: int) -> float:
+        """Return the time of one decode."""
+        tokens = self._ids[self.context : self.context + size]
+        self._batch.clear()
+        self._batch.add(0, self.context, tokens[:1], tokens[1:] if size > 1 else None, True)
+        started = time.perf_counter()
+        self._target.decode(self._batch, self._rows)
+        seconds = time.perf_counter() - started
+        self._take_back()
+        self._latest[size] = max(seconds, 1e-9)
+        return self._latest[size]
+
+    def _take_back(self) -> None:
+        """Remove the tokens of the batch; where there is no other way, read the context again."""
+        if self._target.truncate(0, self.context):
+            return
+        if self._state is None or not self._target.restore(0, self._state, self.context):
+            self._fill()
+
+    def _fill(self) -> None:
+        if not self._target.truncate(0, 0):
+            raise BackendError("the target cannot empty a sequence")
+        for at in range(0, self.context, self._target.max_batch):
+            tokens = self._ids[at : min(at + self._target.max_batch, self.context)]
+            self._batch.clear()
+            self._batch.add(0, at, tokens, None, False)
+            self._target.decode(self._batch, self._rows)
+        if self.context and self._target.can_save:
+            self._state = self._target.save(0)
+
+
+def _check(
+    target: Target, token_ids: npt.NDArray[np.int32], sizes: Sequence[int], rounds: int
+) -> None:
+    """Raise unless the sizes can be measured."""
+    if rounds < 1:
+        raise InputError(f"rounds must be >= 1, got {rounds}")
+    if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+        raise InputError(f"sizes must rise from 1 or more, got {list(sizes)}")
+    if sizes[-1] > target.max_batch:
+        raise InputError(
+            f"a batch of {sizes[-1]} tokens is more than the target's {target.max_batch}"
+        )
+    if not sizes[-1] <= token_ids.size <= target.context_size:
+        raise InputError(
+            f"need {sizes[-1]} tokens or more and at most the context of {target.context_size}, "
+            f"got {token_ids.size}"
+        )

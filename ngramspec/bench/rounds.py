@@ -1,0 +1,48 @@
+"""Runs with different drafters, taken in turns, and whether they gave the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+Mode = TypeVar("Mode")
+Run = TypeVar("Run")
+
+
+def run_in_turns(
+    modes: Sequence[Mode],
+    rounds: int,
+    run: Callable[[Mode], Run],
+    advance: Callable[[], object] = lambda: None,
+) -> list[dict[Mode, Run]]:
+    """Run every mode once per round, so that a machine that drifts does so for all of them.
+
+    Each round begins with another mode: none always comes after the same one, or first.
+
+    Args:
+        modes: What to compare.
+        rounds: Runs of each.
+        run: Does one run.
+        advance: Called after each.
+
+    Returns:
+        The runs of each round by mode, in the order of `modes`.
+    """
+    made = []
+    for number in range(rounds):
+        first = number % len(modes)
+        found = {}
+        for mode in (*modes[first:], *modes[:first]):
+            found[mode] = run(mode)
+            advance()
+        made.append({mode: found[mode] for mode in modes})
+    return made
+
+
+def first_difference(expected: Iterable[int], got: Iterable[int]) -> int | None:
+    """Return the index of the first token that differs or that only one has; None if equal."""
+    expected, got = list(expected), list(got)
+    if expected == got:
+        return None
+    pairs = zip(expected, got, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(expected), len(got)))

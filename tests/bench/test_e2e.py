@@ -1,0 +1,226 @@
+"""Runs in turns, their comparison, and ngramspec bench e2e on the embedded model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from helpers.cli import assert_one_error
+from helpers.fake_target import FakeTarget
+from ngramspec.bench.e2e import POLICIES, Bench, Mode, Outcome, parse_mode
+from ngramspec.bench.e2e import Run as OneRun
+from ngramspec.bench.rounds import first_difference, run_in_turns
+from ngramspec.cli.bench_e2e import e2e
+from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.engine import Sampling
+from ngramspec.errors import BackendError, InputError
+
+PROMPT = "Repeat this code:\n\n```python\ndef push(job):\n    jobs.append(job)\n```"
+QUICK = ("--repeats", "2", "-n", "24")
+GREEDY = Sampling(temperature=0, seed=1)
+PLAIN = parse_mode("none")
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
+    from ngramspec.cli import main
+
+    def invoke(*arguments: str | Path) -> Result:
+        given = ["bench", "e2e", *map(str, arguments)]
+        return CliRunner().invoke(main, given, prog_name="ngramspec")
+
+    return invoke
+
+
+@pytest.fixture
+def prompt(tmp_path: Path) -> Path:
+    path = tmp_path / "push [1].txt"
+    path.write_text(PROMPT)
+    return path
+
+
+def one_run(tokens: int, seconds: float, steps: int = 1, reason: str = "length") -> OneRun:
+    return OneRun(tuple(range(tokens)), seconds, 0.1, 0.0, steps, 4, 2, reason)
+
+
+def test_every_round_begins_with_another_mode() -> None:
+    order: list[str] = []
+    steps: list[int] = []
+    made = run_in_turns("abc", 4, lambda mode: order.append(mode), lambda: steps.append(1))
+    assert "".join(order) == "abcbcacababc"
+    assert [list(found) for found in made] == [list("abc")] * 4
+    assert len(steps) == 12
+
+
+@pytest.mark.parametrize(
+    ("got", "position"), [([1, 2, 3], None), ([1, 9, 3], 1), ([1, 2], 2), ([1, 2, 3, 4], 3)]
+)
+def test_where_texts_part(got: list[int], position: int | None) -> None:
+    assert first_difference([1, 2, 3], got) == position
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    mine = (one_run(11, 1.0, 5), one_run(11, 4.0, 5))
+    plain = (one_run(11, 2.0), one_run(11, 4.0))
+    outcome = Outcome(PLAIN, mine, plain)
+    assert outcome.ratios == [2.0, 1.0]
+    assert outcome.ratio == 1.5
+    assert outcome.tokens_per_second == (10 + 2.5) / 2
+    assert outcome.mean_accepted_length == 2.0
+    assert (outcome.drafted, outcome.accepted, outcome.difference) == (8, 4, None)
+    shorter = Outcome(PLAIN, (one_run(3, 1.0, 3, "stop"),), (one_run(5, 1.0),))
+    assert shorter.difference == 3
+    assert shorter.mean_accepted_length == 1.0  # the end token was chosen, too
+    nothing = Outcome(PLAIN, (one_run(0, 0.0, 0, "stop"),) * 2, (one_run(0, 0.0, 0, "stop"),) * 2)
+    assert (nothing.ratio, nothing.tokens_per_second) == (None, 0.0)
+    assert nothing.mean_accepted_length == 0.0
+
+
+def test_a_specification_becomes_parameters_of_each_drafter() -> None:
+    assert Mode("none", (), {}) == PLAIN
+    mode = parse_mode("ngram-mod,ngram-simple:size_n=3,n_match=4")
+    assert mode.names == ("ngram-simple", "ngram-mod")
+    assert mode.params == {"ngram-simple": {"size_n": 3}, "ngram-mod": {"n_match": 4}}
+    for spec, message in (
+        ("ngram-mud", "did you mean ngram-mod"),
+        ("ngram-mod:size_q=3", "unknown parameter 'size_q'"),
+        ("ngram-mod:pool=x", "must not change files"),
+        ("none:a=1", "unknown drafter 'none'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse_mode(spec)
+    with pytest.raises(FileNotFoundError):
+        parse_mode("ngram-cache:static=absent.ngc", any_tokenizer=True)
+
+
+def test_every_run_has_a_fresh_drafter_and_the_target_s_own_text() -> None:
+    target = FakeTarget(exact_batch=0, period=0)
+    ids = np.arange(1, 9, dtype=np.int32)
+    bench = Bench(target, [PLAIN, parse_mode("ngram-cache")], "fixed", 8)
+    bench.warm_up(ids, GREEDY)
+    outcomes = bench.run(ids, max_tokens=60, repeats=3, sampling=GREEDY)
+    expected = tuple(target.expected(ids.tolist(), 60))
+    assert all(one.token_ids == expected for made in outcomes for one in made.runs)
+    drafted = {one.drafted for one in outcomes[1].runs}
+    assert len(drafted) == 1  # nothing learned from the run before
+    assert outcomes[0].drafted == 0
+    assert outcomes[0].runs[0].steps == 59
+
+
+def test_what_a_bench_refuses() -> None:
+    with pytest.raises(InputError, match="policy must be one of gate, fixed, got 'x'"):
+        Bench(FakeTarget(), [PLAIN], "x")
+    for modes in ([], [parse_mode("ngram-mod")]):
+        with pytest.raises(InputError, match="the first mode must be plain"):
+            Bench(FakeTarget(), modes)
+    target = FakeTarget()
+    bench = Bench(target, [PLAIN])
+    target.fail_next = BackendError("broken")
+    with pytest.raises(BackendError, match="broken"):
+        bench.warm_up(np.ones(3, np.int32), GREEDY)
+
+
+def test_the_command_knows_the_policies() -> None:
+    (option,) = (param for param in e2e.params if param.name == "policy")
+    assert tuple(option.type.choices) == tuple(POLICIES)  # type: ignore[attr-defined]
+
+
+def test_json(run: Run, prompt: Path) -> None:
+    specs = ("ngram-simple:size_n=3,size_m=9", "ngram-cache")
+    drafters = [word for spec in ("none", *specs) for word in ("--drafter", spec)]
+    result = run("--prompts", prompt, *drafters, *QUICK, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    made: dict[str, Any] = json.loads(result.stdout)
+    assert set(made) == {"version", "model", "settings", "identical", "summary", "prompts"}
+    assert made["settings"]["n_predict"] == 24
+    assert made["settings"]["policy"] == "gate"
+    assert made["identical"] is True
+    assert [row["drafter"] for row in made["summary"]] == ["none", *specs]
+    (found,) = made["prompts"]
+    assert found["name"] == "push [1]"
+    assert found["text"].startswith("```python\ndef push(job):")
+    plain, drafted, _ = found["runs"]
+    assert plain["ratios"] == [1.0, 1.0]
+    assert plain["drafted"] == 0
+    assert drafted["parameters"] == {"ngram-simple": {"size_n": 3, "size_m": 9}}
+    assert drafted["identical"] is True
+    assert drafted["first_difference"] is None
+    assert 0 < drafted["accepted"] <= drafted["drafted"]
+    assert drafted["mean_accepted_length"] > 1.2
+    for row in found["runs"]:
+        rates = [(one["tokens"] - 1) / one["seconds"] for one in row["runs"]]
+        assert row["tokens_per_second"] == pytest.approx(sum(rates) / 2, rel=1e-3)
+        assert len(row["ratios"]) == 2
+
+
+def test_the_table_of_several_prompts(
+    run: Run, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "more.jsonl"
+    lines.write_text('{"prompt": "def area(", "name": "area"}\n\n{"prompt": "class A:"}\n')
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run("--prompts", prompt, "--prompts", lines, "--drafter", "ngram-mod",
+                 "--repeats", "1", "-n", "4", "--raw", "--policy", "fixed")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    firsts = [line.split("  ")[0].strip() for line in shown[3:]]
+    assert [name for name in firsts if name in ("push [1]", "area", "more:3", "all")] == [
+        "push [1]", "area", "more:3", "all",
+    ]  # fmt: skip
+    assert "3/3" in result.stdout
+
+
+def test_texts_that_differ_are_told_and_no_error(
+    run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ngramspec.bench.e2e import Bench as Real
+
+    inner = Real._run
+
+    def cheating(self: Any, mode: Mode, request: Any) -> OneRun:
+        made = inner(self, mode, request)
+        if mode.names:
+            object.__setattr__(made, "token_ids", (*made.token_ids[:3], -1))
+        return made
+
+    monkeypatch.setattr(Real, "_run", cheating)
+    result = run("--prompts", prompt, *QUICK, "--drafter", "ngram-mod")
+    assert result.exit_code == 0
+    assert "no: 4" in result.stdout
+    assert "--exact is without that" in result.stdout
+
+
+def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:
+    made = json.loads(run("--prompts", prompt, "--repeats", "1", "-n", "3", "--json").stdout)
+    assert [row["drafter"] for row in made["summary"]] == ["none", *DRAFTER_NAMES]
+
+
+def test_wrong_command_lines(run: Run, prompt: Path, tmp_path: Path) -> None:
+    given = ("--prompts", prompt)
+    assert_one_error(run(*given, "--drafter", "ngram-mud"), "did you mean ngram-mod", 2)
+    assert_one_error(run(*given, "--policy", "none"), "'none' is not one of", 2)
+    assert_one_error(run(*given, "-n", "1"), "1 is not in the range", 2)
+    assert_one_error(run("--prompts", tmp_path / "absent"), "does not exist", 2)
+    assert_one_error(run("-m", "absent.gguf"), "absent.gguf: No such file", 2)
+    for name, text, message, code in (
+        ("a.txt", " \n", "a.txt: the prompt is empty", 2),
+        ("a.jsonl", '{"text": 1}', "a.jsonl, line 1: expected a JSON object", 1),
+        ("b.jsonl", '["x"]', "b.jsonl, line 1: expected a JSON object", 1),
+        ("c.jsonl", '\n{"prompt": 1}', 'c.jsonl, line 2: "prompt" and "name" must be', 1),
+        ("d.jsonl", "\n", "d.jsonl holds no prompt", 1),
+        ("e.jsonl", '{"prompt": ""}', "e.jsonl, line 1: the prompt is empty", 2),
+        ("f.txt", "word " * 3000, "tokens, the model's context is 2048", 2),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        assert_one_error(run("--prompts", path), message, code)
