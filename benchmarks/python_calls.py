@@ -5,7 +5,7 @@ token changed; drafts of up to 8 tokens are verified against it. Figures are the
 steps of a session, the median over sessions. begin is timed on a slot that held another prompt.
 llama-cpp-python's prompt lookup drafts from the same tokens in the same run.
 
-    python benchmarks/python_calls.py [--json OUT]
+    python benchmarks/python_calls.py [--json OUT] [--pool-tokens 10000000]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec import DRAFTER_NAMES, HashPool, create_drafter
+from ngramspec import DRAFTER_NAMES, HashPool, SuffixPool, create_drafter
 
 CONTEXTS = (1024, 8192, 32768, 131072)
 NUM_OUTPUT = 2000
@@ -31,7 +31,9 @@ SMALL = {
     "ngram-map-k4v": {"size_n": 4, "size_m": 8},
     "ngram-mod": {"n_match": 6, "n_min": 1, "n_max": 8},
     "ngram-cache": {},
+    "suffix": {},
 }
+FULL = "suffix, full pool"  # the pool holds --pool-tokens tokens of other requests
 Tokens = npt.NDArray[np.int32]
 
 
@@ -52,7 +54,7 @@ def time_drafter(
     prompt, output = session(context, seed)
     if kind == "ngram-mod":
         params = {**params, "pool": POOL}
-    drafter = create_drafter(kind, **params)
+    drafter = create_drafter(kind.partition(",")[0], **params)
     drafter.begin(0, session(context, seed + 1000)[0])  # a slot in use has its memory
     started = time.perf_counter_ns()
     drafter.begin(0, prompt)
@@ -127,10 +129,16 @@ def main() -> None:
     )
     parser.add_argument("--max-tokens", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--drafter", action="append", choices=DRAFTER_NAMES, help="default: all")
+    parser.add_argument("--pool-tokens", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    for kind in DRAFTER_NAMES:
+    kinds = dict.fromkeys(options.drafter or DRAFTER_NAMES)
+    if options.pool_tokens:
+        SMALL[FULL] = {"pool": full_pool(options.pool_tokens)}
+        kinds[FULL] = None
+    for kind in kinds:
         rows[kind] = {
             str(context): median_of(
                 lambda seed, k=kind, c=context: time_drafter(
@@ -155,13 +163,25 @@ def main() -> None:
     print(
         f"\n{'begin, ns per prompt token':30}" + "".join(f"{context:>12}" for context in CONTEXTS)
     )
-    for name in DRAFTER_NAMES:
+    for name in kinds:
         print(
             f"{name:30}"
             + "".join(f"{rows[name][str(c)]['begin_ns_per_token']:12.2f}" for c in CONTEXTS)
         )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
+
+
+def full_pool(num_tokens: int) -> SuffixPool:
+    """Return a pool that holds so many tokens that requests generated."""
+    pool = SuffixPool(num_tokens + num_tokens // 8)
+    rng = np.random.default_rng(7)
+    drafter = create_drafter("suffix", pool=pool)
+    while pool.num_tokens < num_tokens:
+        drafter.begin(0, rng.integers(0, 50_000, 100_000, dtype=np.int32))
+        drafter.end(0)
+    print(f"pool: {pool.num_tokens:,} tokens, {pool.nbytes / pool.num_tokens:.1f} bytes per token")
+    return pool
 
 
 POOL = HashPool()

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._cache import NgramCache
 from ngramspec._drafter import Drafter
 from ngramspec._pool import HashPool
 from ngramspec._static import StaticCache
+from ngramspec._suffix_pool import SuffixPool
 from ngramspec._version import __version__
 from ngramspec.drafters import DRAFTER_NAMES, create_drafter
 from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRAFTER_NAMES",
+    "AutoPolicy",
     "Drafter",
     "DynamicFile",
     "HashPool",
@@ -29,6 +32,7 @@ __all__ = [
     "Replay",
     "SourceStats",
     "StaticCache",
+    "SuffixPool",
     "__version__",
     "attach",
     "create_drafter",

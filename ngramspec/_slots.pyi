@@ -4,18 +4,25 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, disjoint_base
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._source import Source
 from ngramspec.stats import SourceStats
 
 @disjoint_base
 class Slots:
     def __new__(
-        cls, sources: Iterable[Source], slots: int = 1, max_history: int = 1048576
+        cls,
+        sources: Iterable[Source],
+        slots: int = 1,
+        max_history: int = 1048576,
+        policy: AutoPolicy | None = None,
     ) -> Self: ...
     @property
     def slots(self) -> int: ...
     @property
     def sources(self) -> tuple[str, ...]: ...
+    @property
+    def policy(self) -> AutoPolicy | None: ...
     @property
     def max_draft(self) -> int: ...
     @property

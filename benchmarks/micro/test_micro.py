@@ -20,6 +20,8 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
+from ngramspec._auto import AutoPolicy
+from ngramspec.costs import PROFILES
 
 TEXT = np.resize(np.random.default_rng(0).integers(0, 50_000, 9973, dtype=np.int32), 32768)
 
@@ -45,6 +47,13 @@ def test_accept_4_tokens(benchmark: Any, name: str) -> None:
     drafter = create_drafter(name)
     drafter.begin(0, TEXT)
     benchmark(drafter.accept, 0, TEXT[:4].copy(), 0)
+
+
+@pytest.mark.parametrize("length", [1, 8, 64])
+def test_choice_of_a_draft_length(benchmark: Any, length: int) -> None:
+    policy = AutoPolicy(costs=PROFILES["cpu"])
+    chain = np.full(length, 0.9, dtype=np.float32)
+    assert benchmark(policy.choose, 0, "a", chain, 64) <= length
 
 
 def test_pool_insert(benchmark: Any) -> None:

@@ -61,6 +61,19 @@ static inline void *ngs_alloc(size_t bytes) {
 }
 #endif
 
+/* Zeroed memory to be released by free, of which only the pages in use are taken. */
+static inline void *ngs_zeroed(size_t bytes) {
+    char *memory = (char *)calloc(bytes, 1);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = 4096;
+    if (memory && bytes >= ((size_t)1 << 22)) {
+        uintptr_t start = ((uintptr_t)memory + page - 1) & ~(page - 1);
+        madvise((void *)start, ((uintptr_t)memory + bytes - start) & ~(page - 1), MADV_HUGEPAGE);
+    }
+#endif
+    return memory;
+}
+
 /* realloc that moves large blocks to large pages. */
 static inline void *ngs_grow(void *memory, size_t used_bytes, size_t bytes) {
     void *moved;

@@ -14,3 +14,4 @@ cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab
 cdef void tokens_release(TokensC* tokens)
 cdef const token_t[::1] token_view(object token_ids, str name)
 cdef const uint64_t[:, ::1] entries_view(object entries)
+cdef const float[::1] floats_view(object values, str name)

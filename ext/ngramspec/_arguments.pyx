@@ -104,3 +104,16 @@ cdef const uint64_t[:, ::1] entries_view(object entries):
         pass
     raise InputError(f"entries must be a uint64 array of shape (n, 2), C-contiguous, got "
                      f"{getattr(entries, 'dtype', type(entries).__name__)} of shape {getattr(entries, 'shape', '')}")
+
+
+cdef const float[::1] floats_view(object values, str name):
+    """View values: float32, shape (n,), C-contiguous; InputError says what it got instead."""
+    cdef const float[::1] view
+    try:
+        view = values
+        if view is not None:
+            return view
+    except (ValueError, TypeError, BufferError):
+        pass
+    raise InputError(f"{name} must be a float32 array of shape (n,), C-contiguous, got "
+                     f"{getattr(values, 'dtype', type(values).__name__)} of shape {getattr(values, 'shape', '')}")

@@ -5,11 +5,15 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.string cimport memcpy
 
 from ngramspec._arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
+from ngramspec._calibration cimport calibration_learn
+from ngramspec._candidate cimport CandidateC
 from ngramspec._driver cimport (
-    ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_follow, driver_propose, driver_replay,
-    driver_truncate,
+    ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_end, driver_follow, driver_propose, driver_replay,
+    driver_shorten, driver_truncate,
 )
+from ngramspec._history cimport common_prefix
 from ngramspec._slots cimport Slots
+from ngramspec._source cimport Source
 from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 
 import numpy as np
@@ -23,7 +27,7 @@ cdef object _int32 = np.dtype(np.int32)
 
 @cython.final
 cdef class Drafter(Slots):
-    """Drafter(sources, slots=1, max_history=1048576): drafts for many slots; use create_drafter.
+    """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; use create_drafter.
 
     One slot holds one running request: begin, then propose and accept in turn. All sources see
     every token; a draft comes from the first source that has one, and feedback goes back to it.
@@ -32,6 +36,8 @@ cdef class Drafter(Slots):
         sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.
         slots: Number of slots, >= 1.
         max_history: Tokens kept per slot, >= 1024. Beyond it the older half is dropped.
+        policy: AutoPolicy by which propose shortens drafts to the tokens that pay, and which accept
+            teaches; None leaves that to the caller. One thread at a time then.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -90,13 +96,57 @@ cdef class Drafter(Slots):
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
-            length = driver_propose(&self.d, slot, max_tokens)
+            length = driver_propose(&self.d, slot, max_tokens if self._policy is None or max_tokens == 0 else self.d.max_draft)
+            if self._policy is not None and length:
+                length = self.cut(slot, max_tokens)
             draft = _empty(length, _int32)
             if length:
                 PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
                 memcpy(view.buf, s.draft, <size_t>length * sizeof(token_t))
                 PyBuffer_Release(&view)
         return draft
+
+    def confidence(self, Py_ssize_t slot):
+        """Return how likely each token of the slot's pending draft is right, if those before it are.
+
+        Args:
+            slot: A slot with an active request.
+
+        Returns:
+            float32, shape (k,), 0..1, k the length of the pending draft. A copy. What each source
+            claims; a length policy corrects it by what was accepted.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+
+        Cost: O(k). Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "confidence")
+        cdef float[::1] view
+        with self._lock:
+            claimed = np.empty(s.draft_len, dtype=np.float32)
+            if s.draft_len:
+                view = claimed
+                memcpy(&view[0], s.confidence, <size_t>s.draft_len * sizeof(float))
+        return claimed
+
+    def shorten(self, Py_ssize_t slot, Py_ssize_t length):
+        """Cut the slot's pending draft to its first `length` tokens, those that will be verified.
+
+        Args:
+            slot: A slot with an active request.
+            length: 0 <= length <= the length of the pending draft.
+
+        Raises:
+            InputError: slot or length are out of bounds. Nothing is changed then.
+            StateError: No request is active on the slot.
+        """
+        cdef SlotC* s = self._active(slot, "shorten")
+        with self._lock:
+            if not 0 <= length <= s.draft_len:
+                raise InputError(f"length must be in 0..{s.draft_len}, got {length}")
+            driver_shorten(&self.d, slot, length)
 
     def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
         """Commit what the target emitted and tell the source of the pending draft.
@@ -126,7 +176,9 @@ cdef class Drafter(Slots):
         with self._lock:
             draft_len = s.draft_len
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
-            if valid:
+            if valid and self._policy is not None and s.num_made >= 0:
+                status = self.teach(slot, tokens.data, tokens.len, num_accepted)
+            elif valid:
                 status = driver_accept(&self.d, slot, tokens.data, tokens.len, num_accepted)
         tokens_release(&tokens)
         if not valid:
@@ -200,10 +252,32 @@ cdef class Drafter(Slots):
             InputError: slot is out of range.
             StateError: No request is active on the slot.
         """
-        cdef SlotC* s = self._active(slot, "end")
+        self._active(slot, "end")
         with self._lock:
-            s.active = False
-            s.draft_len = 0
+            driver_end(&self.d, slot)
+
+    cdef Py_ssize_t cut(self, Py_ssize_t slot, Py_ssize_t room) except -1:
+        """Shorten the pending draft to what the policy finds worth its cost; return its length."""
+        cdef SlotC* s = &self.d.slots[slot]
+        cdef CandidateC c
+        c.p, c.n, c.room = s.confidence, s.draft_len, room
+        c.calibration = self._policy.source((<Source>self._sources[s.owner]).name)
+        self._policy.choose_one(&c, 1, 1)
+        driver_shorten(&self.d, slot, c.chosen)
+        return c.chosen
+
+    cdef Status teach(self, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except *:
+        """Accept, and tell the policy what came of the whole draft, sent or not."""
+        cdef SlotC* s = &self.d.slots[slot]
+        cdef Py_ssize_t known = min(s.num_made, n)
+        cdef Py_ssize_t drafted = s.draft_len
+        cdef Py_ssize_t right = common_prefix(s.draft, tokens, known)
+        cdef Status status = driver_accept(&self.d, slot, tokens, n, num_accepted)
+        if status == STATUS_OK:
+            if known:
+                calibration_learn(self._policy.source((<Source>self._sources[s.owner]).name), s.confidence, known, right)
+            self._policy.add_step(n, 1 + drafted, 0.0)
+        return status
 
     def propose_batch(self, slots, max_tokens, out, out_lens):
         """Draft for many slots in one call.

@@ -8,6 +8,8 @@ cdef struct SlotC:
     Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
     bint active           # between begin and end
     token_t* draft        # max_draft tokens; the pending draft
+    float* confidence     # of each, that it is right if those before it are
+    Py_ssize_t num_made   # tokens of it before it was shortened, -1 = nobody asked for a draft
     Py_ssize_t draft_len  # 0 = none pending
     Py_ssize_t owner      # source of the pending draft
 
@@ -46,6 +48,8 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
+cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
                               Status* status) noexcept nogil

@@ -76,6 +76,7 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
         _append(d, slot, tokens + skip + shared, n - skip - shared, False)
     s.active = True
     s.draft_len = 0
+    s.num_made = -1
     started = ngs_now_ns() - started
     for i in range(d.num_sources):
         d.counts[i].begin_calls += 1
@@ -94,9 +95,9 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return c.propose(c.state, slot, &s.history, s.draft, limit)
+        return c.propose(c.state, slot, &s.history, s.draft, s.confidence, limit)
     started = ngs_now_ns()
-    length = c.propose(c.state, slot, &s.history, s.draft, limit)
+    length = c.propose(c.state, slot, &s.history, s.draft, s.confidence, limit)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
@@ -106,13 +107,14 @@ cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_token
     """Fill the slot's pending draft from the first source that has one; return its length."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
-    s.draft_len = 0
+    s.draft_len = s.num_made = 0
     if max_tokens <= 0 or s.history.len == 0:
         return 0
     for i in range(d.num_sources):
         s.draft_len = _ask(d, i, slot, max_tokens)
         if s.draft_len > 0:
             s.owner = i
+            s.num_made = s.draft_len
             d.counts[i].num_drafts += 1
             d.counts[i].num_draft_tokens += s.draft_len
             break
@@ -133,6 +135,7 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     d.counts[s.owner].accepted_len[num_accepted] += 1
     c.feedback(c.state, slot, &s.history, right, right < n and right < s.draft_len)
     s.draft_len = 0
+    s.num_made = -1
 
 
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
@@ -162,10 +165,31 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
     return STATUS_OK
 
 
+cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Keep the first tokens of the pending draft; the others count as never drafted."""
+    cdef SlotC* s = &d.slots[slot]
+    if s.draft_len > length:
+        d.counts[s.owner].num_draft_tokens -= s.draft_len - length
+        d.counts[s.owner].num_drafts -= length == 0
+        s.draft_len = length
+
+
+cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
+    """The request is over; its history stays for a next one that shares it."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    s.active = False
+    s.draft_len = 0
+    s.num_made = -1
+    for i in range(d.num_sources):
+        d.sources[i].finish(d.sources[i].state, slot, &s.history)
+
+
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
     """Cut the request to `length` tokens; when those were dropped already, nothing is left to draft from."""
     cdef SlotC* s = &d.slots[slot]
     s.draft_len = 0
+    s.num_made = -1
     if length >= s.base:
         _rewind(d, slot, length - s.base)
     else:

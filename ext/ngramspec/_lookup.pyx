@@ -20,7 +20,7 @@ from ngramspec._counts cimport (
     ngram_hash_step,
 )
 from ngramspec._history cimport HistoryC
-from ngramspec._source cimport Source, SourceC, ignore_feedback
+from ngramspec._source cimport Source, SourceC, ignore_feedback, ignore_finish
 from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch
 from ngramspec._types cimport (
     STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
@@ -52,10 +52,11 @@ cdef struct LookupC:
     ContextC* contexts    # one per slot
 
 # The newest tokens, drafted ones included, and the hashes of the n-grams that end with them.
-cdef struct SuffixC:
+cdef struct TailC:
     token_t[NGRAM_MAX] tokens
     uint32_t[NGRAM_MAX + 1] hashes
     Py_ssize_t len
+    float claim           # how likely the last token found is right
     const NgramC* walked  # entry of the longest size that gave the last token from the context, or NULL
 
 
@@ -134,7 +135,11 @@ cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, co
     return best
 
 
-cdef void _ask_static(const LookupC* k, const SuffixC* x, StaticAnswerC* answer) noexcept nogil:
+cdef inline float _claim(int64_t count, int64_t total) noexcept nogil:
+    return <float>count / <float>(total + 1)
+
+
+cdef void _ask_static(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcept nogil:
     """Look up what static knows: the longest n-gram known gives the weights, the longest one that
     passes the threshold the fallback."""
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
@@ -153,11 +158,12 @@ cdef void _ask_static(const LookupC* k, const SuffixC* x, StaticAnswerC* answer)
             if (found.total >= k.static_only.min_sample
                     and 100 * <int64_t>found.best_count >= k.static_only.min_percent * found.total):
                 answer.fallback = found.best
+                x.claim = _claim(found.best_count, found.total)
                 return
         size -= 1
 
 
-cdef token_t _weighed(const LookupC* k, const CountsC* c, const NgramC* g, const SuffixC* x, StaticAnswerC* answer,
+cdef token_t _weighed(const LookupC* k, const CountsC* c, const NgramC* g, TailC* x, StaticAnswerC* answer,
                       ThresholdC t) noexcept nogil:
     """The follower that counts and static together favour; static is only asked when there is a choice."""
     if k.static_counts == NULL or g.followers < 0:
@@ -167,7 +173,7 @@ cdef token_t _weighed(const LookupC* k, const CountsC* c, const NgramC* g, const
     return g.best if answer.weights.num == 0 else _reweighted(k, c, g, &answer.weights, t)
 
 
-cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, SuffixC* x,
+cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thresholds, TailC* x,
                       StaticAnswerC* answer) noexcept nogil:
     """The follower that passes its threshold for the longest n-gram, -1 when none does."""
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
@@ -191,12 +197,13 @@ cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thre
             if g.total >= t.min_sample and 100 * <int64_t>g.best_count >= t.min_percent * g.total:
                 best = _weighed(k, c, g, x, answer, t)
                 if best == g.best or 100 * <int64_t>counts_of(c, g, best) >= t.min_percent * g.total:
+                    x.claim = _claim(counts_of(c, g, best), g.total)
                     return best
         size -= 1
     return -1
 
 
-cdef void _push(SuffixC* x, token_t token) noexcept nogil:
+cdef void _push(TailC* x, token_t token) noexcept nogil:
     cdef Py_ssize_t i
     cdef uint64_t h = 0
     for i in range(NGRAM_MAX - 1):
@@ -208,7 +215,7 @@ cdef void _push(SuffixC* x, token_t token) noexcept nogil:
         x.hashes[i] = <uint32_t>h
 
 
-cdef token_t _next(const LookupC* k, const CountsC* context, SuffixC* x) noexcept nogil:
+cdef token_t _next(const LookupC* k, const CountsC* context, TailC* x) noexcept nogil:
     cdef StaticAnswerC answer
     cdef token_t token
     answer.asked = False
@@ -226,15 +233,16 @@ cdef token_t _next(const LookupC* k, const CountsC* context, SuffixC* x) noexcep
     return token
 
 
-cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
-    cdef SuffixC x
+    cdef TailC x
     cdef Py_ssize_t i = h.len - NGRAM_MAX if h.len > NGRAM_MAX else 0
     cdef Py_ssize_t num = 0
     cdef token_t token
     if h.len < MIN_HISTORY:
         return 0
-    memset(&x, 0, sizeof(SuffixC))
+    memset(&x, 0, sizeof(TailC))
     for i in range(i, h.len):
         _push(&x, h.tokens[i])
     if limit > k.n_draft:
@@ -246,6 +254,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
         if token < 0:
             break
         out[num] = token
+        confidence[num] = x.claim
         num += 1
         _push(&x, token)
     if k.dynamic != NULL:
@@ -316,7 +325,7 @@ cdef class CacheSource(Source):
         k.num_slots = slots
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
-        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
+        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

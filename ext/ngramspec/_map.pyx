@@ -17,7 +17,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_previous, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source, SourceC
+from ngramspec._source cimport Source, SourceC, claim_copy, ignore_finish
 from ngramspec._types cimport STATUS_NO_MEMORY, Status, token_t, uint16_t
 
 cdef enum:
@@ -99,7 +99,8 @@ cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssiz
     return values[best].start if 2 * values[best].count >= total else -1
 
 
-cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
     cdef Py_ssize_t latest = index_latest(&s.index, h)
@@ -114,6 +115,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     if limit > s.cap:
         limit = s.cap
     history_continue(h, start, out, limit)
+    claim_copy(h, start, confidence, limit)
     return limit
 
 
@@ -179,7 +181,8 @@ cdef class MapSource(Source):
             raise MemoryError("ngram-map: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
-        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, _feedback, _check, _nbytes)
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, _feedback, ignore_finish, _check,
+                         _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -12,12 +12,14 @@ from libc.stdlib cimport calloc, free
 
 from ngramspec._hash cimport hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._history cimport HistoryC
-from ngramspec._pool cimport HashPool, PoolC, PoolDeltaC, pool_commit, pool_insert, pool_lookup
-from ngramspec._source cimport Source, SourceC, ignore_feedback
+from ngramspec._pool cimport HashPool, PoolC, PoolDeltaC, pool_commit, pool_confidence, pool_insert, pool_lookup
+from ngramspec._source cimport Source, SourceC, ignore_feedback, ignore_finish
 from ngramspec._types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
 
 cdef enum:
     AHEAD = 32            # prompt tokens whose pool cells are fetched together; a power of two
+
+cdef float[4] CLAIMS = [0.6, 0.75, 0.85, 0.9]  # by how often the pool saw the same again
 
 cdef struct ModSlotC:
     Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
@@ -98,7 +100,8 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
         _insert_prompt(m, &m.slots[slot], h)
 
 
-cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
     cdef ModC* m = <ModC*>state
     cdef ModSlotC* s = &m.slots[slot]
     cdef Py_ssize_t needed = m.n_min - s.streak
@@ -116,6 +119,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
         if token < 0:
             break
         out[i] = token
+        confidence[i] = CLAIMS[pool_confidence(m.pool, tail)]
         tail = hash_slide(tail, leaving[i] if i < m.n_match else out[i - m.n_match], token, m.power)
         i += 1
     if i < needed:
@@ -165,7 +169,8 @@ cdef class ModSource(Source):
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")
-        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
+        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish,
+                         _check, _nbytes)
 
     def __dealloc__(self):
         free(self._state.slots)

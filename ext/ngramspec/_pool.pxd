@@ -30,6 +30,8 @@ cdef struct PoolDeltaC:
     int64_t collided
 
 cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil
+# how often a cell was confirmed lately, 0..3
+cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil
 cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil
 cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil
 

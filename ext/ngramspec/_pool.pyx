@@ -43,6 +43,10 @@ cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil:
     return <token_t>(cell & TOKEN_MASK) - 1
 
 
+cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil:
+    return <int>(ngs_load32(&p.cells[h & p.mask]) // CONFIDENCE_ONE)
+
+
 cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
     """Move the clock hand until it has freed a cell: confidence is worn down, 0 is emptied."""
     cdef int64_t hand = ngs_load64(&p.counters.hand) & <int64_t>p.mask  # a file may hold anything

@@ -1,13 +1,17 @@
 """Proposer: drafts for all slots of a step; native drafters are asked without Python."""
 
 cimport cython
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from ngramspec._driver cimport driver_propose
+from ngramspec._auto cimport AutoPolicy
+from ngramspec._candidate cimport CandidateC
+from ngramspec._driver cimport SlotC, driver_propose, driver_shorten
 from ngramspec._figures cimport EngineStats
 from ngramspec._gate cimport policy_limit
 from ngramspec._plan cimport Plan
 from ngramspec._slot cimport Slot
+from ngramspec._source cimport Source
 from ngramspec._types cimport int64_t, ngs_now_ns, token_t, uint8_t
 
 
@@ -26,6 +30,8 @@ cdef class Proposer:
 
     cdef Plan plan
     cdef object policy
+    cdef AutoPolicy auto          # the policy, where it is one
+    cdef CandidateC* candidates   # one per slot, of an AutoPolicy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
     cdef EngineStats stats
@@ -34,6 +40,13 @@ cdef class Proposer:
                   Py_ssize_t most_behind=-1):
         self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
         self.most_behind = most_behind
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.candidates = <CandidateC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CandidateC))
+        if self.candidates == NULL:
+            raise MemoryError("no memory for drafts")
+
+    def __dealloc__(self):
+        free(self.candidates)
 
     def propose(self):
         """Set the drafts of slots with one native source; return the others that have sources, a list.
@@ -42,6 +55,7 @@ cdef class Proposer:
         """
         cdef Slot slot
         cdef list others = []
+        cdef list asked = []
         cdef int64_t started = 0
         for slot in self.plan.work:
             if not (slot.decoding and slot._sources and slot.count == slot.length - slot.num_past):
@@ -52,8 +66,12 @@ cdef class Proposer:
                 started = ngs_now_ns()
             if slot.native is None:
                 others.append(slot)
-            else:
+            elif self.auto is None:
                 self.ask(slot)
+            elif self.offer(slot, &self.candidates[len(asked)]):
+                asked.append(slot)
+        if asked:
+            self.choose(asked)
         if started:
             self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return others
@@ -63,9 +81,55 @@ cdef class Proposer:
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         return min(policy_limit(self.policy, slot.id, source), room)
 
+    cdef bint offer(self, Slot slot, CandidateC* candidate) except -1:
+        """Let a slot's drafter draft as far as it can; tell whether there is something to choose from."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        cdef Py_ssize_t longest = self.auto.limit(slot.id, slot.native_name)
+        cdef Py_ssize_t length
+        cdef SlotC* s
+        if room <= 0 or longest <= 0:
+            return False
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            if not s.active:
+                return False
+            length = driver_propose(&slot.native.d, slot.id, min(slot.native.d.max_draft, longest))
+            length = self.leading_valid(s.draft, length)
+            driver_shorten(&slot.native.d, slot.id, length)
+            s.num_made = length
+            candidate.p, candidate.n, candidate.room = s.confidence, length, room
+        if length:
+            candidate.calibration = self.auto.source((<Source>slot.native._sources[s.owner]).name)
+        return length > 0
+
+    cdef int choose(self, list asked) except -1:
+        """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
+        cdef Py_ssize_t bare = 0, decoding = 0, i = 0
+        cdef Slot slot
+        for slot in self.plan.work:
+            bare += slot.count
+            decoding += slot.decoding
+        self.auto.choose_all(self.candidates, len(asked), bare, max(decoding, <Py_ssize_t>1), self.plan.capacity)
+        for slot in asked:
+            with slot.native._lock:
+                driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
+                slot.num_guessed = slot.native.d.slots[slot.id].draft_len
+                memcpy(slot.guess, slot.native.d.slots[slot.id].draft, <size_t>slot.num_guessed * sizeof(token_t))
+            slot.draft_source = slot._sources[0] if slot.num_guessed else None
+            i += 1
+        return 0
+
+    cdef Py_ssize_t leading_valid(self, const token_t* draft, Py_ssize_t n):
+        """Return how many of n tokens come before the first one that a draft may not hold."""
+        cdef Py_ssize_t i
+        for i in range(n):
+            if draft[i] >= self.valid.shape[0] or not self.valid[draft[i]]:
+                return i
+        return n
+
     cdef int ask(self, Slot slot) except -1:
         cdef Py_ssize_t limit = policy_limit(self.policy, slot.id, slot.native_name)
-        cdef Py_ssize_t length = 0, i
+        cdef Py_ssize_t length = 0
         cdef token_t* draft
         limit = min(limit, slot.draft_room(self.plan.capacity))
         if limit <= 0:
@@ -74,10 +138,7 @@ cdef class Proposer:
             if slot.native.d.slots[slot.id].active:
                 length = min(limit, driver_propose(&slot.native.d, slot.id, limit))
                 draft = slot.native.d.slots[slot.id].draft
-                for i in range(length):
-                    if draft[i] >= self.valid.shape[0] or not self.valid[draft[i]]:
-                        length = i
-                        break
+                length = self.leading_valid(draft, length)
                 memcpy(slot.guess, draft, <size_t>length * sizeof(token_t))
         slot.num_guessed = length
         slot.draft_source = slot._sources[0] if length else None

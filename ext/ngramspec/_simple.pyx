@@ -13,7 +13,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source, SourceC, ignore_feedback
+from ngramspec._source cimport Source, SourceC, claim_copy, ignore_feedback, ignore_finish
 from ngramspec._types cimport Status, token_t
 
 cdef struct SimpleC:
@@ -35,7 +35,8 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     index_extend(&(<SimpleC*>state).indexes[slot], h)
 
 
-cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil:
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
     cdef SimpleC* s = <SimpleC*>state
     cdef IndexC* x = &s.indexes[slot]
     cdef Py_ssize_t latest = index_latest(x, h)
@@ -44,6 +45,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     if limit > s.size_m:
         limit = s.size_m
     history_continue(h, latest + x.n, out, limit)
+    claim_copy(h, latest + x.n, confidence, limit)
     return limit
 
 
@@ -85,7 +87,8 @@ cdef class SimpleSource(Source):
             raise MemoryError("ngram-simple: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
-        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, ignore_feedback, _check, _nbytes)
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish,
+                         _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -3,6 +3,7 @@
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from ngramspec._auto cimport AutoPolicy
 from ngramspec._driver cimport SlotC, SourceCountsC
 from ngramspec._history cimport history_free
 from ngramspec._source cimport Source, SourceC
@@ -15,11 +16,12 @@ from ngramspec.stats import SourceStats
 
 
 cdef class Slots:
-    """Slots(sources, slots, max_history): histories, sources and counters; base of Drafter."""
+    """Slots(sources, slots, max_history, policy): histories, sources and counters; base of Drafter."""
 
-    def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20):
+    def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None):
         cdef Py_ssize_t i
         self._sources = tuple(sources)
+        self._policy = policy
         _check_arguments(self._sources, slots, max_history)
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
@@ -39,7 +41,8 @@ cdef class Slots:
                 raise MemoryError("drafter: no memory for statistics")
         for i in range(slots):
             self.d.slots[i].draft = <token_t*>calloc(<size_t>self.d.max_draft, sizeof(token_t))
-            if self.d.slots[i].draft == NULL:
+            self.d.slots[i].confidence = <float*>calloc(<size_t>self.d.max_draft, sizeof(float))
+            if self.d.slots[i].draft == NULL or self.d.slots[i].confidence == NULL:
                 raise MemoryError("drafter: no memory for drafts")
 
     def __dealloc__(self):
@@ -47,6 +50,7 @@ cdef class Slots:
         for i in range(self.d.num_slots):
             history_free(&self.d.slots[i].history)
             free(self.d.slots[i].draft)
+            free(self.d.slots[i].confidence)
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
                 free(self.d.counts[i].accepted_len)
@@ -65,6 +69,11 @@ cdef class Slots:
         return tuple(source.name for source in self._sources)
 
     @property
+    def policy(self):
+        """Return the AutoPolicy that shortens drafts to what pays, None when they stay as they are."""
+        return self._policy
+
+    @property
     def max_draft(self):
         """Return the longest draft that any source can propose, in tokens."""
         return self.d.max_draft
@@ -76,7 +85,7 @@ cdef class Slots:
         cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_slots):
-                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + self.d.max_draft) * sizeof(token_t)
+                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + 2 * self.d.max_draft) * sizeof(token_t)
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
         return total

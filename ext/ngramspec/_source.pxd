@@ -13,16 +13,25 @@ cdef struct SourceC:
     void (*rewind)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil
     # tokens from `start` on have joined; `committed`: emitted by the target, not part of a prompt
     void (*extend)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil
-    # write a draft of at most `limit` tokens (<= max_draft), return its length
-    Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, Py_ssize_t limit) noexcept nogil
+    # write a draft of at most `limit` tokens (<= max_draft) and how likely each is right, if those
+    # before it are; return its length
+    Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                          Py_ssize_t limit) noexcept nogil
     # the source's last draft was right for `right` tokens; `rejected`: the target chose another token then.
     # Called before the committed tokens join the history.
     void (*feedback)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
+    # the request is over
+    void (*finish)(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
     # first broken invariant or NULL
     const char* (*check)(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
     size_t (*nbytes)(void* state) noexcept nogil
 
+# Claim for a draft that copies what followed an earlier place: `at` and the history agree on the tokens before.
+cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil
+
 cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
+
+cdef void ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
 
 cdef class Source:
     cdef SourceC c

@@ -1,7 +1,24 @@
 """Base of the draft sources: a struct of kernels and the Python object that keeps it alive."""
 
+cdef enum:
+    COMPARED = 32         # tokens before a match that are compared at most
+
+
+cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil:
+    """Claim (k + 1) / (k + 2) for each token, k tokens in a row being alike before it."""
+    cdef Py_ssize_t alike = 0
+    cdef Py_ssize_t i
+    while alike < COMPARED and alike < at and h.tokens[at - 1 - alike] == h.tokens[h.len - 1 - alike]:
+        alike += 1
+    for i in range(n):
+        confidence[i] = <float>(alike + i + 1) / <float>(alike + i + 2)
+
 
 cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil:
+    pass
+
+
+cdef void ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     pass
 
 

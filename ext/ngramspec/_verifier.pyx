@@ -4,13 +4,17 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from ngramspec._driver cimport draft_right, driver_accept
+from ngramspec._auto cimport AutoPolicy
+from ngramspec._calibration cimport calibration_learn
+from ngramspec._driver cimport SlotC, draft_right, driver_accept
 from ngramspec._figures cimport EngineStats, Timings
 from ngramspec._gate cimport policy_record
+from ngramspec._history cimport common_prefix
 from ngramspec._plan cimport Plan
 from ngramspec._rows cimport Rows
 from ngramspec._sampler cimport SamplerC
 from ngramspec._slot cimport Slot
+from ngramspec._source cimport Source
 from ngramspec._transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._types cimport STATUS_OK, int64_t, ngs_now_ns, token_t
 from ngramspec._verify cimport MUCH_TO_READ, verify_rows
@@ -46,12 +50,14 @@ cdef class Verifier:
     cdef Plan plan
     cdef Rows rows
     cdef object policy
+    cdef AutoPolicy auto  # the policy, where it is one
     cdef EngineStats stats
     cdef CheckC* checks
     cdef object clock
 
     def __cinit__(self, Plan plan not None, Rows rows not None, policy, EngineStats stats not None):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
         self.clock = time.perf_counter
         self.checks = <CheckC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CheckC))
         if self.checks == NULL:
@@ -87,6 +93,8 @@ cdef class Verifier:
         n = self.choose()
         if n:
             now = self.clock()
+            if self.auto is not None:
+                self.note_step(n)
             for slot in self.plan.work:
                 if slot.first_row >= 0:
                     self.commit(slot, self.checks[i].made)
@@ -136,10 +144,23 @@ cdef class Verifier:
         slot.decoding = slot.decoding or count > 0
         slot.taught = not slot._sources or not slot.decoding
         if slot.native is not None and slot.decoding and not slot.begun:
-            slot.taught = teach(slot)
+            slot.taught = teach(slot, self.auto)
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
             self.count_draft(slot)
+        return 0
+
+    cdef int note_step(self, Py_ssize_t n) except -1:
+        """Tell an AutoPolicy how many tokens the pass gave, unless it read prompts too."""
+        cdef Py_ssize_t emitted = 0, tokens = 0, i
+        cdef Slot slot
+        for slot in self.plan.work:
+            if not slot.decoding or slot.first_row < 0 or slot.count != 1:
+                return 0
+            tokens += 1 + slot.num_guessed
+        for i in range(n):
+            emitted += self.checks[i].made if self.checks[i].made >= 0 else -1 - self.checks[i].made
+        self.auto.add_step(emitted, tokens, 0.0)
         return 0
 
     cdef int count_draft(self, Slot slot) except -1:
@@ -188,10 +209,20 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
                                      checks[i].sampler, checks[i].chosen)
 
 
-cdef bint teach(Slot slot):
-    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error."""
+cdef bint teach(Slot slot, AutoPolicy auto) except -1:
+    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error.
+
+    An AutoPolicy learns what came of the whole draft, sent or not.
+    """
+    cdef SlotC* s = &slot.native.d.slots[slot.id]
+    cdef Py_ssize_t known, right
+    cdef bint taught
     with slot.native._lock:
-        if slot.native.d.slots[slot.id].active and slot.num_accepted <= draft_right(
-                &slot.native.d.slots[slot.id], slot.chosen, slot.num_out):
-            return driver_accept(&slot.native.d, slot.id, slot.chosen, slot.num_out, slot.num_accepted) == STATUS_OK
-    return False
+        if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):
+            return False
+        known = min(s.num_made, slot.num_out)
+        right = common_prefix(s.draft, slot.chosen, known) if known > 0 else 0
+        taught = driver_accept(&slot.native.d, slot.id, slot.chosen, slot.num_out, slot.num_accepted) == STATUS_OK
+        if taught and auto is not None and known > 0:
+            calibration_learn(auto.source((<Source>slot.native._sources[s.owner]).name), s.confidence, known, right)
+    return taught

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._auto import AutoPolicy
 from ngramspec.bench.ours import parse_spec
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.drafters import create_drafter
@@ -24,7 +25,11 @@ from ngramspec.errors import InputError
 PLAIN = "none"
 WARM_UP = 16  # tokens
 # By name: makes a policy whose drafts are no longer than so many tokens.
-POLICIES: dict[str, Callable[[int], DraftPolicy]] = {"gate": Gate, "fixed": FixedLength}
+POLICIES: dict[str, Callable[[int], DraftPolicy]] = {
+    "auto": AutoPolicy,
+    "gate": Gate,
+    "fixed": FixedLength,
+}
 
 
 @dataclass(frozen=True)

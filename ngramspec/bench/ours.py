@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._drafter import Drafter
 from ngramspec._pool import HashPool
-from ngramspec.bench.player import FixedSubject, Subject
+from ngramspec._suffix_pool import SuffixPool
+from ngramspec.bench.player import FixedSubject, Player, Subject
+from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.names import parse_names
 from ngramspec.errors import InputError
 
-DEFAULT: tuple[str, ...] = ("ngram-mod",)
+DEFAULT: tuple[str, ...] = ("auto",)
 LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
 OF_THE_POOL = ("capacity", "check_bits", "max_occupancy")
-# Drafters that are more than a name of create_drafter: by name, a function of the parameters.
-SPECIAL: dict[str, Callable[[str, Mapping[str, Any]], Subject]] = {}
+# Drafters whose lengths follow the costs: what `auto` stands for.
+AUTO = "suffix"
 
 
 def subject(spec: str) -> Subject:
     """Return the drafter that a specification names.
 
     Args:
-        spec: Names with commas between, as create_drafter takes them, then optionally ":" and
-            parameters, such as "ngram-map-k:size_n=8,size_m=32".
+        spec: "auto", or names with commas between, as create_drafter takes them; then optionally
+            ":" and parameters, such as "ngram-map-k:size_n=8,size_m=32".
 
     Raises:
         InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
@@ -34,10 +38,28 @@ def subject(spec: str) -> Subject:
         OSError, FormatError: A statistics file cannot be read.
     """
     names, params = parse_spec(spec)
-    if names in SPECIAL:
-        return SPECIAL[names](spec, params)
-    _open(names, params)  # says now what is wrong
+    if names == "auto":
+        _auto(params, PROFILES["cpu"])  # says now what is wrong
+        return AutoSubject(spec, params)
+    _open(names, params)
     return FixedSubject(spec, lambda: _open(names, params))
+
+
+@dataclass(frozen=True)
+class AutoSubject:
+    """The default: the suffix drafter, its drafts as long as they pay for a target's costs.
+
+    name: what tables call it.
+    params: of the suffix drafter.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    adaptive: bool = True
+
+    def open(self, profile: CostTable) -> Player:
+        """Return a fresh player for a target with these costs."""
+        return _auto(self.params, profile)
 
 
 class Ours:
@@ -46,7 +68,7 @@ class Ours:
     shared: pools and caches that the drafter uses; its own memory does not include them.
     """
 
-    def __init__(self, drafter: Drafter, *shared: HashPool) -> None:
+    def __init__(self, drafter: Drafter, *shared: HashPool | SuffixPool) -> None:
         self._drafter, self._shared = drafter, shared
         self.begin = partial(drafter.begin, 0)
         self.propose = partial(drafter.propose, 0)
@@ -56,6 +78,12 @@ class Ours:
     def nbytes(self) -> int:
         """Return the drafter's memory and that of what it shares."""
         return self._drafter.nbytes + sum(one.nbytes for one in self._shared)
+
+
+def _auto(params: Mapping[str, Any], profile: CostTable) -> Ours:
+    pool = SuffixPool(params["capacity"]) if "capacity" in params else SuffixPool()
+    policy = AutoPolicy(params.get("max_draft", 64), profile)
+    return Ours(create_drafter(AUTO, **{**params, "pool": pool}, policy=policy), pool)
 
 
 def _open(names: str, params: Mapping[str, Any]) -> Ours:

@@ -39,7 +39,7 @@ A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per
 @section_option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
                 help="none, or names with commas between, then :NAME=VALUE,... for parameters; "
                 "again for more. Without it each drafter. Plain decoding always runs.")  # fmt: skip
-@section_option(DRAFTS, "--policy", type=click.Choice(["gate", "fixed"]), default="gate",
+@section_option(DRAFTS, "--policy", type=click.Choice(["auto", "gate", "fixed"]), default="gate",
                 help="How long drafts may be: gate goes by how right they were, fixed lets "
                 "them.")  # fmt: skip
 @section_option(DRAFTS, "--max-draft", type=click.IntRange(1), default=62,

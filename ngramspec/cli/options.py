@@ -44,7 +44,12 @@ HELP = {
     "static_veto": "Let the static cache outvote a follower that passes.",
     "dynamic_update": "Let the dynamic cache learn what is generated.",
     "max_ngrams": "N-grams kept in the dynamic cache at most.",
+    "max_draft": "Longest draft, in tokens.",
+    "min_probability": "End drafts that are less likely right as a whole.",
+    "share": "Draft from other requests too.",
+    "pool_prompts": "Draft from their prompts too, not from outputs alone.",
 }
+HELP_OF = {("suffix", "capacity"): "Tokens of other requests that are kept, 31 bytes each."}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,12 +174,13 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> Any:
     elif isinstance(field.default, tuple):
         settings = {"callback": _split_numbers, "metavar": "N,N,N,N"}
         shown = ",".join(map(str, field.default))
+    text = HELP_OF.get((name, field.name)) or HELP[field.name]
     return click.option(
         flag,
         _key(name, field.name),
         cls=SectionOption,
         section=PARAMETERS,
-        help=f"{HELP[field.name]}  [default: {shown}]",
+        help=f"{text}  [default: {shown}]",
         **settings,
     )
 

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from ngramspec._cache import NgramCache
     from ngramspec._pool import HashPool
     from ngramspec._static import StaticCache
+    from ngramspec._suffix_pool import SuffixPool
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.tokenizers import Fingerprint
 
 Percents = Sequence[int]
 PathLike = str | os.PathLike[str]
 MAX_LENGTH = 65535  # longest n-gram and longest draft of the simple and map drafters, in tokens
+MAX_SUFFIX_DRAFT = 64
 MAX_DRAFT = 4096  # longest draft of ngram-mod and ngram-cache, in tokens
 
 
@@ -149,11 +151,36 @@ class CacheConfig:
         return (self.static_min_sample, self.static_min_percent)
 
 
-Config = SimpleConfig | MapKConfig | MapK4vConfig | ModConfig | CacheConfig
+@dataclass(frozen=True)
+class SuffixConfig:
+    """Parameters of suffix; capacity makes a pool if none is given."""
+
+    max_draft: int = 64  # longest draft
+    min_probability: float = 0.01  # drafts end where all of it is less likely right than this
+    share: bool = True  # draft from other requests too
+    pool_prompts: bool = True  # from their prompts as well as from what they generated
+    capacity: int = 1 << 20  # tokens of other requests kept
+    pool: SuffixPool | None = None  # shared with other drafters
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_int("max_draft", self.max_draft, 1, MAX_SUFFIX_DRAFT)
+        check_int("capacity", self.capacity, 4096, 29_000_000)
+        _check_bool("share", self.share)
+        _check_bool("pool_prompts", self.pool_prompts)
+        value = self.min_probability
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise InputError(f"min_probability must be a number in 0..1, got {value!r}")
+        if self.pool is not None and type(self.pool).__name__ != "SuffixPool":
+            raise InputError(f"pool must be a SuffixPool, got {type(self.pool).__name__}")
+
+
+Config = SuffixConfig | SimpleConfig | MapKConfig | MapK4vConfig | ModConfig | CacheConfig
 CONFIGS: dict[str, type[Config]] = {
     "ngram-simple": SimpleConfig,
     "ngram-map-k": MapKConfig,
     "ngram-map-k4v": MapK4vConfig,
     "ngram-mod": ModConfig,
     "ngram-cache": CacheConfig,
+    "suffix": SuffixConfig,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._drafter import Drafter
 from ngramspec._lookup import CacheSource
 from ngramspec._map import MapSource
@@ -13,6 +14,8 @@ from ngramspec._mod import ModSource
 from ngramspec._pool import HashPool
 from ngramspec._simple import SimpleSource
 from ngramspec._source import Source
+from ngramspec._suffix import SuffixSource
+from ngramspec._suffix_pool import SuffixPool
 from ngramspec.drafters.config import (
     CONFIGS,
     CacheConfig,
@@ -20,6 +23,7 @@ from ngramspec.drafters.config import (
     MapKConfig,
     ModConfig,
     SimpleConfig,
+    SuffixConfig,
     check_int,
 )
 from ngramspec.drafters.names import nearest, parse_names
@@ -35,6 +39,7 @@ def create_drafter(
     max_history: int = 1 << 20,
     order: str = "priority",
     params: Mapping[str, Mapping[str, Any]] | None = None,
+    policy: AutoPolicy | None = None,
     **shared: Any,
 ) -> Drafter:
     """Make a drafter, or a chain of them, for any number of slots.
@@ -45,6 +50,8 @@ def create_drafter(
         slots: Requests that run at the same time, 1..65536.
         max_history: Tokens kept per slot, 1024..2**28; beyond it the older half is dropped.
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.
+        policy: AutoPolicy that shortens drafts to what pays, and learns from what is accepted;
+            None drafts as far as the drafters go.
         params: Parameters for one member of a chain, by its name.
         **shared: Parameters for every member that knows them, such as size_n=12 or pool=pool.
             `ngramspec.drafters.config` lists them with their defaults.
@@ -73,7 +80,7 @@ def create_drafter(
     check_int("max_history", max_history, 1024, 1 << 28)
     per_name = _parameters(names, shared, params or {})
     sources = [_SOURCES[name](slots, CONFIGS[name](**per_name[name])) for name in names]
-    return Drafter(sources, slots, max_history)
+    return Drafter(sources, slots, max_history, policy)
 
 
 def _parameters(
@@ -143,10 +150,20 @@ def _cache(slots: int, config: Any) -> Source:
     return source
 
 
+def _suffix(slots: int, config: Any) -> Source:
+    from ngramspec.models import confidence_weights
+
+    c = cast("SuffixConfig", config)
+    pool = (c.pool or SuffixPool(c.capacity)) if c.share else None
+    weights = confidence_weights()
+    return SuffixSource(slots, pool, c.max_draft, c.min_probability, c.pool_prompts, weights)
+
+
 _SOURCES: dict[str, Callable[[int, Any], Source]] = {
     "ngram-simple": _simple,
     "ngram-map-k": _map_k,
     "ngram-map-k4v": _map_k4v,
     "ngram-mod": _mod,
     "ngram-cache": _cache,
+    "suffix": _suffix,
 }

@@ -1,4 +1,4 @@
-"""The drafters' names and their order of priority, as in llama.cpp's common/speculative."""
+"""The drafters' names and their order of priority: llama.cpp's in its order, then ours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from ngramspec.errors import InputError
 
 # The order is the priority: the first one with a draft wins.
-DRAFTER_NAMES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+DRAFTER_NAMES = (
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+    "suffix",
+)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

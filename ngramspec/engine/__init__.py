@@ -9,6 +9,7 @@ One step: schedule, propose, decode, verify, accept, emit.
 
 from __future__ import annotations
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._figures import EngineStats, Histogram, Timings
 from ngramspec._gate import Gate
 from ngramspec.engine.draft_model import DraftModel
@@ -22,6 +23,7 @@ from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
 
 __all__ = [
+    "AutoPolicy",
     "Chunk",
     "DraftModel",
     "DraftPolicy",

@@ -1,13 +1,19 @@
-"""The small language model that ships with the package."""
+"""What was trained and ships with the package: a small language model, and weights."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["embedded_model"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["confidence_weights", "embedded_model"]
 
 FILE_NAME = "tiny-code-q8_0.gguf"
+WEIGHTS = "suffix_confidence.npy"
 
 
 def embedded_model() -> Path:
@@ -24,3 +30,16 @@ def embedded_model() -> Path:
             "or rebuild the file as tools/embedded_model/README.md describes"
         )
     return path
+
+
+def confidence_weights() -> npt.NDArray[np.float32]:
+    """Return the weights of the network behind the suffix drafter's confidence, read-only.
+
+    tools/train_confidence.py makes them.
+    """
+    import numpy as np
+
+    with files(__name__).joinpath(WEIGHTS).open("rb") as file:
+        weights: npt.NDArray[np.float32] = np.load(file, allow_pickle=False)
+    weights.flags.writeable = False
+    return weights

@@ -116,7 +116,7 @@ def test_every_run_has_a_fresh_drafter_and_the_target_s_own_text() -> None:
 
 
 def test_what_a_bench_refuses() -> None:
-    with pytest.raises(InputError, match="policy must be one of gate, fixed, got 'x'"):
+    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, got 'x'"):
         Bench(FakeTarget(), [PLAIN], "x")
     for modes in ([], [parse_mode("ngram-mod")]):
         with pytest.raises(InputError, match="the first mode must be plain"):

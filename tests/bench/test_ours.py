@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from helpers.replays import Scripted, tokens
-from ngramspec.bench import ours
+from helpers.replays import tokens
 from ngramspec.bench.ours import DEFAULT, subject
-from ngramspec.bench.player import FixedSubject, Player, Subject
+from ngramspec.bench.player import Player
+from ngramspec.bench.traces import load_trace
+from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
+
+DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 
 
 def opened(spec: str) -> Player:
@@ -48,12 +53,26 @@ def test_the_default_is_one_of_them() -> None:
     assert [subject(spec).name for spec in DEFAULT] == list(DEFAULT)
 
 
-def test_special_drafters_get_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(spec: str, params: Mapping[str, Any]) -> Subject:
-        return FixedSubject(f"{spec} {dict(params)}", lambda: Scripted([]))
+def test_auto_is_the_suffix_drafter_with_lengths_for_the_costs() -> None:
+    auto = subject("auto:capacity=8192,max_draft=20")
+    assert auto.adaptive
+    block = np.arange(100, 140, dtype=np.int32)
+    lengths = {}
+    for name in ("h100-8b", "cpu"):
+        player = auto.open(PROFILES[name])
+        player.begin(np.concatenate([block, block, block[:3]]))
+        player.accept(block[3:4], 0)
+        lengths[name] = len(player.propose(30))
+    assert lengths["h100-8b"] == 20 > lengths["cpu"] >= 0
 
-    monkeypatch.setitem(ours.SPECIAL, "magic", make)
-    assert subject("magic:a=1,b=x").name == "magic:a=1,b=x {'a': 1, 'b': 'x'}"
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
+    path = DATA / "traces" / "structured.spider_sql.txt.xz"
+    tally = walk(partial(subject("auto").open, PROFILES[name]), load_trace(path).requests)
+    peers = json.loads((DATA / "peers.json").read_text())["sets"]["structured.spider_sql"]
+    best = max(peers[peer]["modelled_speedup"][name] for peer in peers if peer != "oracle")
+    assert tally.speedup(PROFILES[name]) > max(1.0, best)
 
 
 @pytest.mark.parametrize(

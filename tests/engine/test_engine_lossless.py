@@ -21,9 +21,12 @@ from helpers.backends import int32
 from helpers.engine_checks import Job, Outcome, check_chunks, check_figures, check_stats
 from helpers.fake_target import Failing, FakeTarget, Garbage, Oracle
 from helpers.machines import SETTINGS
+from ngramspec.costs import PROFILES
 from ngramspec.engine import (
+    AutoPolicy,
     Chunk,
     DraftModel,
+    DraftPolicy,
     Engine,
     FixedLength,
     Gate,
@@ -52,6 +55,12 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "five snapshots and checkpoints": {"max_rollback": 5, "can_save": True},
 }
 SEEDS = st.integers(0, (1 << 32) - 1)  # what follows is chosen by it: shorter runs of rules
+
+
+def policies() -> list[DraftPolicy | None]:
+    """Return what an engine may be given, made anew: they learn."""
+    own: list[DraftPolicy | None] = [AutoPolicy(), AutoPolicy(9, PROFILES["h100-8b"])]
+    return [None, Gate(7), FixedLength(1), FixedLength(5), FixedLength(64), *own]
 
 
 class Lossless(RuleBasedStateMachine):
@@ -88,7 +97,7 @@ class Lossless(RuleBasedStateMachine):
             slots=slots,
             params=SMALL,
             draft_model=self.second(chance.choice([None, None, "model", "wrong model", "oracle"])),
-            policy=chance.choice([None, Gate(7), FixedLength(1), FixedLength(5), FixedLength(64)]),
+            policy=chance.choice(policies()),
             exact=chance.random() < 0.2,
         )
         self.busy_while(seed, 20)
@@ -276,8 +285,8 @@ class Lossless(RuleBasedStateMachine):
 FEWER = settings(SETTINGS, max_examples=max(1, SETTINGS.max_examples // 3))
 ALL_SMALL = "ngram-simple,ngram-map-k,ngram-mod,ngram-cache"
 DRAFTERS = [
-    None, "ngram-cache", ALL_SMALL, ALL_SMALL, "oracle", "oracle", "garbage", "failing oracle",
-    "failing garbage",
+    None, "ngram-cache", "suffix", "suffix", ALL_SMALL, ALL_SMALL, "oracle", "oracle", "garbage",
+    "failing oracle", "failing garbage",
 ]  # fmt: skip
 STOPS = [" 7", " 1", "7 2", " 11 ", "é", "ab", "aa", "€", "b€"]
 

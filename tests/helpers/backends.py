@@ -59,6 +59,14 @@ class NativeDrafter:
     ) -> Any:
         return self.core.replay(int32(prompt), int32(output), max_tokens=max_tokens, slot=slot)
 
+    def confidence(self, slot: int) -> list[float]:
+        claimed = self.core.confidence(slot)
+        assert (claimed.dtype, claimed.ndim) == (np.float32, 1)
+        return claimed.tolist()
+
+    def shorten(self, slot: int, length: int) -> None:
+        self.core.shorten(slot, length)
+
     def is_ambiguous(self, slot: int) -> bool:
         return False
 
@@ -123,6 +131,11 @@ class Native:
 
         return NativePool(HashPool(**params))
 
+    def suffix_pool(self, capacity: int) -> Any:
+        from ngramspec import SuffixPool
+
+        return SuffixPool(capacity)
+
     def cache(self, **params: Any) -> NativeCache:
         from ngramspec import NgramCache
 
@@ -141,6 +154,9 @@ class Reference:
 
     def pool(self, **params: Any) -> slow.HashPool:
         return slow.HashPool(**params)
+
+    def suffix_pool(self, capacity: int) -> slow.SuffixPool:
+        return slow.SuffixPool(capacity)
 
     def cache(self, **params: Any) -> slow.NgramCache:
         return slow.NgramCache(**params)

@@ -38,7 +38,8 @@ def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
         if path.suffix in (".pyx", ".pxd", ".h"):
             assert str(path.relative_to(ROOT)) in names
     assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml"} <= names
-    assert "ngramspec/models/tiny-code-q8_0.gguf" in names
+    for name in ("tiny-code-q8_0.gguf", "suffix_confidence.npy"):
+        assert f"ngramspec/models/{name}" in names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
 
 
@@ -62,6 +63,7 @@ def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
         "assert 'site' in ngramspec.__file__, ngramspec.__file__\n"
         "d = ngramspec.create_drafter('ngram-simple', size_n=2, size_m=4)\n"
         "d.begin(0, [5, 6, 7, 8, 5]); d.accept(0, [6], 0)\n"
+        "ngramspec.create_drafter('suffix', capacity=4096)\n"
         "print(d.propose(0, 8).tolist(), ngramspec.embedded_model().stat().st_size > 1000)"
     )
     printed = run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path)

@@ -85,7 +85,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
         lambda b: {"size_n": 4, "size_m": 9, "n_match": 3, "n_min": 3, "n_max": 5},
     ),
     "chain of all": (
-        "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache",
+        "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache,suffix",
         2,
         lambda b: {
             "size_m": 10,
@@ -96,6 +96,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
                 "ngram-simple": {"size_n": 6, "min_hits": 2},
                 "ngram-map-k": {"size_n": 5, "min_hits": 2},
                 "ngram-map-k4v": {"size_n": 3},
+                "suffix": {"capacity": 4096, "max_draft": 9},
             },
         },
     ),

@@ -10,6 +10,8 @@ from .map import MapSource
 from .mod import HashPool, ModSource
 from .simple import SimpleSource
 from .source import InputError, Source, StateError
+from .suffix import SuffixSource
+from .suffix_pool import SuffixPool
 
 __all__ = [
     "CacheSource",
@@ -22,5 +24,7 @@ __all__ = [
     "SimpleSource",
     "Source",
     "StateError",
+    "SuffixPool",
+    "SuffixSource",
     "reference_drafter",
 ]

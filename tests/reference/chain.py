@@ -12,6 +12,9 @@ from .map import MapSource
 from .mod import HashPool, ModSource
 from .simple import SimpleSource
 from .source import InputError, Source, StateError, common_prefix
+from .suffix import SuffixSource
+from .suffix_model import Model
+from .suffix_pool import SuffixPool
 
 MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
     "ngram-simple": SimpleSource,
@@ -19,6 +22,7 @@ MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
     "ngram-map-k4v": partial(MapSource, vote=True),
     "ngram-mod": ModSource,
     "ngram-cache": CacheSource,
+    "suffix": SuffixSource,
 }
 POOL_PARAMETERS = ("capacity", "check_bits", "max_occupancy")
 
@@ -78,7 +82,20 @@ class ReferenceDrafter:
 
     def adopt(self, slot: int, draft: list[int]) -> None:
         """After an ambiguous step: take the other side's draft as the pending one."""
-        self.slots[slot].draft = list(draft)
+        state = self.slots[slot]
+        state.draft = list(draft)
+        if state.owner is not None:
+            state.owner.adopt(list(state.history), state.draft)
+
+    def confidence(self, slot: int) -> list[float]:
+        state = self._active(slot)
+        return list(state.owner.claims[: len(state.draft)]) if state.owner is not None else []
+
+    def shorten(self, slot: int, length: int) -> None:
+        state = self._active(slot)
+        if not 0 <= length <= len(state.draft):
+            raise InputError(f"length must be 0 to {len(state.draft)}, got {length}")
+        del state.draft[length:]
 
     def accept(self, slot: int, token_ids: list[int], num_accepted: int) -> None:
         state = self._active(slot)
@@ -101,6 +118,8 @@ class ReferenceDrafter:
     def end(self, slot: int) -> None:
         state = self._active(slot)
         state.active, state.draft, state.owner = False, [], None
+        for source in state.sources:
+            source.finish()
 
     def follow(self, slot: int, token_ids: list[int]) -> int:
         state = self._slot(slot)
@@ -190,7 +209,7 @@ def reference_drafter(
 
 
 def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that this drafter has; a pool is made here, so that the slots share it."""
+    """The parameters that this drafter has; what slots share is made here."""
     made = MAKERS[name]
     target = made.func if isinstance(made, partial) else made
     known = target.__init__.__annotations__
@@ -198,4 +217,8 @@ def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if name == "ngram-mod" and options.get("pool") is None:
         pool_options = {key: given[key] for key in POOL_PARAMETERS if key in given}
         options["pool"] = HashPool(**pool_options)
+    if name == "suffix":
+        if options.get("pool") is None:
+            options["pool"] = SuffixPool(options.get("capacity", 1 << 20))
+        options["model"] = Model()
     return options

@@ -18,6 +18,9 @@ class Source:
     """
 
     ambiguous = False  # the last proposal rests on a tie that the rules leave open
+    claims: (
+        tuple[float, ...] | list[float]
+    ) = ()  # how likely each of its tokens is right, if those before it are
 
     def start(self) -> None:
         """A request begins or the history is cut: forget what belongs to the run so far."""
@@ -31,6 +34,12 @@ class Source:
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
         """The draft before the driver cuts it to `max_tokens`; empty for none."""
         return []
+
+    def adopt(self, history: list[int], draft: list[int]) -> None:
+        """After an ambiguous proposal: the other side drafted this."""
+
+    def finish(self) -> None:
+        """The request is over."""
 
     def feedback(self, draft: list[int], committed: list[int]) -> None:
         """The draft this source made, as handed out, and the tokens that really came."""

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
-from ngramspec import Drafter, HashPool, NgramCache, create_drafter
+from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
 
 THREADS = 4
 ROUNDS = 30
@@ -62,6 +63,26 @@ def test_drafters_in_threads_share_one_pool() -> None:
     assert abs(pool.num_used - int((entries >= 0).sum())) < pool.capacity // 100
 
 
+def test_drafters_in_threads_share_one_suffix_pool() -> None:
+    pool = SuffixPool(capacity=1 << 14)  # small: blocks are taken from one another all the time
+    accepted = [0] * THREADS
+
+    def work(number: int) -> None:
+        drafter = create_drafter("suffix", slots=2, pool=pool)
+        for seed in range(ROUNDS):
+            tokens = text(seed % 3)
+            accepted[number] += drafter.replay(tokens[:500], tokens[500:], slot=seed % 2).accepted
+            if number == 0 and seed % 5 == 0:
+                pool.clear()
+            assert drafter.check() == ""
+            assert 0 <= pool.num_tokens <= pool.capacity
+
+    run_together(work)
+    # A replay alone accepts some 1970; what it or another thread said before gives more.
+    assert sum(accepted) > THREADS * ROUNDS * 2200
+    assert pool.num_evicted > 0
+
+
 def test_an_entry_that_all_threads_write_is_always_one_of_the_written_tokens() -> None:
     pool = HashPool(capacity=1024)
     key = np.array([1, 2, 3], dtype=np.int32)
@@ -74,9 +95,10 @@ def test_an_entry_that_all_threads_write_is_always_one_of_the_written_tokens() -
     run_together(work)
 
 
-def test_slots_of_one_drafter_may_be_used_from_different_threads() -> None:
-    spec = "ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache"
-    drafter = create_drafter(spec, slots=THREADS, size_n=3, n_match=4, n_min=2)
+@pytest.mark.parametrize("spec", ["ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache", "suffix"])
+def test_slots_of_one_drafter_may_be_used_from_different_threads(spec: str) -> None:
+    given = {"size_n": 3, "n_match": 4, "n_min": 2} if spec != "suffix" else {"capacity": 4096}
+    drafter = create_drafter(spec, slots=THREADS, **given)
 
     def work(number: int) -> None:
         for seed in range(5):

@@ -18,6 +18,7 @@ def small(name: str, **params: object):
     known = {
         "ngram-mod": {"n_match": 3, "n_min": 1, "capacity": 1024},
         "ngram-cache": {},
+        "suffix": {"capacity": 4096},
     }.get(name, {"size_n": 3})
     return create_drafter(name, **known, **params)
 
@@ -148,7 +149,7 @@ def test_drafters_come_and_go_without_leaking() -> None:
 
     def cycle(times: int) -> None:
         for _ in range(times):
-            drafter = create_drafter(",".join(DRAFTER_NAMES), slots=2, capacity=1024)
+            drafter = create_drafter(",".join(DRAFTER_NAMES), slots=2, capacity=4096)
             drafter.begin(0, text)
             drafter.accept(0, text[:40], 0)
             drafter.truncate(0, 100)

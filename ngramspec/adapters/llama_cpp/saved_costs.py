@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import platform
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,6 @@ def _cache_home() -> Path:
     return Path(home, ".cache")
 
 
-@cache
 def _processor() -> str:
     """Return the name of the CPU: a home may be shared by different machines."""
     try:

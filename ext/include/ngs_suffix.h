@@ -1,0 +1,145 @@
+/* Comparisons and sums that compilers turn into vector code; picked at run time where they can. */
+#ifndef NGS_SUFFIX_H
+#define NGS_SUFFIX_H
+
+#include <math.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define NGS_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define NGS_CLONES
+#endif
+
+enum { NGS_FEATURES = 32, NGS_HIDDEN = 32 };
+
+/* Weights of one hidden layer, [feature][hidden], so that the inner loop runs over hidden units. */
+typedef struct {
+    float in[NGS_FEATURES][NGS_HIDDEN];
+    float bias[NGS_HIDDEN];
+    float out[NGS_HIDDEN];
+    float out_bias;
+} ngs_net;
+
+/* The logit for a row of features. */
+NGS_CLONES static float ngs_net_logit(const ngs_net *net, const float *x) {
+    float sum[NGS_HIDDEN];
+    float logit = net->out_bias;
+    int i, k;
+    for (k = 0; k < NGS_HIDDEN; k++) sum[k] = net->bias[k];
+    for (i = 0; i < NGS_FEATURES; i++)
+        for (k = 0; k < NGS_HIDDEN; k++) sum[k] += x[i] * net->in[i][k];
+    for (k = 0; k < NGS_HIDDEN; k++) logit += (sum[k] > 0 ? sum[k] : 0) * net->out[k];
+    return logit;
+}
+
+/* Bit i is set when a[-1-i] == b[-1-i], for i < n <= 32. */
+NGS_CLONES static uint32_t ngs_alike(const int32_t *a, const int32_t *b, int n) {
+    uint32_t mask = 0;
+    int i;
+    if (n >= 32) {
+        for (i = 0; i < 32; i++) mask |= (uint32_t)(a[-1 - i] == b[-1 - i]) << i;
+        return mask;
+    }
+    for (i = 0; i < n; i++) mask |= (uint32_t)(a[-1 - i] == b[-1 - i]) << i;
+    return mask;
+}
+
+/* Number of zeros below the lowest set bit of a number that is not 0. */
+static inline int ngs_lowest(uint32_t bits) {
+#if defined(_MSC_VER)
+    int n = 0;
+    while (!(bits & 1)) { bits >>= 1; n++; }
+    return n;
+#else
+    return __builtin_ctz(bits);
+#endif
+}
+
+/* Number of trailing ones. */
+static inline int ngs_run(uint32_t mask) { return ~mask ? ngs_lowest(~mask) : 32; }
+
+static inline int ngs_ones(uint32_t mask) {
+    mask -= (mask >> 1) & 0x55555555u;
+    mask = (mask & 0x33333333u) + ((mask >> 2) & 0x33333333u);
+    return (int)((((mask + (mask >> 4)) & 0x0F0F0F0Fu) * 0x01010101u) >> 24);
+}
+
+/* log2 of a positive number, within 0.01. */
+static inline float ngs_log2(float x) {
+    union { float f; uint32_t u; } v;
+    float e, m;
+    v.f = x;
+    e = (float)((int)(v.u >> 23) - 127);
+    v.u = (v.u & 0x007FFFFFu) | 0x3F800000u;
+    m = v.f;
+    return e + (-0.33582878f * m + 2.0f) * m - 1.65871022f;
+}
+
+static inline float ngs_logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+/* A line holds the latest positions of the contexts that share it: 16 words, newest first. */
+enum { NGS_LINE = 16 };
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+/* Bit i is set when word i is not 0 and has the tag of `word`, the bits of `mask`. */
+static inline uint32_t ngs_line_hits(const uint32_t *line, uint32_t word, uint32_t mask) {
+    const __m128i tag = _mm_set1_epi32((int)(word & mask)), bits = _mm_set1_epi32((int)mask);
+    const __m128i zero = _mm_setzero_si128();
+    uint32_t hits = 0;
+    int i;
+    for (i = 0; i < 4; i++) {
+        __m128i words = _mm_loadu_si128((const __m128i *)(line + 4 * i));
+        __m128i same = _mm_cmpeq_epi32(_mm_and_si128(words, bits), tag);
+        same = _mm_andnot_si128(_mm_cmpeq_epi32(words, zero), same);
+        hits |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(same)) << (4 * i);
+    }
+    return hits;
+}
+
+/* Move the first `last` words back by one and put `word` first. */
+static inline void ngs_line_shift(uint32_t *line, uint32_t word, int last) {
+    const __m128i end = _mm_set1_epi32(last + 1);
+    __m128i places = _mm_set_epi32(3, 2, 1, 0);
+    __m128i before = _mm_set1_epi32((int)word);
+    int i;
+    for (i = 0; i < 4; i++) {
+        __m128i old = _mm_loadu_si128((const __m128i *)(line + 4 * i));
+        __m128i moved = _mm_or_si128(_mm_slli_si128(old, 4), _mm_srli_si128(before, 12));
+        __m128i moves = _mm_cmpgt_epi32(end, places);
+        moved = _mm_or_si128(_mm_and_si128(moves, moved), _mm_andnot_si128(moves, old));
+        _mm_storeu_si128((__m128i *)(line + 4 * i), moved);
+        before = old;
+        places = _mm_add_epi32(places, _mm_set1_epi32(4));
+    }
+}
+#else
+static inline uint32_t ngs_line_hits(const uint32_t *line, uint32_t word, uint32_t mask) {
+    uint32_t hits = 0;
+    int i;
+    for (i = 0; i < NGS_LINE; i++)
+        hits |= (uint32_t)(line[i] != 0 && ((line[i] ^ word) & mask) == 0) << i;
+    return hits;
+}
+
+static inline void ngs_line_shift(uint32_t *line, uint32_t word, int last) {
+    int i;
+    for (i = last; i > 0; i--) line[i] = line[i - 1];
+    line[0] = word;
+}
+#endif
+
+/* Put `word` first. Of words with its tag (the bits of `mask`) at most `most` stay; otherwise the last goes. */
+static inline void ngs_line_push(uint32_t *line, uint32_t word, uint32_t mask, int most) {
+    uint32_t hits = ngs_line_hits(line, word, mask);
+    int last = NGS_LINE - 1;
+    if (ngs_ones(hits) >= most) {
+        while (--most) hits &= hits - 1;
+        last = ngs_lowest(hits);
+    }
+    ngs_line_shift(line, word, last);
+}
+
+#endif

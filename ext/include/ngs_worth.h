@@ -1,0 +1,96 @@
+/* What the passes over a chain are worth. SSE2, which every x86-64 has, elsewhere plain loops. */
+#ifndef NGS_WORTH_H
+#define NGS_WORTH_H
+
+#include <math.h>
+#include <stddef.h>
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <emmintrin.h>
+#define NGS_WORTH_WIDE 1
+#else
+#define NGS_WORTH_WIDE 0
+#endif
+
+enum { NGS_WORTH_PAD = 2 };  /* entries behind worth[n] and costs[n] that must be there; costs: any finite numbers */
+
+/* Tokens i, i - 1, ..., `until` of a chain, for all ends up to n; see ngs_chain_worth. */
+static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t until, ptrdiff_t n, const double *costs,
+                                    double best, double *worth) {
+    for (; i >= until; i--) {
+        const double stay = 1.0 + p[i] * best;
+        best = stay - costs[0] > 0.0 ? stay - costs[0] : 0.0;
+        for (ptrdiff_t j = i + 1; j <= n; j++) {
+            worth[j] = 1.0 + p[i] * worth[j];
+            best = worth[j] - costs[j - i] > best ? worth[j] - costs[j - i] : best;
+        }
+        worth[i] = stay;
+    }
+    return best;
+}
+
+#if NGS_WORTH_WIDE
+/* Two ends, one token back: returns 1 + right * made; best keeps the better one of that less cost and best. */
+static inline __m128d ngs_worth_two(__m128d made, double right, const double *costs, __m128d *best) {
+    made = _mm_add_pd(_mm_set1_pd(1.0), _mm_mul_pd(_mm_set1_pd(right), made));
+    *best = _mm_max_pd(_mm_sub_pd(made, _mm_loadu_pd(costs)), *best);
+    return made;
+}
+
+/* Four tokens 3, 2, 1, 0 together, for the ends from 4 to stop - 1; best gets the best of each. */
+static inline void ngs_worth_group(const double *p, ptrdiff_t stop, const double *costs, double *worth, double *best) {
+    __m128d best0 = _mm_set1_pd(-INFINITY), best1 = best0, best2 = best0, best3 = best0;
+    for (ptrdiff_t j = 4; j < stop; j += 2) {
+        __m128d made = _mm_loadu_pd(worth + j);
+        made = ngs_worth_two(made, p[3], costs + j - 3, &best3);
+        made = ngs_worth_two(made, p[2], costs + j - 2, &best2);
+        made = ngs_worth_two(made, p[1], costs + j - 1, &best1);
+        made = ngs_worth_two(made, p[0], costs + j, &best0);
+        _mm_storeu_pd(worth + j, made);
+    }
+    _mm_storeu_pd(best, _mm_max_pd(_mm_unpacklo_pd(best0, best1), _mm_unpackhi_pd(best0, best1)));
+    _mm_storeu_pd(best + 2, _mm_max_pd(_mm_unpacklo_pd(best2, best3), _mm_unpackhi_pd(best2, best3)));
+}
+#endif
+
+/* Work a chain of n >= 1 tokens through from its end.
+ *
+ * p[i] > 0 is the probability that token i is right after right ones, costs[k] what a pass with k
+ * drafted tokens costs, `end` what it is worth to be behind the last token. A pass at token i with
+ * j - i drafted tokens emits them as far as they are right and one more; when all were right and that
+ * one is token j, the chain goes on behind it. So, for every end j of the draft,
+ *     worth(i, j) = 1 + p[i] * worth(i + 1, j),   worth(i, i) = 1 + p[i] * best(i + 1),
+ *     best(i) = max(0, max over j of worth(i, j) - costs[j - i])
+ * and one multiplication per token and end does, in place. Only ends near i wait for best(i + 1), so
+ * four tokens are taken at once for all others. Ends behind n are worth -INFINITY and stay that.
+ *
+ * Leaves worth[k] for k = 0..n drafted tokens at token 0, costs not taken off, and returns best(0). */
+static double ngs_chain_worth(const double *p, ptrdiff_t n, const double *costs, double *worth) {
+    ptrdiff_t a = NGS_WORTH_WIDE ? (n - 1) / 4 * 4 : 0;
+    const double spare = 1.0 - costs[0];
+    double top = 0.0;
+    worth[n] = 1.0;
+    top = ngs_worth_rows(p, n - 1, a, n, costs, top, worth);
+#if NGS_WORTH_WIDE
+    const ptrdiff_t stop = n / 2 * 2 + 2;
+    worth[stop - 1] = stop - 1 == n ? worth[n] : -INFINITY;
+    while (a > 0) {
+        double best[4];
+        double *at = worth + (a -= 4);
+        ngs_worth_group(p + a, stop - a, costs, at, best);
+        for (int i = 3; i >= 0; i--) {
+            const double right = p[a + i], come = right * top;
+            double sent = best[i] > 0.0 ? best[i] : 0.0;
+            for (int j = 3; j > i; j--) {
+                at[j] = 1.0 + right * at[j];
+                sent = at[j] - costs[j - i] > sent ? at[j] - costs[j - i] : sent;
+            }
+            at[i] = 1.0 + come;
+            top = spare + come > sent ? spare + come : sent;
+        }
+    }
+#endif
+    return top;
+}
+
+#endif

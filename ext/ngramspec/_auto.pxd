@@ -1,0 +1,24 @@
+# AutoPolicy: draft lengths from what tokens are worth and what passes cost.
+from ngramspec._calibration cimport CalibrationC
+from ngramspec._candidate cimport CandidateC, Chooser
+from ngramspec._pass_costs cimport PassCosts
+
+cdef class AutoPolicy:
+    cdef Py_ssize_t _max_draft
+    cdef Py_ssize_t _fixed           # -1 = none
+    cdef PassCosts _costs            # add() learns what a pass took
+    cdef Chooser _chooser
+    cdef double _emitted             # tokens lately, all slots
+    cdef double _passes              # time lately, in passes over one token
+    cdef Py_ssize_t _steps
+    cdef dict _ids                   # name -> index in _sources
+    cdef CalibrationC** _sources
+    cdef Py_ssize_t _num_sources
+    cdef CalibrationC* source(self, str name) except NULL
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
+    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                         Py_ssize_t capacity) noexcept
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept
+    cdef double speed(self) noexcept
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept
+    cdef int describe(self, CandidateC* c, str source, const float[::1] claims, Py_ssize_t room) except -1

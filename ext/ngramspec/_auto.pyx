@@ -1,0 +1,295 @@
+"""AutoPolicy: draft as many tokens as are worth more than what they add to the pass."""
+
+cimport cython
+from libc.math cimport isfinite
+from libc.stdlib cimport calloc, free, malloc, realloc
+
+from ngramspec._arguments cimport floats_view
+from ngramspec._calibration cimport CalibrationC, calibration_apply, calibration_learn, calibration_start
+from ngramspec._candidate cimport CandidateC, Chooser, PassC
+from ngramspec._pass_costs cimport MOST_TOKENS, PassCosts
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+cdef double LATELY = 0.98   # weight of the past in the rate, per step
+cdef double FAR = 4.0       # a step counts as at most so many times its expected time, or one so many-th
+cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
+cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
+cdef double LITTLE = 1.5      # so many times the tokens of a pass without
+cdef enum:
+    PROBE = 8                 # steps after which one goes without drafts, as long as it is not
+
+
+@cython.final
+cdef class AutoPolicy:
+    """AutoPolicy(max_draft=64, costs=None, fixed=None): the length that gains most time, step by step.
+
+    A pass over the target costs what its batch costs; a drafted token is worth the time that emitting
+    it would take else, if it is right. Both are learnt: costs of batch sizes from observed times, the
+    rate of emitted tokens from the steps, and for each source how often its claims came true. A
+    token that the next pass would get as cheaply is worth less than an average one, so a chain of
+    tokens is worked through from its end: what is left of it after a pass has a value of its own.
+
+    A step: `limit`, candidate drafts with a probability per token, `choose` for one slot or
+    `choose_many` for all, the decode, `observe`, `learn` for each candidate, `step`.
+    Threads: calls keep the GIL; one thread at a time.
+
+    Args:
+        max_draft: Longest draft in tokens, 0..1024; 0 = none.
+        costs: CostTable to begin with, in any unit; None = each further token costs a tenth of a pass.
+        fixed: Always draft so many tokens, as far as there are; None = choose.
+
+    Raises:
+        InputError: An argument is out of its bounds.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None):
+        if not 0 <= max_draft <= MOST_TOKENS:
+            raise InputError(f"max_draft must be in 0..{MOST_TOKENS}, got {max_draft}")
+        if fixed is not None and not 0 <= fixed <= max_draft:
+            raise InputError(f"fixed must be in 0..{max_draft} (max_draft), got {fixed}")
+        self._max_draft = max_draft
+        self._fixed = -1 if fixed is None else fixed
+        self._costs = PassCosts(costs)
+        self._emitted = self._passes = 1.0
+        self._ids = {}
+        self._chooser = Chooser(max_draft, self._costs)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self._num_sources):
+            free(self._sources[i])
+        free(self._sources)
+
+    @property
+    def rate(self):
+        """Return the tokens emitted lately per unit of time, all slots together."""
+        return self.speed()
+
+    def begin(self, Py_ssize_t slot):
+        """Do nothing: what is learnt is about sources, and holds for the slot's next request."""
+        check_slot(slot)
+
+    def limit(self, Py_ssize_t slot, str source not None):
+        """Return the longest draft to ask for: max_draft, or `fixed`."""
+        check_slot(slot)
+        return self._max_draft if self._fixed < 0 else self._fixed
+
+    def choose(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t room, Py_ssize_t batch_tokens=1,
+               Py_ssize_t decoding=1):
+        """Return how many tokens of a candidate draft to send, 0..min(room, its length).
+
+        Args:
+            slot: The slot.
+            source: Name of the source that made it.
+            confidence: float32, one per token: its probability, when all tokens before it are right.
+            room: Most tokens that may be sent.
+            batch_tokens: Tokens of the pass without this draft, the slot's own and all others.
+            decoding: Slots that share the pass.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+
+        Cost: O(tokens^2), about a microsecond for 64.
+        """
+        cdef CandidateC c
+        cdef const float[::1] claims = confidences(confidence)
+        check_slot(slot)
+        check_batch(batch_tokens, decoding)
+        self.describe(&c, source, claims, room)
+        self.choose_one(&c, batch_tokens, decoding)
+        return c.chosen
+
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0):
+        """Return how many tokens of each slot's candidate draft to send, a list.
+
+        Slots choose in turn, given what the others chose, those with the surest first token first; what
+        comes of it is kept where it is worth more than no drafts at all.
+
+        Args:
+            chains: One (source, confidence, room) per slot with a candidate, as in `choose`.
+            capacity: Most tokens of the pass, drafts included.
+            batch_tokens: Tokens of the pass without drafts, at least 1 per chain; 0 = that.
+            decoding: Slots that share the pass, at least those with a chain; 0 = these.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+            MemoryError: No room.
+        """
+        cdef Py_ssize_t i = 0, n = len(chains)
+        cdef list views = [confidences(confidence) for _, confidence, _ in chains]
+        cdef CandidateC* candidates
+        decoding = max(decoding, n) if decoding >= 0 else decoding
+        batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
+        if n == 0:
+            return []
+        check_batch(batch_tokens, decoding)
+        candidates = <CandidateC*>calloc(<size_t>n, sizeof(CandidateC))
+        if candidates == NULL:
+            raise MemoryError("no memory for the candidates")
+        try:
+            for source, _, room in chains:
+                self.describe(&candidates[i], source, views[i], room)
+                i += 1
+            self.choose_all(candidates, n, batch_tokens, decoding, capacity)
+            return [candidates[i].chosen for i in range(n)]
+        finally:
+            free(candidates)
+
+    def learn(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t num_right, Py_ssize_t num_known):
+        """Learn what came of a candidate draft, sent or not.
+
+        Args:
+            slot: The slot.
+            source: Name of the source that made it.
+            confidence: As in `choose`.
+            num_right: How many of its tokens, from the first on, are the ones that were emitted.
+            num_known: How many tokens of its places were emitted so far, at least num_right. Tokens
+                behind the first wrong one teach nothing.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+        """
+        cdef const float[::1] claims = confidences(confidence)
+        check_slot(slot)
+        if not 0 <= num_right <= num_known <= claims.shape[0]:
+            raise InputError(f"0 <= num_right <= num_known <= {claims.shape[0]} tokens must hold, got {num_right} and "
+                             f"{num_known}")
+        if num_known:
+            calibration_learn(self.source(source), &claims[0], num_known, num_right)
+
+    def calibrated(self, str source not None, confidence):
+        """Return what confidences of a source are worth by what was learnt, a new float64 array."""
+        cdef const float[::1] claims = confidences(confidence)
+        cdef Py_ssize_t i
+        cdef CalibrationC* c = self.source(source)
+        return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
+
+    def observe(self, Py_ssize_t num_tokens, double seconds):
+        """Learn what a pass over so many tokens took. Nothing is learnt from times that are not > 0."""
+        self._costs.add(num_tokens, seconds)
+
+    def step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds=0.0):
+        """Learn how fast tokens come: one pass, without prompt tokens where that can be told apart.
+
+        Args:
+            emitted: Tokens that all slots emitted; 0 teaches nothing.
+            batch_tokens: Tokens of the pass.
+            seconds: What it took, 0.0 = what such a pass costs by what is known.
+
+        Raises:
+            InputError: emitted < 0 or batch_tokens < 1.
+        """
+        if emitted < 0 or batch_tokens < 1:
+            raise InputError(f"emitted must be >= 0 and batch_tokens >= 1, got {emitted} and {batch_tokens}")
+        self.add_step(emitted, batch_tokens, seconds)
+
+    def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
+        """Do nothing: `learn` is told more."""
+        check_slot(slot)
+
+    def costs(self):
+        """Return what is known of costs now, a CostTable: in seconds once a time was observed."""
+        return self._costs.table()
+
+    cdef int describe(self, CandidateC* c, str source, const float[::1] claims, Py_ssize_t room) except -1:
+        c.n = claims.shape[0]
+        c.p = &claims[0] if c.n else NULL
+        c.room = room
+        c.calibration = self.source(source)
+        return 0
+
+    cdef CalibrationC* source(self, str name) except NULL:
+        """Return what is learnt of a source; it stays where it is as long as the policy lives."""
+        cdef void* memory
+        known = self._ids.get(name)
+        if known is not None:
+            return self._sources[<Py_ssize_t>known]
+        memory = realloc(self._sources, <size_t>(self._num_sources + 1) * sizeof(CalibrationC*))
+        if memory == NULL:
+            raise MemoryError("no memory for the policy")
+        self._sources = <CalibrationC**>memory
+        memory = malloc(sizeof(CalibrationC))
+        if memory == NULL:
+            raise MemoryError("no memory for the policy")
+        self._sources[self._num_sources] = <CalibrationC*>memory
+        calibration_start(self._sources[self._num_sources])
+        self._num_sources += 1
+        self._ids[name] = self._num_sources - 1
+        return self._sources[self._num_sources - 1]
+
+    cdef double speed(self) noexcept:
+        return self._emitted / (self._passes * self._costs.at(1))
+
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        cdef PassC step
+        if self._fixed >= 0:
+            c.chosen = max(min(self._fixed, c.n, c.room), <Py_ssize_t>0)
+            return
+        step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
+        c.chosen = 0
+        if not self.probes(batch_tokens, decoding):
+            self._chooser.one(c, &step)
+
+    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                         Py_ssize_t capacity) noexcept:
+        cdef PassC step
+        cdef Py_ssize_t i, left = capacity - batch_tokens
+        if self._fixed >= 0:
+            for i in range(n):
+                candidates[i].chosen = max(min(self._fixed, candidates[i].n, candidates[i].room, left), <Py_ssize_t>0)
+                left -= candidates[i].chosen
+            return
+        step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
+        if self.probes(batch_tokens, decoding):
+            for i in range(n):
+                candidates[i].chosen = 0
+        else:
+            self._chooser.many(candidates, n, &step, capacity)
+
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept:
+        """Whether this pass goes without drafts, to learn what that costs: else it might never be tried.
+
+        It must be known better where drafts bring little.
+        """
+        cdef double known
+        if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE != PROBE - 1:
+            return False
+        known = self._costs.weight[bare]
+        return known < SEEN or (known < WELL_SEEN and self.speed() * self._costs.at(bare) < LITTLE * <double>decoding)
+
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept:
+        cdef double expected = self._costs.at(batch_tokens)
+        if emitted <= 0:
+            return
+        if not (self._costs.timed and seconds > 0.0 and isfinite(seconds)):
+            seconds = expected
+        seconds = min(max(seconds, expected / FAR), expected * FAR)
+        self._emitted = LATELY * self._emitted + <double>emitted
+        self._steps += 1
+        self._passes = LATELY * self._passes + seconds / self._costs.at(1)
+
+
+cdef int check_slot(Py_ssize_t slot) except -1:
+    if slot < 0:
+        raise InputError(f"slot must be >= 0, got {slot}")
+    return 0
+
+
+cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
+    if not 1 <= decoding <= batch_tokens:
+        raise InputError(f"1 <= decoding <= batch_tokens must hold, got {decoding} and {batch_tokens}")
+    return 0
+
+
+cdef const float[::1] confidences(object values):
+    """View probabilities, each in 0..1."""
+    cdef const float[::1] view = floats_view(values, "confidence")
+    cdef Py_ssize_t i
+    for i in range(view.shape[0]):
+        if not 0.0 <= view[i] <= 1.0:
+            raise InputError(f"confidence must hold probabilities in 0..1, got {view[i]} at position {i}")
+    return view

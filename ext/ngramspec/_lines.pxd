@@ -1,0 +1,26 @@
+# LinesC: hashed contexts -> the latest positions they were seen at, in lines of one cache line each.
+from ngramspec._types cimport Status, hash_t, token_t, uint32_t, uint64_t
+
+cdef enum:
+    NUM_ORDERS = 5        # contexts of 1, 2, 3, 6 and 16 tokens
+    LONGEST = 16
+    SAME = 4              # positions kept per context
+    POSITION_BITS = 25    # positions are below 2^25 - 1; the other bits of a word are the context's tag
+
+cdef struct LinesC:
+    void* memory          # owned; cells begin at its first whole cache line
+    uint32_t* cells       # num_lines * 16 words; 0 = empty, else tag | position + 1
+    uint64_t num_lines
+    Py_ssize_t capacity   # tokens it was made for
+
+cdef int order_size(int order) noexcept nogil
+cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil
+cdef void lines_clear(LinesC* lines) noexcept nogil
+cdef void lines_free(LinesC* lines) noexcept nogil
+cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil
+# hashes of the contexts of all orders that end before `end`; returns how many orders fit `length` tokens
+cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noexcept nogil
+cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil
+cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil
+# positions that a context was seen at, newest first, as far as the tag tells; at most SAME
+cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil

@@ -1,0 +1,217 @@
+"""PassCosts: costs of passes by batch size, from a table, from observations, or from both."""
+
+cimport cython
+from libc.math cimport exp, fabs, isfinite, log, sqrt
+from libc.string cimport memcpy
+
+from ngramspec.costs import CostTable
+from ngramspec.errors import InputError
+
+cdef double FAR = 4.0        # an observation counts as at most so many times the estimate
+cdef double MEMORY = 32.0    # observations that an estimate is the mean of
+cdef double NEW = 0.25       # observations that the guess for a size that was never seen stands for
+cdef double MOVED = 0.02     # a size's ratio moved so far: its unseen neighbours are filled anew
+cdef double TOKEN = 0.1      # cost of each further token beside a pass over one, where no table is given
+cdef double HOLD = 0.02      # how much the given steepness weighs in what is learnt of it
+cdef double FLATTEST = 0.01  # bounds of that, times the given one
+cdef double STEEPEST = 100.0
+cdef enum:
+    SMALL = 256              # sizes that count for it: large batches follow other rules
+    USUAL = 64               # a change is one when it moves the cost of so many tokens
+    EARLY = 8                # observations before which a much lower one replaces the estimate
+    NEAREST = 4              # observed sizes that tell the ratio beyond them
+    HALVED = 512             # observations after which all counts are halved
+
+
+@cython.final
+cdef class PassCosts:
+    """PassCosts(costs=None): what a pass costs by the tokens in its batch.
+
+    As long as nothing was observed the given table counts, in its unit. Observations correct the sizes
+    they are of; the ones between and beyond keep the table's shape, scaled as their neighbours are:
+    costs jump where a library changes its method, so nothing is smoothed across sizes. How much the
+    whole shape rises from its first size on is learnt, too: a table may be of another machine.
+
+    Args:
+        costs: A CostTable in any unit, None = each further token costs a tenth of a pass over one.
+
+    Attributes:
+        timed: Something was observed.
+
+    Raises:
+        InputError: costs is no CostTable.
+    """
+
+    def __cinit__(self, costs=None):
+        cdef Py_ssize_t i
+        if costs is not None and not isinstance(costs, CostTable):
+            raise InputError(f"costs must be a CostTable or None, got {type(costs).__name__}")
+        self.given = costs
+        dense = None if costs is None else costs.dense(MOST_TOKENS)
+        for i in range(1, MOST_TOKENS + 1):
+            self.first[i] = 1.0 + TOKEN * <double>(i - 1) if dense is None else dense[i - 1]
+        memcpy(self.prior, self.first, sizeof(self.first))
+        memcpy(self.now, self.first, sizeof(self.first))
+        self.steep = 1.0
+
+    def cost(self, Py_ssize_t tokens):
+        """Return the cost of a pass over so many tokens.
+
+        Raises:
+            InputError: tokens < 1.
+        """
+        if tokens < 1:
+            raise InputError(f"a batch has 1 token or more, got {tokens}")
+        return self.at(tokens)
+
+    def observe(self, Py_ssize_t tokens, double seconds):
+        """Learn what a pass took. What is not > 0, or of more than 1024 tokens, is passed over.
+
+        Cost: O(1) amortised.
+        """
+        self.add(tokens, seconds)
+
+    def table(self):
+        """Return what is known, a CostTable: the given sizes, the observed ones, the first and last."""
+        cdef Py_ssize_t i
+        sizes = {1, MOST_TOKENS}
+        if self.given is not None:
+            sizes.update(size for size, _ in self.given.costs if size <= MOST_TOKENS)
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                sizes.add(i)
+        name = "" if self.given is None else self.given.name
+        return CostTable(tuple((size, self.at(size)) for size in sorted(sizes)), name)
+
+    cdef double at(self, Py_ssize_t tokens) noexcept nogil:
+        cdef double slope
+        if tokens <= MOST_TOKENS:
+            return self.now[max(tokens, <Py_ssize_t>1)]
+        slope = (self.now[MOST_TOKENS] - self.now[MOST_TOKENS // 2]) / <double>(MOST_TOKENS - MOST_TOKENS // 2)
+        return self.now[MOST_TOKENS] + max(slope, 0.0) * <double>(tokens - MOST_TOKENS)
+
+    cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil:
+        cdef double known
+        if not (0 < tokens <= MOST_TOKENS and seconds > 0.0 and isfinite(seconds)):
+            return
+        known = self.now[tokens]
+        if not self.timed:
+            self.timed = True
+            known = seconds
+        elif self.weight[tokens] == 0.0:
+            self.weight[tokens] = NEW
+        seconds = min(max(seconds, known / FAR), known * FAR)
+        if seconds < known / 2 and self.weight[tokens] < EARLY:
+            # Passes are slow by accident, the first ones most of all, and never fast by accident.
+            self.weight[tokens] = 1.0
+            self.now[tokens] = seconds
+        else:
+            self.weight[tokens] = min(self.weight[tokens] + 1.0, MEMORY)
+            self.now[tokens] = known + (seconds - known) / self.weight[tokens]
+        known = self.now[tokens] / self.prior[tokens]
+        if fabs(known - self.shown[tokens]) > MOVED * self.shown[tokens]:
+            self.show(tokens)
+            self.fit()
+        self.age += 1
+        if self.age == HALVED:
+            self.fade()
+
+    cdef void show(self, Py_ssize_t tokens) noexcept nogil:
+        """Fill the sizes that were never seen, up to the next seen ones or the ends."""
+        cdef Py_ssize_t below = tokens - 1, above = tokens + 1
+        self.shown[tokens] = self.now[tokens] / self.prior[tokens]
+        while below > 0 and self.weight[below] == 0.0:
+            below -= 1
+        while above <= MOST_TOKENS and self.weight[above] == 0.0:
+            above += 1
+        self.fill(below, tokens)
+        self.fill(tokens, above)
+
+    cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """Fill between two sizes that were seen; 0 and MOST_TOKENS + 1 stand for none.
+
+        Between two the prior is scaled as they are in the mean, and what then is missing at either end is
+        shared out along the way: jumps of the prior stay, and a line becomes the line between them.
+        """
+        cdef Py_ssize_t i
+        cdef double scale, low = 0.0, high = 0.0
+        if b - a < 2:
+            return
+        if a > 0 and b <= MOST_TOKENS:
+            scale = sqrt(self.shown[a] * self.shown[b])
+            low, high = self.prior[a] * (self.shown[a] - scale), self.prior[b] * (self.shown[b] - scale)
+        else:
+            scale = self.outer(b, 1) if a == 0 else self.outer(a, -1)
+        for i in range(a + 1, b):
+            self.now[i] = max(self.prior[i] * scale + low + (high - low) * <double>(i - a) / <double>(b - a),
+                              self.prior[i] * scale / FAR)
+
+    cdef double outer(self, Py_ssize_t tokens, Py_ssize_t step) noexcept nogil:
+        """Return the ratio beyond the outermost seen size: its own and those of the few next to it, by their counts."""
+        cdef double total = 0.0, weight = 0.0
+        cdef Py_ssize_t found = 0, first = tokens
+        while 0 < tokens <= MOST_TOKENS and found < NEAREST and first <= 2 * tokens and tokens <= 2 * first:
+            if self.weight[tokens] > 0.0:
+                total += self.weight[tokens] * log(self.shown[tokens])
+                weight += self.weight[tokens]
+                found += 1
+            tokens += step
+        return exp(total / weight)
+
+    cdef void fit(self) noexcept nogil:
+        """Learn how much steeper the costs rise than those given: a line of the ones seen over the given ones.
+
+        Least squares of relative errors. The given steepness counts like sizes that lie HOLD apart, so
+        where costs hardly rise at all it takes more than noise to change it.
+        """
+        cdef Py_ssize_t i
+        cdef double x, y, w, total = 0.0, xs = 0.0, ys = 0.0, xx = 0.0, xy = 0.0, steep, base, span
+        for i in range(1, SMALL + 1):
+            if self.weight[i] > 0.0:
+                x, y = self.first[i] / self.first[1] - 1.0, self.now[i] / self.now[1]
+                w = self.weight[i] / (y * y)
+                total += w
+                xs += w * x
+                ys += w * y
+                xx += w * x * x
+                xy += w * x * y
+        if total == 0.0:
+            return
+        steep = (xy - xs * ys / total + HOLD) / (xx - xs * xs / total + HOLD)
+        base = (ys - steep * xs) / total
+        steep = STEEPEST if base <= 0.0 else min(max(steep / base, FLATTEST), STEEPEST)
+        span = fabs(self.first[USUAL] / self.first[1] - 1.0)
+        if fabs(steep - self.steep) * span > MOVED * (1.0 + self.steep * span):
+            self.tilt(steep)
+
+    cdef void tilt(self, double steep) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef double x
+        self.steep = steep
+        for i in range(1, MOST_TOKENS + 1):
+            x = self.first[i] / self.first[1]
+            self.prior[i] = max(1.0 + steep * (x - 1.0), FLATTEST * x)
+        self.refill()
+
+    cdef void fade(self) noexcept nogil:
+        """Halve all counts and forget sizes that are not seen any more: an accident must not last."""
+        cdef Py_ssize_t i
+        self.age = 0
+        for i in range(1, MOST_TOKENS + 1):
+            self.weight[i] *= 0.5
+            if self.weight[i] < NEW:
+                self.weight[i] = self.shown[i] = 0.0
+        self.refill()
+
+    cdef void refill(self) noexcept nogil:
+        """Fill all sizes that were never seen."""
+        cdef Py_ssize_t i, last = 0
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                self.shown[i] = self.now[i] / self.prior[i]
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                self.fill(last, i)
+                last = i
+        if last:
+            self.fill(last, MOST_TOKENS + 1)

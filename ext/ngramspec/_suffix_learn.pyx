@@ -1,0 +1,134 @@
+"""What a request teaches the suffix source: its index, the pool, and how right the last proposal was."""
+
+from ngramspec._adapt cimport adapt_learn
+from ngramspec._confidence cimport model_learn
+from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_insert, lines_prefetch
+from ngramspec._match cimport PLACE_OWN, PLACE_POOL, CandidateC
+from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_close, pool_next, pool_praise, pool_write
+from ngramspec._suffix_state cimport RecordC
+from ngramspec._types cimport hash_t, ngs_lock, ngs_unlock, token_t
+
+cdef enum:
+    AHEAD = 8             # tokens whose lines are fetched before they are written
+    LOST = 16             # tokens without agreement after which nothing is expected any more
+
+cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
+
+
+cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
+    """Enter the contexts of new tokens, each line fetched AHEAD tokens before it is written."""
+    cdef hash_t[AHEAD][NUM_ORDERS] hashes
+    cdef int[AHEAD] num
+    cdef Py_ssize_t i, k
+    for i in range(s.num_indexed, h.len + AHEAD - 1):
+        if i < h.len:
+            num[i % AHEAD] = context_hashes(h.tokens + i, i, hashes[i % AHEAD])
+            lines_prefetch(&s.text.own, hashes[i % AHEAD], num[i % AHEAD])
+        k = i - AHEAD + 1
+        if k >= s.num_indexed:
+            lines_insert(&s.text.own, hashes[k % AHEAD], num[k % AHEAD], k)
+    s.num_indexed = h.len
+
+
+cdef void suffix_give(SuffixC* c, SuffixSlotC* s, const HistoryC* h, bint over) noexcept nogil:
+    """Write to the pool what was generated since the last time; when the request is over, its prompt."""
+    cdef bint prompt = over and c.prompts and s.prompt_from < s.text.prompt_len
+    if c.pool == NULL or not (prompt or s.output_from < h.len):
+        return
+    ngs_lock(&c.pool.lock)
+    if s.writer.stream == 0:
+        c.pool.streams += 1
+        s.writer.stream = c.pool.streams
+    pool_write(c.pool, &s.writer, h.tokens, s.output_from, h.len, KIND_OUTPUT)
+    s.output_from = h.len
+    if prompt:
+        pool_write(c.pool, &s.writer, h.tokens, s.prompt_from, s.text.prompt_len, KIND_PROMPT)
+        s.prompt_from = s.text.prompt_len
+    ngs_unlock(&c.pool.lock)
+
+
+cdef void suffix_end_stream(SuffixC* c, SuffixSlotC* s) noexcept nogil:
+    if c.pool != NULL:
+        ngs_lock(&c.pool.lock)
+        pool_close(c.pool, &s.writer)
+        ngs_unlock(&c.pool.lock)
+    s.writer.stream = 0
+
+
+cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* h, Py_ssize_t start,
+                 Py_ssize_t* after) noexcept nogil:
+    """How many of the new tokens a candidate had right; `after`: its place behind all of them, or -1."""
+    cdef Py_ssize_t at = candidate.position
+    cdef int right = 0
+    cdef bint agrees = True
+    cdef Py_ssize_t i
+    cdef token_t token
+    for i in range(start, h.len):
+        if at < 0 or (candidate.place == PLACE_OWN and at >= h.len):
+            at = -1
+            break
+        token = h.tokens[at] if candidate.place == PLACE_OWN else c.pool.tokens[at]
+        agrees = agrees and token == h.tokens[i]
+        right += agrees
+        at = at + 1 if candidate.place == PLACE_OWN else pool_next(c.pool, at)
+    after[0] = at if candidate.place == PLACE_POOL or at < h.len else -1
+    return right
+
+
+cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, int place) noexcept nogil:
+    """Expect the text to go on where the best candidate's does."""
+    cdef int best = 0
+    cdef int longest = -1
+    cdef Py_ssize_t expected = -1
+    cdef Py_ssize_t after
+    cdef int _i, i, right
+    for i in range(s.num_candidates):
+        if s.candidates[i].place != place:
+            continue
+        right = _agreed(c, &s.candidates[i], h, start, &after)
+        if right > best or (right == best and right > 0 and s.candidates[i].run > longest):
+            best, longest, expected = right, s.candidates[i].run, after
+            if place == PLACE_POOL:
+                pool_praise(c.pool, s.candidates[i].position)
+    if best > 0:
+        s.text.expected[place] = expected
+        s.lost[place] = 0 if best == h.len - start else 1
+        return
+    s.lost[place] += h.len - start
+    if s.text.expected[place] < 0 or s.lost[place] > LOST:
+        s.text.expected[place] = -1
+        return
+    for _i in range(<int>(h.len - start)):
+        expected = s.text.expected[place]
+        if expected >= 0:
+            s.text.expected[place] = expected + 1 if place == PLACE_OWN else pool_next(c.pool, expected)
+
+
+cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
+    """Compare what was considered with what the target said."""
+    cdef RecordC* r
+    cdef token_t token
+    cdef bint right
+    cdef Py_ssize_t i
+    cdef int k
+    for i in range(min(s.num_records, h.len - start)):
+        r = &s.records[i]
+        token = h.tokens[start + i]
+        right = r.choices[r.chosen].token == token
+        if r.sure >= 0:
+            adapt_learn(&c.model.sure[r.sure], right)
+        for k in range(r.num if r.sure < 0 else 0):
+            model_learn(c.model, &r.choices[k], i, r.choices[k].token == token)
+        for k in range(r.num_votes):
+            adapt_learn(&c.model.reliable[r.votes[k].key], r.votes[k].token == token)
+        if i == 0:
+            s.lately.hits += STEP * ((1 if right else 0) - s.lately.hits)
+            s.lately.history = s.lately.history << 1 | <unsigned int>right
+        s.lately.run = s.lately.run + 1 if right else 0
+        if not right:
+            break
+    _follow(c, s, h, start, PLACE_OWN)
+    if c.pool != NULL:
+        ngs_lock(&c.pool.lock)
+        _follow(c, s, h, start, PLACE_POOL)
+        ngs_unlock(&c.pool.lock)

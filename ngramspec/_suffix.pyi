@@ -1,0 +1,31 @@
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._source import Source
+from ngramspec._suffix_pool import SuffixPool
+
+@final
+class SuffixSource(Source):
+    def __new__(
+        cls,
+        slots: int,
+        pool: SuffixPool | None,
+        max_draft: int,
+        floor: float,
+        prompts: bool,
+        weights: npt.ArrayLike,
+    ) -> Self: ...
+    @property
+    def pool(self) -> SuffixPool | None: ...
+    def considered(
+        self, slot: int
+    ) -> tuple[
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
+        npt.NDArray[np.bool_],
+        npt.NDArray[np.float32],
+        npt.NDArray[np.float32],
+    ]: ...

@@ -1,0 +1,271 @@
+"""Draft lengths from what tokens are worth and passes cost: the slow twin of ngramspec._auto.
+
+The choice is the sum over what may happen, written out; costs and calibration follow the rules step
+by step in plain lists. See `best_length` for the rule that all of it serves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .auto_costs import PassCosts
+from .source import InputError
+
+Chains = Sequence[tuple[str, Sequence[float], int]]  # source, claims, room
+NOTHING = 1e-9  # tokens: what lies behind in a chain and is worth less is left out
+ROUNDS = 2
+
+
+def worths(p: Sequence[float], i: int, go_on: Sequence[float]) -> list[float]:
+    """What sending 0, 1, ... tokens of a chain at position i brings, costs not taken off.
+
+    `go_on[j]` is what it is worth to be at position j afterwards.
+    """
+    n, made, reached, tokens = len(p), [], 1.0, 1.0
+    for k in range(n - i + 1):
+        follows = p[i + k] * go_on[i + k + 1] if i + k < n else go_on[n]
+        made.append(tokens + reached * follows)
+        if i + k < n:
+            reached *= p[i + k]
+            tokens += reached
+    return made
+
+
+def values(p: Sequence[float], prices: Sequence[float]) -> list[float]:
+    """The worths at the chain's first token; behind its last is fresh text, worth 0."""
+    go_on = [0.0] * (len(p) + 1)
+    for i in range(len(p) - 1, 0, -1):
+        made = worths(p, i, go_on)
+        go_on[i] = max(0.0, max(made[k] - prices[k] for k in range(len(made))))
+    return worths(p, 0, go_on)
+
+
+@dataclass
+class Choice:
+    """A length, and by length what drafts are worth and that less the price."""
+
+    length: int
+    worths: list[float]
+    values: list[float]
+
+    @property
+    def gain(self) -> float:
+        """What the length is worth beyond no draft, costs not taken off."""
+        return self.worths[self.length] - self.worths[0]
+
+
+def best_length(p: Sequence[float], prices: Sequence[float]) -> Choice:
+    """Return the length of the highest value, the smallest on ties.
+
+    The value of k tokens: those that are emitted, less the price of the pass, and when all of them
+    and the one after were right, the value of what is left of the chain, if it is positive.
+    """
+    if not p:
+        return Choice(0, [0.0], [0.0])
+    made = values(p, prices)
+    net = [made[k] - prices[k] for k in range(len(p) + 1)]
+    length = net.index(max(net))
+    return Choice(length, made, net)
+
+
+@dataclass
+class Calibration:
+    """Per place in the chain and level of the claim, how far off the claims were."""
+
+    weight: list[list[float]] = field(default_factory=lambda: [[0.0] * 12 for _ in range(4)])
+    mean: list[list[float]] = field(default_factory=lambda: [[0.0] * 12 for _ in range(4)])
+    lately: list[list[float]] = field(default_factory=lambda: [[0.0] * 12 for _ in range(4)])
+    trust: list[list[float]] = field(default_factory=lambda: [[8.0] * 12 for _ in range(4)])
+
+    @staticmethod
+    def shares(claimed: float) -> dict[int, float]:
+        """The two levels around a claim, and how much of it belongs to each."""
+        levels = [1 / (1 + math.exp(4.5 - i)) for i in range(12)]
+        low = max((i for i in range(11) if levels[i] <= claimed), default=0)
+        high = (claimed - levels[low]) / (levels[low + 1] - levels[low])
+        high = min(max(high, 0.0), 1.0)
+        return {low: 1 - high, low + 1: high}
+
+    def excess(self, place: int, level: int) -> float:
+        """What to add to claims; what is not known of a place is that of the place before."""
+        if place < 0:
+            return 0.0
+        known, trusted = self.weight[place][level], self.trust[place][level]
+        before = self.excess(place - 1, level)
+        return (known * self.mean[place][level] + trusted * before) / (known + trusted)
+
+    def apply(self, i: int, claimed: float) -> float:
+        """The probability of token i of a chain."""
+        place = min(i, 2) if i < 4 else 3
+        extra = sum(w * self.excess(place, level) for level, w in self.shares(claimed).items())
+        return min(max(claimed + extra, 0.0), 1.0)
+
+    def learn(self, claims: Sequence[float], num_right: int) -> None:
+        """Right tokens are 1, the one behind them 0, the rest unknown."""
+        for i, claimed in enumerate(claims[: num_right + 1]):
+            place = min(i, 2) if i < 4 else 3
+            error = (1.0 if i < num_right else 0.0) - claimed
+            for level, w in self.shares(claimed).items():
+                self.learn_one(place, level, w, error)
+
+    def learn_one(self, place: int, level: int, share: float, error: float) -> None:
+        """A running mean over at most 400 tokens; when that of the last 16 is far off, that one."""
+        if share == 0:
+            return
+        self.weight[place][level] += share
+        weight = self.weight[place][level]
+        self.mean[place][level] += share * (error - self.mean[place][level]) / weight
+        self.lately[place][level] += share * (error - self.lately[place][level]) / min(weight, 16)
+        if abs(self.lately[place][level] - self.mean[place][level]) > 0.4:
+            self.mean[place][level] = self.lately[place][level]
+            self.weight[place][level] = min(weight, 16)
+            self.trust[place][level] = 0.0
+        total = self.weight[place][level] + self.trust[place][level]
+        if total > 400:
+            self.weight[place][level] *= 400 / total
+            self.trust[place][level] *= 400 / total
+
+
+class AutoPolicy:
+    """The policy: costs, calibration and rate, and the choice from them."""
+
+    def __init__(
+        self, max_draft: int = 64, costs: Sequence[float] | None = None, fixed: int | None = None
+    ) -> None:
+        self.max_draft, self.fixed = max_draft, fixed
+        self.costs = PassCosts(costs)
+        self.emitted = self.passes = 1.0
+        self.steps = 0
+        self.sources: dict[str, Calibration] = {}
+
+    @property
+    def rate(self) -> float:
+        return self.emitted / (self.passes * self.costs.at(1))
+
+    def calibrated(self, source: str, claims: Sequence[float]) -> list[float]:
+        """What claims of a source are worth."""
+        calibration = self.sources.setdefault(source, Calibration())
+        return [calibration.apply(i, claimed) for i, claimed in enumerate(claims)]
+
+    def chain(self, source: str, claims: Sequence[float]) -> list[float]:
+        """The probabilities that are looked at."""
+        p = self.calibrated(source, claims)
+        hopeless = [i for i in range(len(p)) if math.prod(p[: i + 1]) * (len(p) + 1) < NOTHING]
+        return p[: hopeless[0] + 1] if hopeless else p
+
+    def prices(self, base: int, decoding: int, n: int) -> list[float]:
+        """What a pass with 0..n drafted tokens beside `base` costs one of its slots, in tokens."""
+        share = self.costs.at(base) / decoding - self.costs.at(base)
+        return [self.rate * (self.costs.at(base + k) + share) for k in range(n + 1)]
+
+    def consider(
+        self, source: str, claims: Sequence[float], most: int, base: int, decoding: int
+    ) -> Choice:
+        """Choose for one slot beside a batch of `base` tokens."""
+        p = self.chain(source, claims[: max(0, min(self.max_draft, most))])
+        return best_length(p, self.prices(base, decoding, len(p)))
+
+    def probes(self, bare: int, decoding: int) -> bool:
+        """Whether this pass has no drafts, to learn what that costs."""
+        if bare > 1024 or not self.costs.timed or self.steps % 8 != 7:
+            return False
+        little = self.rate * self.costs.at(bare) < 1.5 * decoding
+        return self.costs.weight[bare] < (24 if little else 6)
+
+    def choose(
+        self,
+        source: str,
+        claims: Sequence[float],
+        room: int,
+        batch_tokens: int = 1,
+        decoding: int = 1,
+    ) -> Choice:
+        """Choose for one slot."""
+        if self.fixed is not None:
+            return Choice(max(0, min(self.fixed, len(claims), room)), [], [])
+        if self.probes(batch_tokens, decoding):
+            return Choice(0, [0.0], [0.0])
+        return self.consider(source, claims, room, batch_tokens, decoding)
+
+    def choose_many(
+        self,
+        chains: Chains,
+        capacity: int,
+        batch_tokens: int = 0,
+        decoding: int = 0,
+    ) -> list[int]:
+        """Choose for all: twice in turn, from no drafts and from whole ones; the best wins."""
+        decoding = max(decoding, len(chains))
+        base = max(batch_tokens, decoding)
+        if self.fixed is not None:
+            lengths, left = [], capacity - base
+            for _, claims, room in chains:
+                lengths.append(max(0, min(self.fixed, len(claims), room, left)))
+                left -= lengths[-1]
+            return lengths
+        best, value = [0] * len(chains), 0.0
+        if self.probes(base, decoding):
+            return best
+        for whole in (False, True):
+            lengths, gain = self.take_turns(chains, capacity - base, base, decoding, whole)
+            if gain > value:
+                best, value = lengths, gain
+        return best
+
+    def take_turns(
+        self,
+        chains: Chains,
+        room: int,
+        base: int,
+        decoding: int,
+        whole: bool,
+    ) -> tuple[list[int], float]:
+        """Return the lengths that the slots choose in turn, and what they bring beyond none."""
+        first = [
+            self.calibrated(source, claims)[0] if len(claims) and most > 0 else -1.0
+            for source, claims, most in chains
+        ]
+        turns = sorted(range(len(chains)), key=lambda i: -first[i])
+        lengths, gains = [0] * len(chains), [0.0] * len(chains)
+        for i in turns if whole else []:
+            _, claims, most = chains[i]
+            lengths[i] = max(0, min(len(claims), self.max_draft, most, room - sum(lengths)))
+        for i in turns * ROUNDS:
+            choice = self.in_turn(chains, lengths, i, room, base, decoding)
+            lengths[i], gains[i] = choice.length, choice.gain
+        pass_costs = self.costs.at(base + sum(lengths)) - self.costs.at(base)
+        return lengths, sum(gains) - self.rate * pass_costs
+
+    def in_turn(
+        self, chains: Chains, lengths: Sequence[int], i: int, room: int, base: int, decoding: int
+    ) -> Choice:
+        """The choice of slot i, given the lengths of the others."""
+        source, claims, most = chains[i]
+        others = sum(lengths) - lengths[i]
+        most = min(most, room - others)
+        return self.consider(source, claims, most, base + others, decoding)
+
+    def learn(self, source: str, claims: Sequence[float], num_right: int, num_known: int) -> None:
+        """Learn what came of a candidate draft."""
+        if not 0 <= num_right <= num_known <= len(claims):
+            raise InputError("not so many tokens")
+        if num_known:
+            self.sources.setdefault(source, Calibration()).learn(claims[:num_known], num_right)
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Learn what a pass took."""
+        self.costs.observe(num_tokens, seconds)
+
+    def step(self, emitted: int, batch_tokens: int, seconds: float = 0.0) -> None:
+        """Learn how fast tokens come."""
+        if emitted <= 0:
+            return
+        expected = self.costs.at(batch_tokens)
+        if not (self.costs.timed and seconds > 0 and math.isfinite(seconds)):
+            seconds = expected
+        self.steps += 1
+        self.emitted = 0.98 * self.emitted + emitted
+        seconds = min(max(seconds, expected / 4), expected * 4)
+        self.passes = 0.98 * self.passes + seconds / self.costs.at(1)

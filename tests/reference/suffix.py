@@ -1,0 +1,154 @@
+"""suffix: candidates from the longest matches vote, and the likeliest choice is drafted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .suffix_learn import Learner, Record
+from .suffix_model import LEAST, OWN, POOL, Candidate, Choice, bucket, place_in_draft, single
+from .suffix_pool import BLOCK, OUTPUT, SIZES, Lines, context_hashes
+
+TIE = 1e-3  # choices this close may be taken in either order
+
+
+class SuffixSource(Learner):
+    """How a draft is made."""
+
+    def propose(self, history: list[int], max_tokens: int) -> list[int]:
+        self.ambiguous = False
+        self.limit = min(max_tokens, self.max_draft)
+        if not history or self.limit <= 0:
+            self.claims = []
+            return []
+        self.base = len(history)
+        self.candidates = self.match(history, OWN, self.lines)
+        if self.pool is not None:
+            self.candidates += self.match(history, POOL, self.pool.lines)
+        return self.draft(history, None)
+
+    def adopt(self, history: list[int], draft: list[int]) -> None:
+        """Draft as the other side did where this side found a tie."""
+        assert self.draft(history, draft) == draft
+
+    def match(self, history: list[int], place: str, lines: Lines) -> list[Candidate]:
+        """At most 6 places with the longest contexts, the latest first, and what is expected."""
+        found: list[Candidate] = []
+        hashes = context_hashes(history, len(history))
+        for order in reversed(range(len(hashes))):
+            for position in lines.find(hashes[order]):
+                if len(found) == 6 or any(one.position == position for one in found):
+                    continue
+                made = self.candidate(history, place, position)
+                if made is not None and made.run >= SIZES[order]:
+                    found.append(made)
+        expected = self.expected[place]
+        if expected >= 0 and all(one.position != expected for one in found):
+            made = self.candidate(history, place, expected)
+            found += [made] if made is not None else []
+        return found
+
+    def candidate(self, history: list[int], place: str, position: int) -> Candidate | None:
+        """What stands there, None for nothing."""
+        if place == OWN:
+            if position >= len(history):
+                return None
+            tokens, before, output = history, position, position >= self.prompt_len
+        else:
+            tokens, before = self.pool.tokens, self.pool.before(position)
+            block = self.pool.blocks[position // BLOCK] if before >= 0 else None
+            if block is None or block.stream == self.writer.stream:
+                return None
+            output = block.kind == OUTPUT
+        span = range(1, min(before, len(history), 32) + 1)
+        same = [tokens[position - i] == history[-i] for i in span]
+        expected = self.expected[place]
+        far = abs(position - expected)
+        near = 0 if expected < 0 else 3 if far == 0 else 2 if far <= 24 else 1
+        return Candidate(position, place, output, same, near, tokens[position])
+
+    def draft(self, history: list[int], given: list[int] | None) -> list[int]:
+        """Draft from the candidates; `given`: decide ties as that draft does."""
+        live = [Candidate(**vars(one)) for one in self.candidates]
+        draft: list[int] = []
+        self.records, self.claims = [], []
+        all_right = 1.0
+        while live and len(draft) < self.limit:
+            record = self.vote(live, [*history, *draft], len(history))
+            if record.sure is not None:
+                live = self.kept(live, record.chosen.candidate)
+            else:
+                self.choose(record, None if given is None else given[len(draft)])
+            self.records.append(record)
+            draft.append(record.chosen.token)
+            self.claims.append(record.chosen.p)
+            all_right *= record.chosen.p
+            ends = all_right < self.floor
+            if abs(all_right - self.floor) < TIE * self.floor:
+                self.ambiguous = True
+                ends = ends if given is None else len(draft) == len(given)
+            if ends:
+                break
+            live = [one for one in live if self.goes_on(one, history, draft)]
+        return draft
+
+    def vote(self, live: list[Candidate], text: list[int], length: int) -> Record:
+        """Gather what live candidates say, and judge what has most odds."""
+        position = len(text) - length
+        choices: dict[int, Choice] = {}
+        votes = []
+        for one in live:
+            run = one.run + position
+            key = (
+                bucket(run),
+                one.alike,
+                one.place,
+                one.output,
+                one.near,
+                place_in_draft(position),
+            )
+            reliable = self.model.reliability(key)
+            choice = choices.setdefault(one.token, Choice(one.token))
+            choice.odds = single(choice.odds + reliable.odds)
+            choice.votes[one.place] += 1
+            choice.runs[one.place] = max(choice.runs[one.place], run)
+            if choice.best is None or reliable.p >= choice.best.p:
+                choice.best, choice.candidate = reliable, one
+            votes.append((one.token, key))
+        ranked = sorted(choices.values(), key=lambda choice: -choice.odds)
+        record = Record([], ranked[0], votes if position < 16 else [])
+        first = ranked[0]
+        if len(ranked) == 1 and position >= 2 and first.longest >= 8:
+            hits = self.lately.hits > 0.5
+            record.sure = (bucket(first.longest), min(first.num_votes, 4), hits)
+            first.p = min(self.model.sureness(record.sure).value, 1 - LEAST)
+            return record
+        least = float(np.float32(0.1) * np.float32(first.odds))
+        record.choices = [choice for choice in ranked[:3] if choice.odds > least]
+        self.model.judge(ranked, len(record.choices), self.lately, text, length)
+        return record
+
+    def choose(self, record: Record, given: int | None) -> None:
+        """Take the likeliest choice, or the given one if it is as likely."""
+        best = max(record.choices, key=lambda choice: choice.p)  # the first of equals
+        close = [choice for choice in record.choices if best.p - choice.p <= TIE]
+        self.ambiguous |= len(close) > 1
+        record.chosen = best
+        if given is not None:
+            assert given in [choice.token for choice in close]
+            record.chosen = next(choice for choice in close if choice.token == given)
+
+    def kept(self, live: list[Candidate], best: Candidate | None) -> list[Candidate]:
+        """Few go on where all say the same."""
+        others = [one for one in live if one is not best][:2]
+        return [one for one in live if one in (best, *others)]
+
+    def goes_on(self, one: Candidate, history: list[int], draft: list[int]) -> bool:
+        """Did it say the token that was drafted, and has it another? Past the end, the draft's."""
+        if one.token != draft[-1]:
+            return False
+        one.position = self.next(one.place, one.position)
+        text = [*history, *draft] if one.place == OWN else self.pool.tokens
+        if one.position < 0 or (one.place == OWN and one.position >= len(text)):
+            return False
+        one.token = text[one.position]
+        return True
