@@ -6,22 +6,31 @@ Replays each set through the suffix drafter, accepting drafts up to random lengt
 judged choice looked like and whether it was what the target said, and fits one hidden layer of 32
 units to that (Adam, six passes, sets weighted by the inverse root of their size). Writes
 ngramspec/models/suffix_confidence.npy. With --leave-one-out it also trains one network per set on
-all others, FOLDER/NAME.npy, for figures on text that the network never saw.
+all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto",
+and prints the modelled speed-up over that of the best recorded peer: figures on text that the
+network never saw.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._drafter import Drafter
 from ngramspec._suffix import SuffixSource
 from ngramspec._suffix_pool import SuffixPool
-from ngramspec.bench.traces import find_traces, load_trace
+from ngramspec.bench.ours import Ours
+from ngramspec.bench.traces import Trace, find_traces, load_trace
+from ngramspec.bench.walk import walk
+from ngramspec.costs import PROFILES
 
 FEATURES, HIDDEN = 32, 32
+PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"
+ORACLE = "oracle"
 OUTPUT = Path(__file__).parents[1] / "ngramspec" / "models" / "suffix_confidence.npy"
 DEEPEST = 24  # positions of a draft that are learnt from
 Rows = tuple[np.ndarray, np.ndarray]
@@ -104,11 +113,27 @@ def loss(weights: np.ndarray, rows: Rows) -> float:
     return float(-np.mean(y * np.log2(p) + (1 - y) * np.log2(1 - p)))
 
 
+def against_peers(trace: Trace, weights: np.ndarray) -> list[float]:
+    """Return the speed-up for each profile over that of the best recorded peer of the set."""
+    recorded = json.loads(PEERS.read_text())["sets"][trace.name]
+    ratios = []
+    for name, table in PROFILES.items():
+        source = SuffixSource(1, SuffixPool(1 << 20), 64, 0.01, True, weights)
+        player = Ours(Drafter([source], 1, policy=AutoPolicy(64, table)))
+        tally = walk(lambda player=player: player, trace.requests)
+        best = max(
+            peer["modelled_speedup"][name] for key, peer in recorded.items() if key != ORACLE
+        )
+        ratios.append(tally.speedup(table) / max(1.0, best))
+    return ratios
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", type=Path)
     parser.add_argument("--leave-one-out", type=Path, metavar="FOLDER")
+    parser.add_argument("--keep", action="store_true", help="leave the shipped weights alone")
     parser.add_argument("--passes", type=int, default=6)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
@@ -121,13 +146,19 @@ def main() -> None:
     print("rows", sum(len(y) for _, y in sets.values()))
     if options.leave_one_out:
         options.leave_one_out.mkdir(parents=True, exist_ok=True)
+        print(f"{'':46}", *PROFILES)
+        ahead = []
         for name in sets:
             others = [rows for other, rows in sets.items() if other != name]
             weights = train(others, options.passes)
             np.save(options.leave_one_out / f"{name}.npy", weights)
-            print(f"{name:34} {loss(start, sets[name]):.4f} -> {loss(weights, sets[name]):.4f}")
+            rows = against_peers(next(t for t in traces if t.name == name), weights)
+            ahead.append(rows)
+            print(f"{name:34} loss {loss(weights, sets[name]):.4f}", *(f"{r:7.3f}" for r in rows))
+        print(f"{'geometric mean':46}", *(f"{r:7.3f}" for r in np.exp(np.log(ahead).mean(0))))
     weights = train(list(sets.values()), options.passes)
-    np.save(OUTPUT, weights)
+    if not options.keep:
+        np.save(OUTPUT, weights)
     print(f"all: {np.mean([loss(weights, rows) for rows in sets.values()]):.4f}")
 
 
