@@ -23,7 +23,7 @@ $(STAMP): $(SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,dev]"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,bench,dev]"
 	touch $@
 
 demo: $(STAMP)
