@@ -32,6 +32,12 @@ class AutoPolicy:
         batch_tokens: int = 0,
         decoding: int = 0,
     ) -> list[int]: ...
+    def best(
+        self,
+        chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],
+        batch_tokens: int = 1,
+        decoding: int = 1,
+    ) -> int: ...
     def learn(
         self,
         slot: int,

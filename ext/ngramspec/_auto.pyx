@@ -13,13 +13,36 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
-cdef double LATELY = 0.98   # weight of the past in the rate, per step
+cdef double LATELY = 0.99   # weight of the past in the rate, per step
 cdef double FAR = 4.0       # a step counts as at most so many times its expected time, or one so many-th
 cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
 cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
 cdef double LITTLE = 1.5      # so many times the tokens of a pass without
 cdef enum:
     PROBE = 8                 # steps after which one goes without drafts, as long as it is not
+
+
+@cython.final
+cdef class _Candidates:
+    """_Candidates(policy, chains): the (source, confidence, room) of a list, described."""
+
+    cdef CandidateC* items
+    cdef Py_ssize_t count
+    cdef list views  # keeps the claims alive
+
+    def __cinit__(self, AutoPolicy policy, chains):
+        cdef Py_ssize_t i = 0
+        self.count = len(chains)
+        self.views = [confidences(confidence) for _, confidence, _ in chains]
+        self.items = <CandidateC*>calloc(<size_t>self.count, sizeof(CandidateC))
+        if self.items == NULL:
+            raise MemoryError("no memory for the candidates")
+        for source, _, room in chains:
+            policy.describe(&self.items[i], source, self.views[i], room)
+            i += 1
+
+    def __dealloc__(self):
+        free(self.items)
 
 
 @cython.final
@@ -119,25 +142,33 @@ cdef class AutoPolicy:
             InputError: An argument is out of its bounds, or not such an array.
             MemoryError: No room.
         """
-        cdef Py_ssize_t i = 0, n = len(chains)
-        cdef list views = [confidences(confidence) for _, confidence, _ in chains]
-        cdef CandidateC* candidates
+        cdef Py_ssize_t i, n = len(chains)
+        cdef _Candidates described
         decoding = max(decoding, n) if decoding >= 0 else decoding
         batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
         if n == 0:
             return []
         check_batch(batch_tokens, decoding)
-        candidates = <CandidateC*>calloc(<size_t>n, sizeof(CandidateC))
-        if candidates == NULL:
-            raise MemoryError("no memory for the candidates")
-        try:
-            for source, _, room in chains:
-                self.describe(&candidates[i], source, views[i], room)
-                i += 1
-            self.choose_all(candidates, n, batch_tokens, decoding, capacity)
-            return [candidates[i].chosen for i in range(n)]
-        finally:
-            free(candidates)
+        described = _Candidates(self, chains)
+        self.choose_all(described.items, n, batch_tokens, decoding, capacity)
+        return [described.items[i].chosen for i in range(n)]
+
+    def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1):
+        """Return the index of the candidate of one slot that is worth most, the first one on ties.
+
+        Args:
+            chains: One (source, confidence, room) per candidate, as in `choose`; at least one.
+            batch_tokens, decoding: As in `choose`.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+            MemoryError: No room.
+        """
+        check_batch(batch_tokens, decoding)
+        if len(chains) == 0:
+            raise InputError("there is no candidate to choose from")
+        described = _Candidates(self, chains)
+        return self.best_of(described.items, described.count, batch_tokens, decoding)
 
     def learn(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t num_right, Py_ssize_t num_known):
         """Learn what came of a candidate draft, sent or not.
@@ -228,11 +259,25 @@ cdef class AutoPolicy:
         cdef PassC step
         if self._fixed >= 0:
             c.chosen = max(min(self._fixed, c.n, c.room), <Py_ssize_t>0)
+            c.gain = 0.0
             return
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
         c.chosen = 0
+        c.gain = 0.0
         if not self.probes(batch_tokens, decoding):
             self._chooser.one(c, &step)
+
+    cdef Py_ssize_t best_of(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens,
+                            Py_ssize_t decoding) noexcept:
+        """Return which of a slot's candidates gains most time, as if no other slot drafted."""
+        cdef Py_ssize_t i, best = 0
+        cdef double bare = self._costs.at(batch_tokens), rate = self.speed(), top = 0.0, net
+        for i in range(n if n > 1 else 0):
+            self.choose_one(&candidates[i], batch_tokens, decoding)
+            net = candidates[i].gain - rate * (self._costs.at(batch_tokens + candidates[i].chosen) - bare)
+            if net > top:
+                best, top = i, net
+        return best
 
     cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept:

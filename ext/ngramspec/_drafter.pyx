@@ -5,15 +5,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.string cimport memcpy
 
 from ngramspec._arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
-from ngramspec._calibration cimport calibration_learn
 from ngramspec._candidate cimport CandidateC
 from ngramspec._driver cimport (
     ReplayC, SlotC, draft_right, driver_accept, driver_begin, driver_end, driver_follow, driver_propose, driver_replay,
     driver_shorten, driver_truncate,
 )
-from ngramspec._history cimport common_prefix
+from ngramspec._offers cimport offers_ask, offers_best, offers_learn, offers_share
 from ngramspec._slots cimport Slots
-from ngramspec._source cimport Source
 from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 
 import numpy as np
@@ -96,9 +94,10 @@ cdef class Drafter(Slots):
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
-            length = driver_propose(&self.d, slot, max_tokens if self._policy is None or max_tokens == 0 else self.d.max_draft)
-            if self._policy is not None and length:
-                length = self.cut(slot, max_tokens)
+            if self._policy is None:
+                length = driver_propose(&self.d, slot, max_tokens)
+            else:
+                length = self.offer(slot, max_tokens)
             draft = _empty(length, _int32)
             if length:
                 PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
@@ -170,16 +169,16 @@ cdef class Drafter(Slots):
         cdef TokensC tokens
         cdef SlotC* s = self._active(slot, "accept")
         cdef Py_ssize_t draft_len
-        cdef bint valid
+        cdef bint valid, asked
         cdef Status status = STATUS_OK
         tokens_view(token_ids, "token_ids", &tokens)
         with self._lock:
-            draft_len = s.draft_len
+            draft_len, asked = s.draft_len, s.asked
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
-            if valid and self._policy is not None and s.num_made >= 0:
-                status = self.teach(slot, tokens.data, tokens.len, num_accepted)
-            elif valid:
+            if valid:
                 status = driver_accept(&self.d, slot, tokens.data, tokens.len, num_accepted)
+                if asked and status == STATUS_OK:
+                    self.teach(slot, tokens.data, tokens.len, draft_len)
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -208,17 +207,22 @@ cdef class Drafter(Slots):
         Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL.
         """
         cdef TokensC tokens
-        cdef Py_ssize_t accepted
+        cdef SlotC* s = self._slot(slot)
+        cdef Py_ssize_t accepted = 0, known = 0, draft_len = 0
+        cdef bint asked = False
         cdef Status status
         cdef token_t bad = 0
-        self._slot(slot)
         if not 0 <= vocab_size <= 0x7FFFFFFF:
             raise InputError(f"vocab_size must be in 0..2147483647, got {vocab_size}")
         tokens_view(token_ids, "token_ids", &tokens, False)
         with nogil, self._lock:
+            known, draft_len, asked = s.base + s.history.len, s.draft_len, s.asked
             accepted = driver_follow(&self.d, slot, tokens.data, tokens.len, vocab_size, &status)
             if status == STATUS_BAD_TOKEN:
                 bad = tokens.data[accepted]
+            elif asked and status == STATUS_OK and accepted >= 0 and tokens.len > known:
+                with gil:
+                    self.teach(slot, tokens.data + known, tokens.len - known, draft_len)
         tokens_release(&tokens)
         if status == STATUS_BAD_TOKEN:
             raise bad_token("token_ids", bad, accepted, vocab_size)
@@ -256,31 +260,25 @@ cdef class Drafter(Slots):
         with self._lock:
             driver_end(&self.d, slot)
 
-    cdef Py_ssize_t cut(self, Py_ssize_t slot, Py_ssize_t room) except -1:
-        """Shorten the pending draft to what the policy finds worth its cost; return its length."""
-        cdef SlotC* s = &self.d.slots[slot]
+    cdef Py_ssize_t offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:
+        """Make the best draft of all sources pending, as much of it as the policy finds worth its cost."""
         cdef CandidateC c
-        c.p, c.n, c.room = s.confidence, s.draft_len, room
-        c.calibration = self._policy.source((<Source>self._sources[s.owner]).name)
+        if not offers_ask(self, slot, self.d.max_draft if room > 0 else 0):
+            return 0
+        offers_best(self, self._policy, slot, room, 1, 1, &c)
         self._policy.choose_one(&c, 1, 1)
         driver_shorten(&self.d, slot, c.chosen)
         return c.chosen
 
-    cdef Status teach(self, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except *:
-        """Accept, and tell the policy what came of the whole draft, sent or not."""
-        cdef SlotC* s = &self.d.slots[slot]
-        cdef Py_ssize_t known = min(s.num_made, n)
-        cdef Py_ssize_t drafted = s.draft_len
-        cdef Py_ssize_t right = common_prefix(s.draft, tokens, known)
-        cdef Status status = driver_accept(&self.d, slot, tokens, n, num_accepted)
-        if status == STATUS_OK:
-            if known:
-                calibration_learn(self._policy.source((<Source>self._sources[s.owner]).name), s.confidence, known, right)
+    cdef int teach(self, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t drafted) except -1:
+        """Tell the policy, if there is one, what came of all drafts and that a pass emitted so much."""
+        if self._policy is not None:
+            offers_learn(self, self._policy, slot, tokens, n)
             self._policy.add_step(n, 1 + drafted, 0.0)
-        return status
+        return 0
 
     def propose_batch(self, slots, max_tokens, out, out_lens):
-        """Draft for many slots in one call.
+        """Draft for many slots in one call; with a policy they share the pass that verifies.
 
         Args:
             slots: int32, shape (b,). Each must have an active request.
@@ -312,10 +310,15 @@ cdef class Drafter(Slots):
                              f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
+        if self._policy is not None:
+            with self._lock:
+                offers_share(self, self._policy, slot_view, limits, rows.shape[1])
         with nogil, self._lock:
             for i in range(slot_view.shape[0]):
                 limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
-                length = driver_propose(&self.d, slot_view[i], limit)
+                if self._policy is None:
+                    driver_propose(&self.d, slot_view[i], limit)
+                length = self.d.slots[slot_view[i]].draft_len
                 if length:
                     memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
                 lens[i] = <int32_t>length

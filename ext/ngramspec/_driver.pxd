@@ -7,10 +7,13 @@ cdef struct SlotC:
     HistoryC history      # the newest tokens of the request, at most max_history
     Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
     bint active           # between begin and end
-    token_t* draft        # max_draft tokens; the pending draft
-    float* confidence     # of each, that it is right if those before it are
-    Py_ssize_t num_made   # tokens of it before it was shortened, -1 = nobody asked for a draft
-    Py_ssize_t draft_len  # 0 = none pending
+    bint asked            # for a draft, since the newest token
+    token_t* rows         # num_sources rows of max_draft tokens: what each source drafted
+    float* claims         # of each token, that it is right if those before it are
+    Py_ssize_t* made      # tokens per row
+    token_t* draft        # the pending draft, in its row
+    float* confidence     # its claims
+    Py_ssize_t draft_len  # how much of it will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
 
 cdef struct SourceCountsC:
@@ -46,6 +49,8 @@ cdef struct ReplayC:
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil

@@ -76,7 +76,7 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
         _append(d, slot, tokens + skip + shared, n - skip - shared, False)
     s.active = True
     s.draft_len = 0
-    s.num_made = -1
+    s.asked = False
     started = ngs_now_ns() - started
     for i in range(d.num_sources):
         d.counts[i].begin_calls += 1
@@ -89,36 +89,63 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[source]
     cdef SourceCountsC* counts = &d.counts[source]
+    cdef token_t* row = s.rows + source * d.max_draft
+    cdef float* claims = s.claims + source * d.max_draft
     cdef Py_ssize_t length
     cdef int64_t started
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return c.propose(c.state, slot, &s.history, s.draft, s.confidence, limit)
+        return c.propose(c.state, slot, &s.history, row, claims, limit)
     started = ngs_now_ns()
-    length = c.propose(c.state, slot, &s.history, s.draft, s.confidence, limit)
+    length = c.propose(c.state, slot, &s.history, row, claims, limit)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
+
+
+cdef void _ask_anew(DriverC* d, SlotC* s) noexcept nogil:
+    s.draft_len = 0
+    s.asked = True
+    memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
     """Fill the slot's pending draft from the first source that has one; return its length."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
-    s.draft_len = s.num_made = 0
+    _ask_anew(d, s)
     if max_tokens <= 0 or s.history.len == 0:
         return 0
     for i in range(d.num_sources):
-        s.draft_len = _ask(d, i, slot, max_tokens)
-        if s.draft_len > 0:
-            s.owner = i
-            s.num_made = s.draft_len
-            d.counts[i].num_drafts += 1
-            d.counts[i].num_draft_tokens += s.draft_len
+        s.made[i] = _ask(d, i, slot, max_tokens)
+        if s.made[i] > 0:
+            driver_take(d, slot, i, s.made[i])
             break
     return s.draft_len
+
+
+cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+    """Ask all sources; nothing is pending until one of them is taken."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    _ask_anew(d, s)
+    if max_tokens > 0 and s.history.len:
+        for i in range(d.num_sources):
+            s.made[i] = _ask(d, i, slot, max_tokens)
+
+
+cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
+    """Make the first `length` tokens that a source drafted the pending draft."""
+    cdef SlotC* s = &d.slots[slot]
+    s.owner = source
+    s.draft = s.rows + source * d.max_draft
+    s.confidence = s.claims + source * d.max_draft
+    s.draft_len = length
+    if length:
+        d.counts[source].num_drafts += 1
+        d.counts[source].num_draft_tokens += length
 
 
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
@@ -135,7 +162,6 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     d.counts[s.owner].accepted_len[num_accepted] += 1
     c.feedback(c.state, slot, &s.history, right, right < n and right < s.draft_len)
     s.draft_len = 0
-    s.num_made = -1
 
 
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
@@ -151,6 +177,7 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
         if counts.accept_calls % TIMED_EVERY == 0:
             started = ngs_now_ns()
         _feed_back(d, slot, tokens, n, num_accepted)
+    s.asked = False
     if n > half:
         _age(d, slot, 0)
         s.base += n - half
@@ -180,7 +207,7 @@ cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
     cdef Py_ssize_t i
     s.active = False
     s.draft_len = 0
-    s.num_made = -1
+    s.asked = False
     for i in range(d.num_sources):
         d.sources[i].finish(d.sources[i].state, slot, &s.history)
 
@@ -189,7 +216,7 @@ cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexce
     """Cut the request to `length` tokens; when those were dropped already, nothing is left to draft from."""
     cdef SlotC* s = &d.slots[slot]
     s.draft_len = 0
-    s.num_made = -1
+    s.asked = False
     if length >= s.base:
         _rewind(d, slot, length - s.base)
     else:

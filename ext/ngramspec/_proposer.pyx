@@ -9,9 +9,9 @@ from ngramspec._candidate cimport CandidateC
 from ngramspec._driver cimport SlotC, driver_propose, driver_shorten
 from ngramspec._figures cimport EngineStats
 from ngramspec._gate cimport policy_limit
+from ngramspec._offers cimport offers_ask, offers_best
 from ngramspec._plan cimport Plan
 from ngramspec._slot cimport Slot
-from ngramspec._source cimport Source
 from ngramspec._types cimport int64_t, ngs_now_ns, token_t, uint8_t
 
 
@@ -34,6 +34,7 @@ cdef class Proposer:
     cdef CandidateC* candidates   # one per slot, of an AutoPolicy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
+    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and slots that share it
     cdef EngineStats stats
 
     def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
@@ -57,6 +58,8 @@ cdef class Proposer:
         cdef list others = []
         cdef list asked = []
         cdef int64_t started = 0
+        if self.auto is not None:
+            self.count_tokens()
         for slot in self.plan.work:
             if not (slot.decoding and slot._sources and slot.count == slot.length - slot.num_past):
                 continue
@@ -81,35 +84,35 @@ cdef class Proposer:
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         return min(policy_limit(self.policy, slot.id, source), room)
 
+    def batch_tokens(self):
+        """Return how many tokens the pass holds now, the drafts that are set included."""
+        cdef Py_ssize_t total = self.bare
+        cdef Slot slot
+        for slot in self.plan.work:
+            total += slot.num_guessed
+        return total
+
     cdef bint offer(self, Slot slot, CandidateC* candidate) except -1:
-        """Let a slot's drafter draft as far as it can; tell whether there is something to choose from."""
+        """Let a slot's sources draft as far as they can; tell whether there is something to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         cdef Py_ssize_t longest = self.auto.limit(slot.id, slot.native_name)
-        cdef Py_ssize_t length
+        cdef Py_ssize_t i
         cdef SlotC* s
         if room <= 0 or longest <= 0:
             return False
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
-            if not s.active:
+            if not (s.active and offers_ask(slot.native, slot.id, min(slot.native.d.max_draft, longest))):
                 return False
-            length = driver_propose(&slot.native.d, slot.id, min(slot.native.d.max_draft, longest))
-            length = self.leading_valid(s.draft, length)
-            driver_shorten(&slot.native.d, slot.id, length)
-            s.num_made = length
-            candidate.p, candidate.n, candidate.room = s.confidence, length, room
-        if length:
-            candidate.calibration = self.auto.source((<Source>slot.native._sources[s.owner]).name)
-        return length > 0
+            for i in range(slot.native.d.num_sources):
+                s.made[i] = self.leading_valid(s.rows + i * slot.native.d.max_draft, s.made[i])
+            return offers_best(slot.native, self.auto, slot.id, room, self.bare, self.decoding, candidate)
 
     cdef int choose(self, list asked) except -1:
         """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
-        cdef Py_ssize_t bare = 0, decoding = 0, i = 0
+        cdef Py_ssize_t i = 0
         cdef Slot slot
-        for slot in self.plan.work:
-            bare += slot.count
-            decoding += slot.decoding
-        self.auto.choose_all(self.candidates, len(asked), bare, max(decoding, <Py_ssize_t>1), self.plan.capacity)
+        self.auto.choose_all(self.candidates, len(asked), self.bare, self.decoding, self.plan.capacity)
         for slot in asked:
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
@@ -117,6 +120,16 @@ cdef class Proposer:
                 memcpy(slot.guess, slot.native.d.slots[slot.id].draft, <size_t>slot.num_guessed * sizeof(token_t))
             slot.draft_source = slot._sources[0] if slot.num_guessed else None
             i += 1
+        return 0
+
+    cdef int count_tokens(self) except -1:
+        """Set what the pass holds without drafts."""
+        cdef Slot slot
+        self.bare = self.decoding = 0
+        for slot in self.plan.work:
+            self.bare += slot.count
+            self.decoding += slot.decoding
+        self.decoding = max(self.decoding, <Py_ssize_t>1)
         return 0
 
     cdef Py_ssize_t leading_valid(self, const token_t* draft, Py_ssize_t n):

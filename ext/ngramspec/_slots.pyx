@@ -40,17 +40,23 @@ cdef class Slots:
             if self.d.counts[i].accepted_len == NULL:
                 raise MemoryError("drafter: no memory for statistics")
         for i in range(slots):
-            self.d.slots[i].draft = <token_t*>calloc(<size_t>self.d.max_draft, sizeof(token_t))
-            self.d.slots[i].confidence = <float*>calloc(<size_t>self.d.max_draft, sizeof(float))
-            if self.d.slots[i].draft == NULL or self.d.slots[i].confidence == NULL:
-                raise MemoryError("drafter: no memory for drafts")
+            self._make_rows(&self.d.slots[i])
+
+    cdef int _make_rows(self, SlotC* s) except -1:
+        cdef size_t room = <size_t>(self.d.num_sources * self.d.max_draft)
+        s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
+        s.confidence = s.claims = <float*>calloc(room, sizeof(float))
+        s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
+        if s.rows == NULL or s.claims == NULL or s.made == NULL:
+            raise MemoryError("drafter: no memory for drafts")
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.d.num_slots):
             history_free(&self.d.slots[i].history)
-            free(self.d.slots[i].draft)
-            free(self.d.slots[i].confidence)
+            free(self.d.slots[i].rows)
+            free(self.d.slots[i].claims)
+            free(self.d.slots[i].made)
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
                 free(self.d.counts[i].accepted_len)
@@ -85,7 +91,8 @@ cdef class Slots:
         cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_slots):
-                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + 2 * self.d.max_draft) * sizeof(token_t)
+                total += sizeof(SlotC) + <size_t>self.d.slots[i].history.capacity * sizeof(token_t)
+                total += <size_t>self.d.num_sources * (2 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
         return total

@@ -5,16 +5,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._auto cimport AutoPolicy
-from ngramspec._calibration cimport calibration_learn
 from ngramspec._driver cimport SlotC, draft_right, driver_accept
 from ngramspec._figures cimport EngineStats, Timings
 from ngramspec._gate cimport policy_record
-from ngramspec._history cimport common_prefix
+from ngramspec._offers cimport offers_learn
 from ngramspec._plan cimport Plan
 from ngramspec._rows cimport Rows
 from ngramspec._sampler cimport SamplerC
 from ngramspec._slot cimport Slot
-from ngramspec._source cimport Source
 from ngramspec._transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._types cimport STATUS_OK, int64_t, ngs_now_ns, token_t
 from ngramspec._verify cimport MUCH_TO_READ, verify_rows
@@ -212,17 +210,15 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
 cdef bint teach(Slot slot, AutoPolicy auto) except -1:
     """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error.
 
-    An AutoPolicy learns what came of the whole draft, sent or not.
+    An AutoPolicy learns what came of all drafts, sent or not.
     """
     cdef SlotC* s = &slot.native.d.slots[slot.id]
-    cdef Py_ssize_t known, right
-    cdef bint taught
+    cdef bint taught, asked
     with slot.native._lock:
         if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):
             return False
-        known = min(s.num_made, slot.num_out)
-        right = common_prefix(s.draft, slot.chosen, known) if known > 0 else 0
+        asked = s.asked
         taught = driver_accept(&slot.native.d, slot.id, slot.chosen, slot.num_out, slot.num_accepted) == STATUS_OK
-        if taught and auto is not None and known > 0:
-            calibration_learn(auto.source((<Source>slot.native._sources[s.owner]).name), s.confidence, known, right)
+        if taught and asked and auto is not None:
+            offers_learn(slot.native, auto, slot.id, slot.chosen, slot.num_out)
     return taught

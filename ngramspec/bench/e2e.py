@@ -11,34 +11,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._auto import AutoPolicy
 from ngramspec.bench.ours import parse_spec
 from ngramspec.bench.rounds import first_difference, run_in_turns
+from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine import Engine, FixedLength, Gate, Request, Sampling
-from ngramspec.engine.policy import DraftPolicy
+from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.engine.policy import make_policy
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 
 PLAIN = "none"
 WARM_UP = 16  # tokens
-# By name: makes a policy whose drafts are no longer than so many tokens.
-POLICIES: dict[str, Callable[[int], DraftPolicy]] = {
-    "auto": AutoPolicy,
-    "gate": Gate,
-    "fixed": FixedLength,
-}
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How to draft. names: of create_drafter, none for plain decoding. params: by drafter."""
+    """How to draft. names: of create_drafter, none for plain decoding. params: by drafter.
+
+    policy: As for make_policy, None = that of the bench.
+    """
 
     spec: str
     names: tuple[str, ...]
     params: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    policy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,16 +127,19 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     if spec == PLAIN:
         return Mode(PLAIN, (), {})
     text, given = parse_spec(spec)
+    policy = given.pop("policy", None)
+    if policy is not None:
+        make_policy(str(policy), 1)  # says now what is wrong
     if "static" in given:
         given = {**files, **given}
     create_drafter(text, **given)  # says now what is wrong
     names = parse_names(text, "priority")
     params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
-    return Mode(spec, names, params)
+    return Mode(spec, names, params, policy)
 
 
 class Bench:
-    """Bench(target, modes, policy, max_draft): runs prompts on the first slot of a target.
+    """Bench(target, modes, policy, max_draft, costs): runs prompts on the first slot of a target.
 
     Each run has a fresh engine with fresh drafters, so that nothing is learned from the run before,
     which had the same text. The policy of a mode stays, as in a server that has been running.
@@ -146,24 +147,31 @@ class Bench:
     Args:
         target: The model.
         modes: The first one is plain decoding.
-        policy: Of POLICIES.
+        policy: As for make_policy, of the modes that name none.
         max_draft: Longest draft in tokens.
+        costs: What "auto" knows of the target's passes.
 
     Raises:
         InputError: No such policy, or the first mode is another.
     """
 
     def __init__(
-        self, target: Target, modes: Sequence[Mode], policy: str = "gate", max_draft: int = 62
+        self,
+        target: Target,
+        modes: Sequence[Mode],
+        policy: str = "auto",
+        max_draft: int = 62,
+        costs: CostTable | None = None,
     ) -> None:
-        if policy not in POLICIES:
-            raise InputError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
         if not modes or modes[0].names:
             raise InputError("the first mode must be plain decoding")
         self._target = target
         self._modes = modes
         self._exact = target.exact_batch > 0
-        self._policies = {mode: POLICIES[policy](max_draft) for mode in modes}
+        self._policies = {
+            mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
+            for mode in modes
+        }
 
     def warm_up(self, prompt_ids: npt.NDArray[np.int32], sampling: Sampling) -> None:
         """Generate a little in each mode, so that no timed run pays for cold memory."""

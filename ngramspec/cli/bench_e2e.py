@@ -10,6 +10,7 @@ import click
 from ngramspec.cli.group import SectionCommand
 from ngramspec.cli.target_options import running_options
 from ngramspec.cli.vocabulary import json_option, section_option
+from ngramspec.drafters.names import POLICY_NAMES
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
 EPILOG = """\b
@@ -39,9 +40,9 @@ A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per
 @section_option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
                 help="none, or names with commas between, then :NAME=VALUE,... for parameters; "
                 "again for more. Without it each drafter. Plain decoding always runs.")  # fmt: skip
-@section_option(DRAFTS, "--policy", type=click.Choice(["auto", "gate", "fixed"]), default="gate",
-                help="How long drafts may be: gate goes by how right they were, fixed lets "
-                "them.")  # fmt: skip
+@section_option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
+                help="How long drafts may be: as long as tokens pay, by how right they were, or as "
+                "they come; NAME:policy=... sets that of one drafter.")  # fmt: skip
 @section_option(DRAFTS, "--max-draft", type=click.IntRange(1), default=62,
                 help="Longest draft, in tokens.")  # fmt: skip
 @section_option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,

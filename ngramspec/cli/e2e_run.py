@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.bench.e2e import PLAIN, Bench, Mode, Outcome, parse_mode
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import open_model, open_target
@@ -50,7 +51,8 @@ def run_e2e(options: Mapping[str, Any]) -> list[PromptResult]:
         wanted = {"parallel": 1, "kv_unified": False}
         wanted["ctx_size"] = _context(options, model, tasks, prompts)
         with open_target({**options, **wanted}, model) as target:
-            bench = Bench(target, modes, options["policy"], options["max_draft"])
+            costs = find_costs(model, target.settings)
+            bench = Bench(target, modes, options["policy"], options["max_draft"], costs)
             return _measure(options, model, bench, tasks, prompts, len(modes))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramspec.bench.rounds import run_in_turns
 from ngramspec.cli.compare import Parting, find_parting
+from ngramspec.cli.options import DEFAULT_SPEC
 from ngramspec.cli.tasks import SETTINGS, Task
 from ngramspec.cli.text import Piece, decode_pieces
 
@@ -127,13 +128,14 @@ def _generate(llama: Any, prompt: Sequence[int], mode: str, max_tokens: int) -> 
     from ngramspec.adapters.llama_cpp import NgramDraft, generate_tokens
 
     # A fresh drafter each time: nothing learned from the run before, which had the same text.
-    draft = None if mode == PLAIN else NgramDraft(mode, params=settings_of(mode))
+    policy = "auto" if mode == DEFAULT_SPEC else "fixed"  # the settings are for fixed lengths
+    draft = None if mode == PLAIN else NgramDraft(mode, policy=policy, params=settings_of(mode))
     return generate_tokens(llama, prompt, max_tokens=max_tokens, draft=draft, fresh=True)
 
 
 def settings_of(mode: str) -> dict[str, dict[str, Any]]:
     """Return the parameters of each drafter in a comma list."""
-    return {name: dict(SETTINGS[name]) for name in mode.split(",")}
+    return {name: dict(SETTINGS[name]) for name in mode.split(",") if name in SETTINGS}
 
 
 def _outcome(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +16,14 @@ from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECTION = "Drafts"
 PARAMETERS = "Drafter parameters"
-DEFAULT_SPEC = "ngram-mod,ngram-cache"
+DEFAULT_SPEC = "suffix"
 NO_DRAFTS = "none"
-BY_FILE = ("static", "dynamic")
-NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", "save_interval", *BY_FILE)
+NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", "save_interval", "static", "dynamic")
+FILES = {  # field of DraftChoice -> drafter that reads it, option
+    "lookup_static": ("ngram-cache", "--lookup-cache-static"),
+    "lookup_dynamic": ("ngram-cache", "--lookup-cache-dynamic"),
+    "pool_file": ("ngram-mod", "--pool-file"),
+}
 HELP = {
     "size_n": "Tokens matched.",
     "size_m": "Longest draft, in tokens.",
@@ -57,17 +61,19 @@ class DraftChoice:
     """What the options say: which drafters with which parameters, or none.
 
     params: by drafter, only what was given. lookup_static, lookup_dynamic: files of ngram-cache.
-    pool: file of ngram-mod. any_tokenizer: take files of another tokenizer.
+    pool_file: of ngram-mod. any_tokenizer: take files of another tokenizer.
+    policy: as for make_policy.
     """
 
     names: tuple[str, ...]
     order: str
-    max_draft: int
     params: Mapping[str, Mapping[str, Any]]
-    lookup_static: Path | None
-    lookup_dynamic: Path | None
-    pool: Path | None = None
+    max_draft: int = 62
+    lookup_static: Path | None = None
+    lookup_dynamic: Path | None = None
+    pool_file: Path | None = None
     any_tokenizer: bool = False
+    policy: str = "auto"
 
     @property
     def label(self) -> str:
@@ -89,27 +95,32 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
         InputError: An unknown or repeated drafter.
         click.UsageError: A parameter of a drafter that is not in the list.
     """
-    spec = ",".join(values.pop("spec_type"))
-    order = values.pop("spec_order")
-    names = () if spec == NO_DRAFTS else parse_names(spec, order)
     params: dict[str, dict[str, Any]] = {}
+    needed: list[tuple[str, str]] = []  # drafter, option that is of it
     for name in DRAFTER_NAMES:
         for field in _fields(name):
             value = values.pop(_key(name, field.name))
             if value is not None:
-                _need(name, names, _flag(name, field.name))
+                needed.append((name, _flag(name, field.name)))
                 params.setdefault(name, {})[field.name] = value
-    files = {role: values.pop(f"lookup_cache_{role}") for role in BY_FILE}
-    for role, path in files.items():
-        if path is not None:
-            _need("ngram-cache", names, f"--lookup-cache-{role}")
-    pool = values.pop("pool_file")
-    if pool is not None:
-        _need("ngram-mod", names, "--pool-file")
-    max_draft, any_tokenizer = values.pop("max_draft"), values.pop("any_tokenizer")
-    return DraftChoice(
-        names, order, max_draft, params, files["static"], files["dynamic"], pool, any_tokenizer
-    )
+    needed += [of for field, of in FILES.items() if values[field] is not None]
+    order = values.pop("spec_order")
+    names = _names(",".join(values.pop("spec_type")), order, needed)
+    rest = {key: values.pop(key) for key in (*FILES, "max_draft", "any_tokenizer", "policy")}
+    return DraftChoice(names, order, params, **rest)
+
+
+def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the drafters: those of the list, else the default and what has options of its own."""
+    if not spec:
+        added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
+        return parse_names((*added, DEFAULT_SPEC), order)
+    names = () if spec == NO_DRAFTS else parse_names(spec, order)
+    for name, option in needed:
+        if name not in names:
+            chosen = ",".join(names) or NO_DRAFTS
+            raise click.UsageError(f"{option} is of {name}, but --spec-type is {chosen}")
+    return names
 
 
 def _options() -> Any:
@@ -118,9 +129,8 @@ def _options() -> Any:
         "--spec-type",
         metavar="LIST",
         multiple=True,
-        default=(DEFAULT_SPEC,),
         help=f"Drafters with commas between: {', '.join(DRAFTER_NAMES)}; or none."
-        f"  [default: {DEFAULT_SPEC}]",
+        f"  [default: {DEFAULT_SPEC}, and those that other options are of]",
         **own,
     )
     yield click.option(
@@ -129,6 +139,15 @@ def _options() -> Any:
         default="priority",
         show_default=True,
         help="Which drafter is asked first: llama.cpp's order, or that of the list.",
+        **own,
+    )
+    yield click.option(
+        "--policy",
+        type=click.Choice(["auto", "fixed"]),
+        default="auto",
+        show_default=True,
+        help="How long drafts are: as far as tokens pay for what they add to a pass, or as far as "
+        "the drafters go.",
         **own,
     )
     yield click.option(
@@ -144,7 +163,7 @@ def _options() -> Any:
         ("-lcs", "static", "Statistics file or lookup cache that ngram-cache reads."),
         ("-lcd", "dynamic", "The same, read and extended: what is generated is added at the end."),
     ):
-        flags = (short, f"--lookup-cache-{role}")
+        flags = (short, f"--lookup-cache-{role}", f"lookup_{role}")
         yield click.option(*flags, type=click.Path(path_type=Path), help=text, **own)
     yield click.option(
         "--pool-file",
@@ -204,9 +223,3 @@ def _flag(name: str, field: str) -> str:
 
 def _key(name: str, field: str) -> str:
     return f"spec_{name}_{field}".replace("-", "_")
-
-
-def _need(name: str, names: tuple[str, ...], option: str) -> None:
-    if name not in names:
-        chosen = ",".join(names) or NO_DRAFTS
-        raise click.UsageError(f"{option} is of {name}, but --spec-type is {chosen}")

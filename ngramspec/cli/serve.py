@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ngramspec.cli.group import Failure, SectionCommand, SectionOption
 from ngramspec.cli.options import DraftChoice, take_draft_choice
@@ -64,7 +63,7 @@ def serve(ctx: click.Context, /, **options: Any) -> None:
     `docs/server.md` lists them.
     """
     take_recipe(ctx, options)
-    choice = _take_choice(ctx, options)
+    choice = _take_choice(options)
     _refuse(options)
     try:
         from ngramspec.cli.serve_run import run
@@ -75,10 +74,9 @@ def serve(ctx: click.Context, /, **options: Any) -> None:
     run(options, choice)
 
 
-def _take_choice(ctx: click.Context, options: dict[str, Any]) -> DraftChoice:
+def _take_choice(options: dict[str, Any]) -> DraftChoice:
     """Return the drafters; --spec-default stands for a list of one."""
-    given = ctx.get_parameter_source("spec_type") not in (None, ParameterSource.DEFAULT)
-    if options.pop("spec_default") and not given:
+    if options.pop("spec_default") and not options["spec_type"]:
         options["spec_type"] = ("ngram-mod",)
     names = ",".join(options["spec_type"]).split(",")
     if "draft-simple" in names:  # llama-server's word for a draft model

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.options import DraftChoice
 from ngramspec.cli.target import layers_of
 from ngramspec.drafters.config import CacheConfig
-from ngramspec.engine import DraftModel, Engine, Gate, Sampling
+from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.engine.draft_model import check_vocabulary
+from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.dynamic_file import Autosave, DynamicFile
@@ -74,13 +76,14 @@ def open_engine(
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
     """
+    costs = find_costs(target.model, target.settings)
     return Engine(
         target,
         choice.names or None,
         slots=options["parallel"],
         params=drafter_params(choice, target.model.path, stack),
         draft_model=open_draft_model(options, target, stack),
-        policy=Gate(choice.max_draft),
+        policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
     )
@@ -91,15 +94,15 @@ def drafter_params(
 ) -> dict[str, dict[str, Any]]:
     """Return the parameters by drafter, files opened where all requests share them."""
     params = {name: dict(values) for name, values in choice.params.items()}
-    if choice.pool is None and choice.lookup_static is None and choice.lookup_dynamic is None:
+    if choice.pool_file is None and choice.lookup_static is None and choice.lookup_dynamic is None:
         return params
     known = fingerprint_of(model)
     for name in {"ngram-mod", "ngram-cache"} & set(choice.names):
         own = params.setdefault(name, {})
         own.update(tokenizer=known, any_tokenizer=choice.any_tokenizer)
-    if choice.pool is not None:
-        _need_folder(choice.pool)
-        params["ngram-mod"]["pool"] = choice.pool
+    if choice.pool_file is not None:
+        _need_folder(choice.pool_file)
+        params["ngram-mod"]["pool"] = choice.pool_file
     if choice.lookup_static is not None:
         params["ngram-cache"]["static"] = choice.lookup_static
     if choice.lookup_dynamic is not None:

@@ -258,15 +258,15 @@ def _make_draft(choice: DraftChoice, model: Path) -> tuple[Any, DynamicFile | No
 
     params = {name: dict(values) for name, values in choice.params.items()}
     shared: dict[str, Any] = {"any_tokenizer": choice.any_tokenizer}
-    if choice.lookup_static or choice.lookup_dynamic or choice.pool:
+    if choice.lookup_static or choice.lookup_dynamic or choice.pool_file:
         shared["tokenizer"] = fingerprint_of(model)
     if not {"ngram-mod", "ngram-cache"} & set(choice.names):
         shared = {}
     file = None
     if choice.lookup_static is not None:
         params.setdefault("ngram-cache", {})["static"] = choice.lookup_static
-    if choice.pool is not None:
-        params.setdefault("ngram-mod", {})["pool"] = choice.pool
+    if choice.pool_file is not None:
+        params.setdefault("ngram-mod", {})["pool"] = choice.pool_file
     if choice.lookup_dynamic is not None:
         path, own = choice.lookup_dynamic, params.setdefault("ngram-cache", {})
         if not path.parent.is_dir():
@@ -276,5 +276,5 @@ def _make_draft(choice: DraftChoice, model: Path) -> tuple[Any, DynamicFile | No
         most = own.get("max_ngrams", 1 << 22)
         file = DynamicFile(path, 1, 4, most, origin, choice.any_tokenizer)
         own["dynamic"] = file
-    shared.update(order=choice.order, max_draft=choice.max_draft)
+    shared.update(order=choice.order, max_draft=choice.max_draft, policy=choice.policy)
     return NgramDraft(choice.names, params=params, **shared), file

@@ -23,7 +23,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "ngram-mod": {"n_match": 5, "n_min": 4, "n_max": 12, "capacity": 1 << 16},
     "ngram-cache": {"n_draft": 8},
 }
-DRAFTERS = (*SETTINGS, DEFAULT_SPEC)
+DRAFTERS = (*SETTINGS, DEFAULT_SPEC)  # those with fixed lengths, the last one with a policy
 
 
 @dataclass(frozen=True)

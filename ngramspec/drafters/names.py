@@ -15,6 +15,7 @@ DRAFTER_NAMES = (
     "ngram-cache",
     "suffix",
 )
+POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramspec._batch import Batch
 from ngramspec._rows import Rows
@@ -23,13 +24,14 @@ class _Sequence:
     num_past: Of these in the model's cache; drafted tokens may follow there.
     """
 
-    __slots__ = ("draft", "length", "num_past", "tokens")
+    __slots__ = ("claims", "draft", "length", "num_past", "tokens")
 
     def __init__(self, context_size: int) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.length = 0
         self.num_past = 0
         self.draft: list[int] = []
+        self.claims: list[float] = []
 
 
 class DraftModel:
@@ -48,6 +50,7 @@ class DraftModel:
     """
 
     name = "draft-model"
+    own_passes = True
 
     def __init__(self, target: Target, n_max: int = 3, n_min: int = 0, p_min: float = 0.0) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
@@ -85,7 +88,10 @@ class DraftModel:
         self._calls += 1
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot in slots:
-            self._sequences[slot].draft = []
+            seq = self._sequences[slot]
+            seq.draft, seq.claims = [], []
+            if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
+                self._cut(slot, seq.length - 1)
         going = [slot for slot in slots if self._has_room(slot)]
         rows = self._catch_up(going)
         while going:
@@ -94,6 +100,10 @@ class DraftModel:
         drafts = [self._finished(slot) for slot in slots]
         self._ns += perf_counter_ns() - started
         return drafts
+
+    def confidence(self, slot: int) -> npt.NDArray[np.float32]:
+        """Return how likely the draft model finds each token of the last draft."""
+        return np.array(self._sequences[slot].claims, dtype=np.float32)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens; what the cache holds of them stays there."""
@@ -173,11 +183,12 @@ class DraftModel:
         """Add the likeliest next token to the slot's draft; True when it may go on."""
         seq = self._sequences[slot]
         token = self._rows.argmax(row)
-        if self._p_min > 0:
-            logprob, _ = self._rows.logprobs(row, token, 0)
-            if math.exp(logprob) < self._p_min:
-                return False
+        logprob, _ = self._rows.logprobs(row, token, 0)
+        probability = min(math.exp(logprob), 1.0)
+        if probability < self._p_min:
+            return False
         seq.draft.append(token)
+        seq.claims.append(probability)
         return len(seq.draft) < most and not self._target.is_end(token)
 
     def _decode_drafts(self, slots: Sequence[int]) -> dict[int, int]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from ngramspec._cache import NgramCache
 from ngramspec._pool import HashPool
+from ngramspec._suffix_pool import SuffixPool
 from ngramspec.drafters import create_drafter
-from ngramspec.drafters.config import CONFIGS, ModConfig
+from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.engine.pools import Pools
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources import SlotwiseSource
 from ngramspec.errors import InputError
@@ -20,7 +21,6 @@ from ngramspec.stats import SourceStats
 
 Params = Mapping[str, Mapping[str, Any]]
 MAX_KINDS = 32  # combinations of types, sizes and namespace that are kept
-NAMESPACE_CAPACITY = 1 << 20  # cells of a namespace's own pool
 # What a request may not set: memory, files, and what others share.
 OWNED = ("pool", "capacity", "check_bits", "max_occupancy", "static", "dynamic", "dynamic_update",
          "max_ngrams", "save_interval", "tokenizer", "any_tokenizer")  # fmt: skip
@@ -30,7 +30,7 @@ class Drafters:
     """Gives each request the drafter chain that it asks for.
 
     Requests that ask for the same types, sizes and namespace share one native Drafter; all of one
-    namespace share a pool. The namespace "" has the pool and dynamic cache that the engine was
+    namespace share their pools. The namespace "" has the pool and dynamic cache that the engine was
     given; others have their own, in memory, forgotten when MAX_KINDS newer ones came.
 
     Args:
@@ -48,7 +48,7 @@ class Drafters:
         self.types = () if spec is None else parse_names(spec, "priority")
         self._slots = slots
         self._params = {name: dict(own) for name, own in (params or {}).items()}
-        self._pools: OrderedDict[str, HashPool] = OrderedDict()
+        self._pools = Pools(self._params)
         self._kinds: OrderedDict[Any, SlotwiseSource] = OrderedDict()
         self._gone: dict[str, SourceStats] = {}
         self._lock = threading.Lock()  # requests are submitted from any thread
@@ -78,13 +78,22 @@ class Drafters:
         return source
 
     def pool(self, namespace: str = "") -> HashPool | None:
-        """Return the pool of a namespace, None when there is none yet."""
-        return self._pools.get(namespace)
+        """Return the pool of ngram-mod of a namespace, None when there is none yet."""
+        return self._pools.hash.get(namespace)
 
     def pools(self) -> dict[str, HashPool]:
-        """Return all pools by namespace."""
+        """Return all pools of ngram-mod by namespace."""
         with self._lock:
-            return dict(self._pools)
+            return dict(self._pools.hash)
+
+    def suffix_pool(self, namespace: str = "") -> SuffixPool | None:
+        """Return the pool of suffix of a namespace, None when there is none yet."""
+        return self._pools.suffix.get(namespace)
+
+    def suffix_pools(self) -> dict[str, SuffixPool]:
+        """Return all pools of suffix by namespace."""
+        with self._lock:
+            return dict(self._pools.suffix)
 
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name, over all chains."""
@@ -98,27 +107,8 @@ class Drafters:
         self, types: tuple[str, ...], own: Mapping[str, dict[str, Any]], namespace: str
     ) -> SlotwiseSource:
         params = {name: {**self._params.get(name, {}), **own.get(name, {})} for name in types}
-        if "ngram-mod" in params:
-            params["ngram-mod"] = self._with_pool(params["ngram-mod"], namespace)
-        if "ngram-cache" in params and namespace:
-            cache = params["ngram-cache"]
-            if cache.pop("dynamic", None) is not None:
-                cache["dynamic"] = NgramCache(max_ngrams=NAMESPACE_CAPACITY)
+        self._pools.join(params, namespace)
         return SlotwiseSource(create_drafter(types, slots=self._slots, params=params))
-
-    def _with_pool(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
-        """Replace what describes a pool by the namespace's pool itself."""
-        shape = {key: params.pop(key) for key in _POOL_KEYS if key in params}
-        n_match = self._params.get("ngram-mod", {}).get("n_match", ModConfig.n_match)
-        pool = self._pools.get(namespace)
-        if pool is None:
-            if namespace:
-                shape.pop("pool", None)
-                shape["capacity"] = NAMESPACE_CAPACITY
-            config = ModConfig(n_match=n_match, **shape)  # a file's is the engine's
-            pool = self._pools[namespace] = _open_pool(config)
-        self._pools.move_to_end(namespace)
-        return {**params, "pool": pool}
 
     def _forget_oldest(self) -> None:
         """Drop the chain and the namespace's pool that were not used for longest."""
@@ -127,27 +117,13 @@ class Drafters:
             first = next(key for key in self._kinds if key != default)
             add_stats(self._gone, self._kinds.pop(first).stats())
             used = {key[1] for key in self._kinds}
-            for namespace in [name for name in self._pools if name and name not in used]:
-                del self._pools[namespace]
-
-
-_POOL_KEYS = ("pool", "capacity", "check_bits", "max_occupancy", "tokenizer", "any_tokenizer")
+            self._pools.forget(used)
 
 
 def _kind(types: tuple[str, ...], namespace: str, own: Params) -> tuple[Any, ...]:
     """Return what requests that share a chain have in common; values may be lists."""
     settings = sorted((name, sorted(given.items())) for name, given in own.items())
     return types, namespace, repr(settings)
-
-
-def _open_pool(config: ModConfig) -> HashPool:
-    if isinstance(config.pool, HashPool):
-        return config.pool
-    if config.pool is None:
-        return HashPool(config.capacity, config.check_bits, config.max_occupancy)
-    from ngramspec.drafters.statistics import open_or_make_pool
-
-    return open_or_make_pool(config)
 
 
 def _check_params(params: Params) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ngramspec._figures import EngineStats
-from ngramspec._gate import Gate
 from ngramspec._pieces import Pieces
 from ngramspec._slot import Slot
 from ngramspec._transcript import Transcript
 from ngramspec.engine.drafters import Drafters, add_stats
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import DraftPolicy
+from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
@@ -36,12 +35,12 @@ class Engine:
 
     Args:
         target: The model. Closed by its owner, after the engine.
-        drafter: Names of n-gram drafters, such as "ngram-mod,ngram-cache", your own object with
-            begin, propose, accept and end as Drafter has them, or None.
+        drafter: Names of n-gram drafters, such as "suffix", your own object with begin, propose,
+            accept and end as Drafter has them, or None.
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where no other has a draft, such as DraftModel.
-        policy: How long drafts may be; Gate() when None.
+        policy: How long drafts may be; None = "auto", see make_policy.
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches and drafts inside that setting.
@@ -56,7 +55,7 @@ class Engine:
     def __init__(
         self,
         target: Target,
-        drafter: str | Iterable[str] | Any | None = "ngram-mod",
+        drafter: str | Iterable[str] | Any | None = "suffix",
         *,
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
@@ -87,7 +86,7 @@ class Engine:
             self._slots,
             self._queue,
             self._chain,
-            policy or Gate(),
+            policy or make_policy("auto", USUAL, max_rollback=target.max_rollback),
             self._stats,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target

@@ -1,8 +1,17 @@
-"""DraftPolicy: how long drafts may be. The default is Gate, which is native."""
+"""DraftPolicy: how long drafts may be. The default is AutoPolicy, which is native."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from ngramspec._auto import AutoPolicy
+from ngramspec._gate import Gate
+from ngramspec.costs import CostTable
+from ngramspec.drafters.names import POLICY_NAMES
+from ngramspec.errors import InputError
+
+MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
+USUAL = 64  # longest draft, where nothing is said
 
 
 class DraftPolicy(Protocol):
@@ -43,3 +52,29 @@ class FixedLength:
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Do nothing."""
+
+
+def make_policy(
+    name: str,
+    max_draft: int,
+    costs: CostTable | None = None,
+    max_rollback: int | None = None,
+) -> DraftPolicy:
+    """Return a policy by its name.
+
+    Args:
+        name: "auto": as far as tokens pay; "gate": longer while drafts are right, silent where they
+            are not; "fixed": always as far as the sources go.
+        max_draft: Longest draft in tokens, >= 1.
+        costs: What "auto" knows of the target's passes, None = to be learnt.
+        max_rollback: The target's. Where it is bounded, a rejected draft is computed again from a
+            saved state and costs more than its pass: "auto" is "gate" there.
+
+    Raises:
+        InputError: There is no such policy, or max_draft is out of its bounds.
+    """
+    if name not in POLICY_NAMES:
+        raise InputError(f"policy must be one of {', '.join(POLICY_NAMES)}, got {name!r}")
+    if name == "auto" and max_rollback is None:
+        return AutoPolicy(min(max_draft, MAX_CHOSEN), costs)
+    return FixedLength(max_draft) if name == "fixed" else Gate(max_draft)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,14 @@ class PredictionSource:
         """Draft what follows in the prediction."""
         propose = self._drafter.propose
         return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+
+    def confidence(self, slot: int) -> Any:
+        """Return how likely the tokens of the last draft are right, float32."""
+        return self._drafter.confidence(slot)
+
+    def shorten(self, slot: int, length: int) -> None:
+        """Count only so much of the last draft as drafted."""
+        self._drafter.shorten(slot, length)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens."""

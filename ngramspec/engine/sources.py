@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from ngramspec._drafter import Drafter
 from ngramspec._flags import leading_flagged
 from ngramspec._slot import Slot
@@ -36,6 +38,12 @@ class DraftSource(Protocol):
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name."""
 
+    # Optional, for an AutoPolicy:
+    #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
+    #       those before it are; without it every token counts as equally likely.
+    #   shorten(slot, length): only so much of the last draft is sent.
+    #   own_passes: True when drafting itself takes passes of a model.
+
 
 class SlotwiseSource:
     """A source that is asked slot by slot, such as a native Drafter or one of your own.
@@ -52,6 +60,9 @@ class SlotwiseSource:
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
         self._propose = drafter.propose
+        for optional in ("confidence", "shorten"):
+            if hasattr(drafter, optional):
+                setattr(self, optional, getattr(drafter, optional))
         # The engine asks a native drafter without Python where a slot has no other source.
         self.native = drafter if isinstance(drafter, Drafter) else None
 
@@ -98,7 +109,9 @@ class Chain:
             if not groups:
                 return
             for source, members in groups.items():
-                self._ask(source, members, limit)
+                limits = [limit(slot, source.name) for slot in members]
+                for slot, draft in self.ask(source, members, limits):
+                    slot.draft, slot.draft_source = draft, source
             waiting = [slot for slot in waiting if not slot.draft.size]
             rank += 1
 
@@ -109,7 +122,7 @@ class Chain:
             try:
                 source.accept(slot.id, token_ids, num_accepted if source is owner else 0)
             except Exception as error:
-                self._shut_out(slot, source, error)
+                self.shut_out(slot, source, error)
 
     def end(self, slot: Slot) -> None:
         """End the slot's request on all of its sources."""
@@ -117,43 +130,44 @@ class Chain:
             self._guarded(slot, source, lambda s: s.end(slot.id))
         slot.sources = ()
 
-    def _ask(
-        self,
-        source: DraftSource,
-        members: Sequence[Slot],
-        limit: Callable[[Slot, str], int],
-    ) -> None:
-        limits = [limit(slot, source.name) for slot in members]
+    def ask(
+        self, source: DraftSource, members: Sequence[Slot], limits: Sequence[int]
+    ) -> list[tuple[Slot, TokenIds]]:
+        """Return the slots for which a source has a draft, with it, as far as its tokens are valid.
+
+        limits: Longest draft of each slot, none is asked for where it is 0.
+        """
         asked = [slot for slot, most in zip(members, limits, strict=True) if most > 0]
         limits = [most for most in limits if most > 0]
         if not asked:
-            return
+            return []
         try:
             drafts = source.propose([slot.id for slot in asked], limits)
             if len(drafts) != len(asked):
                 raise InputError(f"{len(drafts)} drafts for {len(asked)} slots")
         except Exception:
             drafts = [self._ask_one(source, s, n) for s, n in zip(asked, limits, strict=True)]
-        for slot, draft, most in zip(asked, drafts, limits, strict=True):
-            self._take(slot, source, draft, most)
+        return [
+            (slot, np.asarray(draft[:count], dtype=np.int32))
+            for slot, draft, most in zip(asked, drafts, limits, strict=True)
+            if (count := self._count_valid(slot, source, draft, most))
+        ]
 
     def _ask_one(self, source: DraftSource, slot: Slot, limit: int) -> TokenIds:
         """Ask for one slot, so that a failure costs only the slot that it belongs to."""
         try:
             return source.propose([slot.id], [limit])[0]
         except Exception as error:
-            self._shut_out(slot, source, error)
+            self.shut_out(slot, source, error)
             return NO_TOKENS
 
-    def _take(self, slot: Slot, source: DraftSource, draft: TokenIds, limit: int) -> None:
-        """Set the slot's draft, as far as its tokens are valid."""
+    def _count_valid(self, slot: Slot, source: DraftSource, draft: TokenIds, limit: int) -> int:
+        """Return how many tokens of a draft are valid."""
         try:
-            count = min(leading_flagged(draft, self.valid, 1), limit)
+            return min(leading_flagged(draft, self.valid, 1), limit)
         except InputError as error:
-            self._shut_out(slot, source, error)
-            return
-        if count:
-            slot.draft, slot.draft_source = draft[:count], source
+            self.shut_out(slot, source, error)
+            return 0
 
     def _guarded(
         self, slot: Slot, source: DraftSource, call: Callable[[DraftSource], None]
@@ -161,9 +175,9 @@ class Chain:
         try:
             call(source)
         except Exception as error:
-            self._shut_out(slot, source, error)
+            self.shut_out(slot, source, error)
 
-    def _shut_out(self, slot: Slot, source: DraftSource, error: Exception) -> None:
+    def shut_out(self, slot: Slot, source: DraftSource, error: Exception) -> None:
         """Switch the source off for the slot's request; generation goes on without it."""
         if source.name not in self.failures:
             log.warning(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from ngramspec._auto import AutoPolicy
 from ngramspec._batch import Batch
 from ngramspec._figures import EngineStats
 from ngramspec._plan import Plan
@@ -14,6 +15,7 @@ from ngramspec._slot import Slot
 from ngramspec._verifier import Verifier
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason
+from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Queue, Ticket
@@ -60,6 +62,7 @@ class Stepper:
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind)
+        self._offers = Offers(chain, policy, capacity) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._crowded = False  # the last decode found no room for its drafts: one without them
@@ -137,6 +140,8 @@ class Stepper:
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
         self._policy.begin(slot.id)
+        if self._offers is not None:
+            self._offers.begin(slot.id)
 
     def _note_cancel(self) -> None:
         self._look = True
@@ -149,7 +154,10 @@ class Stepper:
         others = self._proposer.propose()
         if others:
             started = time.perf_counter()
-            self._chain.propose(others, self._proposer.limit)
+            if self._offers is None:
+                self._chain.propose(others, self._proposer.limit)
+            else:
+                self._offers.propose(others, self._proposer)
             self._stats.draft_seconds += time.perf_counter() - started
 
     def _decode(self) -> bool:
@@ -191,6 +199,8 @@ class Stepper:
         if slot.num_accepted < slot.num_drafted:
             self.sequences.reject(slot)
         if not slot.taught:
+            if self._offers is not None:
+                self._offers.learn(slot)
             self._chain.accept(slot, slot.emitted, slot.num_accepted)
         self._emission.emit(slot)
         slot.clear_draft()

@@ -68,6 +68,15 @@ POOL_COUNTERS = (
     ("pool_collisions_total", "Entries overwritten by another n-gram.", "num_collided"),
     ("pool_aged_total", "Entries freed for new ones.", "num_aged"),
 )
+SUFFIX_GAUGES = (
+    ("suffix_pool_tokens", "Tokens in the shared pool of suffix.", "num_tokens"),
+    ("suffix_pool_capacity_tokens", "Tokens that it may hold.", "capacity"),
+    ("suffix_pool_bytes", "Its memory.", "nbytes"),
+)
+SUFFIX_COUNTERS = (
+    ("suffix_pool_known_tokens_total", "Prompt tokens that it held already.", "num_known"),
+    ("suffix_pool_evicted_tokens_total", "Tokens that made room for newer ones.", "num_evicted"),
+)
 
 
 class EngineCollector(Collector):
@@ -224,16 +233,23 @@ def _calls(make: Families, sources: Mapping[str, SourceStats], rising: Rising) -
 
 
 def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
-    """Yield the figures of the pools: all of namespaces together, and the one that is shared."""
-    pools = engine.drafters.pools()
-    pool = pools.pop("", None)
+    """Yield the figures of the pools: all of namespaces together, and those that are shared."""
+    pools, suffix_pools = engine.drafters.pools(), engine.drafters.suffix_pools()
+    pool, suffix_pool = pools.pop("", None), suffix_pools.pop("", None)
     used = sum(other.num_used for other in pools.values())
-    yield make.gauge("namespace_pools", "Pools of namespaces.", len(pools))
-    yield make.gauge("namespace_pool_used_cells", "Cells in use in all of them.", used)
-    if pool is None:
-        return
-    figures = pool.stats()
-    for name, text, key in POOL_GAUGES:
-        yield make.gauge(name, text, figures[key])
-    for name, text, key in POOL_COUNTERS:
-        yield make.counter(name, text, figures[key])
+    tokens = sum(other.num_tokens for other in suffix_pools.values())
+    count = len(pools.keys() | suffix_pools.keys())
+    yield make.gauge("namespace_pools", "Namespaces with pools of their own.", count)
+    yield make.gauge("namespace_pool_used_cells", "Cells in use in all of ngram-mod.", used)
+    yield make.gauge("namespace_suffix_pool_tokens", "Tokens in all of suffix.", tokens)
+    if pool is not None:
+        figures = pool.stats()
+        for name, text, key in POOL_GAUGES:
+            yield make.gauge(name, text, figures[key])
+        for name, text, key in POOL_COUNTERS:
+            yield make.counter(name, text, figures[key])
+    if suffix_pool is not None:
+        for name, text, key in SUFFIX_GAUGES:
+            yield make.gauge(name, text, getattr(suffix_pool, key))
+        for name, text, key in SUFFIX_COUNTERS:
+            yield make.counter(name, text, getattr(suffix_pool, key))

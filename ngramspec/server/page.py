@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,6 @@ def page_router(served: Served, settings: ServerSettings) -> APIRouter:
 def live_figures(engine: Engine) -> dict[str, Any]:
     """Return what the page shows: counters since the start, and what slots and pool hold now."""
     stats = engine.stats()
-    pool = engine.drafters.pool()
-    figures = None if pool is None else pool.stats()
     sources = [source for source in engine.source_stats().values() if source.propose_calls]
     return {
         "time": time.monotonic(),
@@ -79,13 +78,18 @@ def live_figures(engine: Engine) -> dict[str, Any]:
             }
             for source in sources
         ],
-        "pool": figures
-        and {
-            "used": figures["num_used"],
-            "capacity": figures["capacity"],
-            "occupancy": figures["occupancy"],
-        },
+        "pools": list(_pools(engine)),
     }
+
+
+def _pools(engine: Engine) -> Iterator[dict[str, Any]]:
+    suffix, mod = engine.drafters.suffix_pool(), engine.drafters.pool()
+    if suffix is not None:
+        used, capacity = suffix.num_tokens, suffix.capacity
+        yield {"name": "suffix", "unit": "tokens", "used": used, "capacity": capacity}
+    if mod is not None:
+        used, capacity = mod.num_used, mod.capacity
+        yield {"name": "ngram-mod", "unit": "cells", "used": used, "capacity": capacity}
 
 
 def _asset(content: bytes, media_type: str) -> Any:

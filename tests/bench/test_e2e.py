@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
-from ngramspec.bench.e2e import POLICIES, Bench, Mode, Outcome, parse_mode
+from ngramspec.bench.e2e import Bench, Mode, Outcome, parse_mode
 from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.cli.bench_e2e import e2e
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError, InputError
 
@@ -130,7 +130,7 @@ def test_what_a_bench_refuses() -> None:
 
 def test_the_command_knows_the_policies() -> None:
     (option,) = (param for param in e2e.params if param.name == "policy")
-    assert tuple(option.type.choices) == tuple(POLICIES)  # type: ignore[attr-defined]
+    assert tuple(option.type.choices) == POLICY_NAMES  # type: ignore[attr-defined]
 
 
 def test_json(run: Run, prompt: Path) -> None:
@@ -142,7 +142,7 @@ def test_json(run: Run, prompt: Path) -> None:
     made: dict[str, Any] = json.loads(result.stdout)
     assert set(made) == {"version", "model", "settings", "identical", "summary", "prompts"}
     assert made["settings"]["n_predict"] == 24
-    assert made["settings"]["policy"] == "gate"
+    assert made["settings"]["policy"] == "auto"
     assert made["identical"] is True
     assert [row["drafter"] for row in made["summary"]] == ["none", *specs]
     (found,) = made["prompts"]

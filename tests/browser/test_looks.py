@@ -68,7 +68,7 @@ def test_text_of_errors_and_figures_stays_text(server: Server, pages: Pages) -> 
     source = {"name": ATTACK, "drafts": 1, "draft_tokens": 2, "accepted_tokens": 1}
     slot = {"id": 0, "state": ATTACK, "tokens": 1}
     counts = dict.fromkeys(("steps", "emitted_tokens", "draft_tokens", "accepted_tokens"), 1)
-    figures = {"time": 1.0, "context": 8, "queue": 0, "pool": None, **counts}
+    figures = {"time": 1.0, "context": 8, "queue": 0, "pools": [], **counts}
     figures |= {"slots": [slot], "sources": [source]}
     page.route("**/v1/ngramspec/live", lambda route: route.fulfill(json=figures))
     page.goto(server.url)

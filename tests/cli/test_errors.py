@@ -27,15 +27,15 @@ WRONG_COMMAND_LINES = {
         "--lookup-cache-static is of ngram-cache, but --spec-type is none",
     ),
     "parameter out of range": (
-        ["-p", "x", "--spec-ngram-mod-n-max", "99999"],
+        ["-p", "x", "--spec-type", "ngram-mod", "--spec-ngram-mod-n-max", "99999"],
         "n_max must be an integer in 1..4096, got 99999",
     ),
     "numbers that are none": (
-        ["-p", "x", "--spec-ngram-cache-lax-min-sample", "1,b"],
+        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,b"],
         "expected integers with commas between, got '1,b'",
     ),
     "too few numbers": (
-        ["-p", "x", "--spec-ngram-cache-lax-min-sample", "1,2"],
+        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,2"],
         "must hold 4 integers",
     ),
     "missing static cache": (["-p", "x", "-lcs", "absent.bin"], "absent.bin: No such file"),

@@ -30,8 +30,8 @@ def test_json_shape(invoke: Any) -> None:
     assert len(made["token_ids"]) == len(made["accepted"]) <= 24
     assert sum(made["accepted"]) == made["num_accepted"] > 0
     assert made["finish_reason"] in ("stop", "length")
-    assert list(made["stats"]) == ["ngram-mod", "ngram-cache"]
-    assert made["stats"]["ngram-cache"]["num_drafts"] > 0
+    assert list(made["stats"]) == ["suffix"]
+    assert made["stats"]["suffix"]["num_drafts"] > 0
     assert "compare" not in made
     for key in ("tokens_per_second", "seconds", "prompt_seconds", "draft_seconds"):
         assert made[key] > 0
@@ -58,7 +58,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     assert lines[0].startswith("no --model given: using the embedded model ")
     assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[1])
     assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[2])
-    assert [line.split(":")[0].split()[-1] for line in lines[3:]] == ["ngram-mod", "ngram-cache"]
+    assert [line.split(":")[0].split()[-1] for line in lines[3:]] == ["suffix"]
     assert all("#calls(b,g,a) =" in line for line in lines[3:])
 
 

@@ -1,4 +1,4 @@
-"""Never slower: what drafts cost where they are never right, counted in decodes and tokens."""
+"""Gate: what drafts cost where they are never right, counted in decodes and tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
-from ngramspec.engine import Chunk, Engine, EngineStats, Generation, Request
+from ngramspec.engine import Chunk, Engine, EngineStats, Gate, Generation, Request
 
 TOKENS = 1500
 START = 200  # tokens in which the gate may still learn that drafts do not pay
@@ -35,7 +35,7 @@ def run(
     )
     params = {"ngram-simple": {"size_n": 2}, "ngram-mod": {"n_match": 2, "n_min": 1}}
     made_drafter = drafter(target) if drafter else None
-    engine = Engine(target, made_drafter, slots=slots, params=params)
+    engine = Engine(target, made_drafter, slots=slots, params=params, policy=Gate())
     begun = [0] * count
 
     def note(chunk: Chunk) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from ngramspec import HashPool, NgramCache, create_drafter
+from ngramspec import HashPool, NgramCache, SuffixPool, create_drafter
 from ngramspec.engine import Engine, Request, Speculation
-from ngramspec.engine import drafters as module
-from ngramspec.engine.drafters import MAX_KINDS, NAMESPACE_CAPACITY, OWNED, Drafters
+from ngramspec.engine import pools as module
+from ngramspec.engine.drafters import MAX_KINDS, OWNED, Drafters
+from ngramspec.engine.pools import NAMESPACE_CAPACITY
 from ngramspec.errors import FormatError, InputError
 
 SMALL_POOL = {"ngram-mod": {"capacity": 1024, "n_match": 2, "n_min": 1, "n_max": 8}}
@@ -93,6 +94,30 @@ def test_pools_have_the_size_that_was_set_or_that_of_namespaces() -> None:
     assert other is not None
     assert other.capacity == 2048
     assert NAMESPACE_CAPACITY == 1 << 20
+
+
+def test_suffix_shares_a_pool_over_the_chains_of_a_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "NAMESPACE_TOKENS", 4096)
+    made = make("suffix", suffix={"capacity": 8192})
+    pool = made.suffix_pool()
+    assert pool is not None
+    assert pool.capacity == SuffixPool(8192).capacity
+    held = 0
+    for source in (made.get(Speculation()), made.get(wanted(suffix={"max_draft": 3}))):
+        assert source is not None
+        teach(source)
+        source.end(0)
+        assert pool.num_tokens > held
+        held = pool.num_tokens
+    assert made.get(wanted(namespace="other")) is not None
+    other = made.suffix_pool("other")
+    assert other is not None
+    assert (other.capacity, other.num_tokens) == (SuffixPool(4096).capacity, 0)
+    assert made.get(wanted(("suffix",), "third", suffix={"share": False})) is not None
+    assert made.suffix_pool("third") is None
+    assert set(made.suffix_pools()) == {"", "other"}
 
 
 def test_a_given_pool_is_the_pool_of_the_empty_namespace_only() -> None:

@@ -13,6 +13,7 @@ class FakeDrafter:
     """Records calls and proposes what `plan(history, limit)` says."""
 
     sources = ("fake",)
+    policy = None
 
     def __init__(self, plan: Any = None, slots: int = 4) -> None:
         self.slots = slots
@@ -36,6 +37,9 @@ class FakeDrafter:
     def propose(self, slot: int, max_tokens: int) -> np.ndarray:
         self.limits.append(max_tokens)
         return np.array(self.plan(self.histories[slot], max_tokens), dtype=np.int32)
+
+    def shorten(self, slot: int, length: int) -> None:
+        pass
 
     def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
         self.histories[slot] = np.concatenate([self.histories[slot], token_ids])

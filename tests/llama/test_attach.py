@@ -17,7 +17,7 @@ from ngramspec.adapters.llama_cpp.patches import IncrementalTokenizer, NoScores
 from ngramspec.errors import BackendError, InputError, StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
-LOOP = {"spec": "ngram-simple", "size_n": 3, "size_m": 16}
+LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 PATCHED = ("scores", "_n_ctx", "_logits_all", "draft_model", "tokenizer_")
 METHODS = ("sample", "generate", "_create_completion")
 

@@ -13,7 +13,7 @@ from ngramspec import attach
 from ngramspec.errors import StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
-LOOP = {"spec": "ngram-simple", "size_n": 3, "size_m": 16}
+LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 
 
 def test_logprobs_are_refused_while_attached_and_right_afterwards(make_llama: Any) -> None:

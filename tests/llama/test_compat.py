@@ -12,7 +12,7 @@ from adversaries import FakeDrafter
 from ngramspec.adapters.llama_cpp import NgramDraft
 from ngramspec.errors import InputError
 
-LOOP = {"spec": "ngram-simple", "size_n": 3, "size_m": 16}
+LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 CYCLE = [5, 6, 7, 8] * 6
 
 

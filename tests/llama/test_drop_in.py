@@ -15,7 +15,7 @@ from ngramspec.adapters.llama_cpp import NgramDraft
 from ngramspec.errors import InputError, NgramspecError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
-LOOP = {"spec": "ngram-simple", "size_n": 3, "size_m": 16}
+LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 
 
 def array(*ids: int) -> np.ndarray:

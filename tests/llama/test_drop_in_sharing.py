@@ -17,7 +17,7 @@ from ngramspec.adapters.llama_cpp import NgramDraft
 from ngramspec.errors import StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
-LOOP = {"spec": "ngram-simple", "size_n": 3, "size_m": 16}
+LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 
 
 def array(*ids: int) -> np.ndarray:
@@ -107,7 +107,7 @@ def test_threads_with_a_llama_each_share_one_drafter(make_llama: Any) -> None:
 
 def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind() -> None:
     draft = NgramDraft(
-        "ngram-mod", max_draft=20, slots=3, eog_ids=[8], n_match=3, n_min=1,
+        "ngram-mod", max_draft=20, slots=3, eog_ids=[8], n_match=3, n_min=1, policy="fixed",
         pool=ngramspec.HashPool(capacity=1 << 12), n_batch=40,
     )  # fmt: skip
     ids = array(*[5, 6, 7, 4] * 9)
@@ -116,7 +116,7 @@ def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind() -> N
     assert (copy.max_draft, copy.drafter.slots, copy.counters.calls) == (20, 3, 0)
     assert copy(array(1, 2, 3, 4)).size == 0
     assert copy(ids).size == 20
-    with pytest.raises(StateError, match="spec="):
+    with pytest.raises(StateError, match="give its name"):
         pickle.dumps(NgramDraft(drafter=FakeDrafter()))
 
 

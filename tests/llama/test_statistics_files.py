@@ -121,7 +121,8 @@ def test_generate_learns_across_processes_and_refuses_another_tokenizer(
 ) -> None:
     learned = tmp_path / "learned.ngc"
     arguments = ["-p", TASK, "-n", "20", "-s", "1"]
-    command = [sys.executable, "-m", "ngramspec", "generate", *arguments, "--spec-type"]
+    command = [sys.executable, "-m", "ngramspec", "generate", *arguments, "--policy", "fixed"]
+    command.append("--spec-type")
     counts = []
     for _ in range(2):
         subprocess.run([*command, "ngram-cache", "-lcd", learned], check=True, capture_output=True)

@@ -189,6 +189,15 @@ class AutoPolicy:
             return Choice(0, [0.0], [0.0])
         return self.consider(source, claims, room, batch_tokens, decoding)
 
+    def best(self, chains: Chains, batch_tokens: int = 1, decoding: int = 1) -> int:
+        """The candidate of one slot that gains most beyond none, the first one on ties."""
+        nets = [0.0]
+        for source, claims, room in chains if len(chains) > 1 and self.fixed is None else []:
+            choice = self.choose(source, claims, room, batch_tokens, decoding)
+            cost = self.costs.at(batch_tokens + choice.length) - self.costs.at(batch_tokens)
+            nets.append((choice.gain if choice.worths else 0.0) - self.rate * cost)
+        return max(nets.index(max(nets)) - 1, 0)
+
     def choose_many(
         self,
         chains: Chains,
@@ -266,6 +275,6 @@ class AutoPolicy:
         if not (self.costs.timed and seconds > 0 and math.isfinite(seconds)):
             seconds = expected
         self.steps += 1
-        self.emitted = 0.98 * self.emitted + emitted
+        self.emitted = 0.99 * self.emitted + emitted
         seconds = min(max(seconds, expected / 4), expected * 4)
-        self.passes = 0.98 * self.passes + seconds / self.costs.at(1)
+        self.passes = 0.99 * self.passes + seconds / self.costs.at(1)

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from helpers.fake_target import FakeTarget
-from ngramspec.engine import Engine, Request, Speculation
+from ngramspec.engine import Engine, Gate, Request, Speculation
 from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.collector import MAX_POSITIONS, EngineCollector
 
@@ -32,7 +32,7 @@ def request(length: int = 20, **fields: Any) -> Request:
 
 @pytest.fixture
 def engine() -> Engine:
-    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2)
+    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=Gate())
 
 
 @pytest.fixture
@@ -59,7 +59,8 @@ def labels_of(family: Any) -> set[str]:
 
 
 def test_documented_and_scraped_metrics_are_the_same(engine: Engine, client: TestClient) -> None:
-    engine.generate([request(max_tokens=60)] * 3)
+    suffix = Speculation(types=("suffix",))
+    engine.generate([request(max_tokens=60), request(max_tokens=60, speculation=suffix)])
     text = client.get("/metrics").text
     scraped = {}
     for family in families(text):

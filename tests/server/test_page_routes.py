@@ -14,11 +14,13 @@ pytest.importorskip("fastapi", reason="needs the extra 'server'")
 from fastapi.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
+from ngramspec import SuffixPool
 from ngramspec.engine import Engine, Request
 from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.page import ASSETS
 
 LIVE = "/v1/ngramspec/live"
+CAPACITIES = {"suffix": SuffixPool().capacity, "ngram-mod": 1 << 22}
 
 
 def client_of(engine: Engine, **settings: Any) -> TestClient:
@@ -28,7 +30,7 @@ def client_of(engine: Engine, **settings: Any) -> TestClient:
 
 @pytest.fixture
 def engine() -> Engine:
-    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2)
+    return Engine(FakeTarget(), "ngram-mod,suffix", slots=2)
 
 
 @pytest.mark.parametrize("path", ASSETS)
@@ -83,14 +85,14 @@ def test_live_figures_are_those_of_the_engine(engine: Engine) -> None:
     assert set(sources) <= set(engine.source_stats())
     for name, source in sources.items():
         assert source["accepted_tokens"] == engine.source_stats()[name].num_accepted_tokens
-    assert told["pool"]["capacity"] == 1 << 22
+    assert {pool["name"]: pool["capacity"] for pool in told["pools"]} == CAPACITIES
     assert client.get(LIVE).json()["time"] > told["time"]
 
 
 def test_without_a_pool_there_are_no_figures_of_one() -> None:
     client = client_of(Engine(FakeTarget(), None, slots=1), slots=True)
     told = client.get(LIVE).json()
-    assert told["pool"] is None
+    assert told["pools"] == []
     assert told["sources"] == []
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
-from ngramspec.adapters.llama_cpp.draft import NgramDraft
+from ngramspec.adapters.llama_cpp.draft import DEFAULT_SPEC, NgramDraft
 from ngramspec.adapters.llama_cpp.statistics import files_among
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.tokenizers import fingerprint_of_llama
 
 
-def attach(llama: Any, spec: Any = "ngram-mod", **params: Any) -> Attachment:
+def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
     """Let a Llama use drafts, without score matrix, without logits at prompt positions.
 
     Works for a Llama with and without draft_model, any n_batch, any n_ctx, and with set_cache,
@@ -21,7 +21,7 @@ def attach(llama: Any, spec: Any = "ngram-mod", **params: Any) -> Attachment:
     Args:
         llama: A llama_cpp.Llama that is not attached yet.
         spec: Drafter names, one or a comma list, or a ready NgramDraft.
-        params: As for NgramDraft (max_draft, slots, pool, drafter parameters).
+        params: As for NgramDraft (max_draft, slots, policy, pool, drafter parameters).
 
     Returns:
         The Attachment; it does not keep the Llama alive.

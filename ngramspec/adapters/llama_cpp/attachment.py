@@ -15,6 +15,7 @@ What is replaced, and by what:
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Generator
 from typing import Any
@@ -159,13 +160,27 @@ class Attachment:
         llama, original = self._original("generate")
         self._running = turn = self._running + 1
         self._verified = NO_LIMIT
+        loop = original(*args, **kwargs)
         try:
-            yield from original(*args, **kwargs)
+            yield from self._paused(loop)
         finally:
+            loop.close()
             if turn == self._running and self._verified < llama.n_tokens:
                 llama.n_tokens = self._verified
                 llama._ctx.kv_cache_seq_rm(-1, self._verified, -1)
                 llama._requires_eval = True
+
+    def _paused(self, loop: Generator[int, Any, None]) -> Generator[int, Any, None]:
+        """Yield what the host's loop does; what the app does meanwhile is none of its time."""
+        sent = None
+        while True:
+            try:
+                token = loop.send(sent)
+            except StopIteration:
+                return
+            left = time.perf_counter()
+            sent = yield token
+            self.draft.clock.leave_out(time.perf_counter() - left)
 
     def _create_completion(self, *args: Any, **kwargs: Any) -> Any:
         _, original = self._original("_create_completion")

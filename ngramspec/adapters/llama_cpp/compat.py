@@ -41,7 +41,7 @@ class HostMethods:
     drafter: Any
     max_draft: int
     counters: DraftCounters
-    _learn: Callable[[Stream, TokenIds], None]
+    _learn: Callable[[Stream, TokenIds], int]
     _cut: Callable[[Any, TokenIds], TokenIds]
 
     def begin(self, prompt_tokens: Any, seq_id: int = 0) -> None:
@@ -103,6 +103,7 @@ class HostMethods:
             self._learn(stream, ids)
             draft = self.drafter.propose(stream.slot, limit) if limit > 0 else EMPTY
             stream.draft = self._cut(None, draft)
+            self.drafter.shorten(stream.slot, stream.draft.size)
             self.counters.count(stream.draft.size)
             return stream.draft.copy()
 

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.compat import HostMethods
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.host import Host, TokenIds
+from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
 from ngramspec.errors import InputError, NgramspecError, StateError
@@ -36,7 +38,8 @@ MAX_DRAFT = 62
 # and llama.cpp ends the whole process when they do not.
 UNKNOWN_HOST_BATCH = 64
 MAX_TOKENS = 2**31 - 1
-DEFAULT_SPEC = "ngram-mod,ngram-cache"
+MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
+DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
 
 
@@ -49,9 +52,12 @@ class NgramDraft(HostMethods):
             The default keeps the batch below 64 tokens: from there llama.cpp's CPU flash attention
             computes by another kernel, with other rounding (docs/exactness.md).
         slots: How many token sequences are followed at the same time; the oldest gives way.
-        drafter: A ready Drafter to use instead of `spec`; its slots are used, shared with nobody.
-        pool: HashPool for ngram-mod, or a pool file; shared with other drafters, threads and, as
-            a file, processes. Kept, not copied.
+        policy: "auto": drafts go as far as their tokens pay, by what rounds are seen to cost;
+            "fixed": as far as the drafters go; or an AutoPolicy of your own.
+        drafter: A ready Drafter to use instead of `spec` and `policy`; its slots are used, shared
+            with nobody.
+        pool: SuffixPool for suffix, or HashPool or pool file for ngram-mod; shared with other
+            drafters, threads and, as a file, processes. Kept, not copied.
         n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
             tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
         eog_ids: Further token ids before which a draft ends.
@@ -79,6 +85,7 @@ class NgramDraft(HostMethods):
         *,
         max_draft: int = MAX_DRAFT,
         slots: int = 4,
+        policy: Any = "auto",
         drafter: Any = None,
         pool: Any = None,
         n_batch: int = 0,
@@ -93,10 +100,12 @@ class NgramDraft(HostMethods):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be an int >= {least}, got {value!r}")
         self._config: dict[str, Any] = {"spec": spec, "max_draft": max_draft, "slots": slots}
-        self._config.update(n_batch=n_batch, n_vocab=n_vocab, heal=bool(heal))
+        self._config.update(n_batch=n_batch, n_vocab=n_vocab, heal=bool(heal), policy=policy)
         self._config.update(eog_ids=tuple(sorted({int(token) for token in eog_ids})), **params)
         self._given = drafter is not None
-        self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params)
+        chosen = _make_policy(policy, max_draft)
+        self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params, chosen)
+        self.clock = RoundClock(self.drafter.policy)
         self.max_draft = max_draft
         self.counters = DraftCounters()
         self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
@@ -130,6 +139,7 @@ class NgramDraft(HostMethods):
         Cost: O(n) memory compare plus O(new tokens + k). Threads: safe.
         """
         with self._lock:
+            self.clock.stop()
             started = time.perf_counter_ns()
             draft = EMPTY
             try:
@@ -148,8 +158,9 @@ class NgramDraft(HostMethods):
         return self.drafter.stats()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._given:
-            raise StateError("made from a Drafter, so it cannot be pickled: give spec= instead")
+        if self._given or not isinstance(self._config["policy"], str):
+            made = "a Drafter" if self._given else "an AutoPolicy"
+            raise StateError(f"made from {made}, so it cannot be pickled: give its name instead")
         return dict(self._config)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -173,12 +184,15 @@ class NgramDraft(HostMethods):
         if host is not None and host.attachment is not None:
             host.attachment.arm(EMPTY, ids.size)  # whatever happens below
         limit = self._limit(host, ids, given)
-        self._learn(stream, ids)
+        if self._learn(stream, ids) >= 0:
+            self.clock.learn(stream, int(ids.size))
         if host is not None and host.attachment is None and host.has_processor():
             limit = 0  # it would be shown draft tokens that are not verified yet
         if limit > 0:
             draft = self._cut(host, self.drafter.propose(stream.slot, limit))
+            self.drafter.shorten(stream.slot, draft.size)
         stream.draft = draft
+        self.clock.start(stream, int(ids.size), draft.size)
         if host is not None and host.attachment is not None:
             host.attachment.arm(draft, ids.size)
         return draft
@@ -210,14 +224,15 @@ class NgramDraft(HostMethods):
         log.info("attached to a Llama that has no room for the scores of this draft")
         return True
 
-    def _learn(self, stream: Stream, ids: TokenIds) -> None:
-        """Make the slot's history equal `ids`."""
+    def _learn(self, stream: Stream, ids: TokenIds) -> int:
+        """Make the slot's history equal `ids`; return accepted tokens, -1 for another text."""
         n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
         accepted = self.drafter.follow(stream.slot, ids, n_vocab)
         if accepted > 0:
             self.counters.accepted += min(int(accepted), int(stream.draft.size))
         stream.accepted_hint = 0
         stream.saw(ids)
+        return int(accepted)
 
     def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:
         """Return the part of a draft that the host may see."""
@@ -232,7 +247,17 @@ class NgramDraft(HostMethods):
         return draft[: host.usable_len(draft)]
 
 
-def _make_drafter(drafter: Any, spec: Any, slots: int, pool: Any, params: dict[str, Any]) -> Any:
+def _make_policy(policy: Any, max_draft: int) -> AutoPolicy | None:
+    if isinstance(policy, AutoPolicy):
+        return policy
+    if policy not in ("auto", "fixed"):
+        raise InputError(f'policy must be "auto", "fixed" or an AutoPolicy, got {policy!r}')
+    return AutoPolicy(min(max_draft, MAX_CHOSEN)) if policy == "auto" else None
+
+
+def _make_drafter(
+    drafter: Any, spec: Any, slots: int, pool: Any, params: dict[str, Any], policy: Any
+) -> Any:
     if drafter is not None:
         if pool is not None or params:
             raise InputError("give either drafter or its parameters, not both")
@@ -241,4 +266,4 @@ def _make_drafter(drafter: Any, spec: Any, slots: int, pool: Any, params: dict[s
 
     if pool is not None:
         params = {**params, "pool": pool}
-    return ngramspec.create_drafter(spec, slots=slots, **params)
+    return ngramspec.create_drafter(spec, slots=slots, policy=policy, **params)

@@ -54,7 +54,7 @@ function show(now, last) {
   $("queue").textContent = now.queue ? `${now.queue} waiting` : "";
   list($("sources"), now.sources.map(ofSource), "Nothing was drafted yet.");
   list($("slots"), now.slots.map((slot) => ofSlot(slot, now.context)), "");
-  list($("pool"), now.pool ? [ofPool(now.pool)] : [], "No drafter with a pool.");
+  list($("pools"), now.pools.map(ofPool), "No drafter with a pool.");
   $("live-note").hidden = true;
   $("live-body").hidden = false;
   return speed;
@@ -71,9 +71,8 @@ function ofSlot({ id, state, tokens }, context) {
   return { name: `${id} · ${state}`, words, share: tokens / context, idle: state === "idle" };
 }
 
-function ofPool({ used, capacity, occupancy }) {
-  const share = occupancy > 0 && occupancy < 0.01 ? "below 1 %" : percent(occupancy);
-  return { name: `${share} in use`, words: `${count.format(used)} of ${count.format(capacity)} cells`, share: occupancy };
+function ofPool({ name, unit, used, capacity }) {
+  return { name, words: `${count.format(used)} of ${count.format(capacity)} ${unit}`, share: used / capacity };
 }
 
 /** Make the list hold one bar per row, without rebuilding what is there: widths then move smoothly. */

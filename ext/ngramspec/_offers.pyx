@@ -1,0 +1,106 @@
+"""Offers: every source drafts as far as it can, an AutoPolicy takes the best and learns from all.
+
+The caller holds the drafter's lock.
+"""
+
+from libc.stdlib cimport calloc, free
+
+from ngramspec._calibration cimport calibration_learn
+from ngramspec._driver cimport SlotC, driver_offer, driver_shorten, driver_take
+from ngramspec._history cimport common_prefix
+from ngramspec._source cimport Source
+
+
+cdef bint offers_ask(Slots drafter, Py_ssize_t slot, Py_ssize_t longest):
+    """Let all sources draft; tell whether one of them did."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef Py_ssize_t i
+    driver_offer(&drafter.d, slot, longest)
+    for i in range(drafter.d.num_sources):
+        if s.made[i] > 0:
+            return True
+    return False
+
+
+cdef bint offers_best(Slots drafter, AutoPolicy policy, Py_ssize_t slot, Py_ssize_t room, Py_ssize_t batch_tokens,
+                      Py_ssize_t decoding, CandidateC* best) except -1:
+    """Make the draft that is worth most the pending one, whole, and describe it; False when there is none."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef CandidateC* candidates
+    cdef Py_ssize_t i, source = 0, n = 0
+    for i in range(drafter.d.num_sources):
+        if s.made[i] > 0:
+            source = i
+            n += 1
+    if n == 0:
+        return False
+    if n > 1:
+        candidates = <CandidateC*>calloc(<size_t>n, sizeof(CandidateC))
+        if candidates == NULL:
+            raise MemoryError("no memory for the candidates")
+        try:
+            n = 0
+            for i in range(drafter.d.num_sources):
+                if s.made[i] > 0:
+                    _describe(drafter, policy, s, i, room, &candidates[n])
+                    n += 1
+            source = _source_at(s, policy.best_of(candidates, n, batch_tokens, decoding))
+        finally:
+            free(candidates)
+    _describe(drafter, policy, s, source, room, best)
+    driver_take(&drafter.d, slot, source, s.made[source])
+    return True
+
+
+cdef int offers_share(Slots drafter, AutoPolicy policy, const int32_t[::1] slots, const int32_t[::1] limits,
+                      Py_ssize_t most) except -1:
+    """Make the best drafts of slots that share a pass pending, as much of each as pays, up to limits and `most`."""
+    cdef Py_ssize_t i, n = slots.shape[0]
+    cdef CandidateC* candidates = <CandidateC*>calloc(<size_t>n + 1, sizeof(CandidateC))
+    if candidates == NULL:
+        raise MemoryError("no memory for the candidates")
+    try:
+        for i in range(n):
+            if offers_ask(drafter, slots[i], drafter.d.max_draft if limits[i] > 0 and most > 0 else 0):
+                offers_best(drafter, policy, slots[i], min(<Py_ssize_t>limits[i], most), n, n, &candidates[i])
+        policy.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
+        for i in range(n):
+            driver_shorten(&drafter.d, slots[i], candidates[i].chosen)
+    finally:
+        free(candidates)
+    return 0
+
+
+cdef int offers_learn(Slots drafter, AutoPolicy policy, Py_ssize_t slot, const token_t* tokens,
+                      Py_ssize_t n) except -1:
+    """Learn from what was emitted after the last question, for every source, whether its draft was sent."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef const token_t* row
+    cdef Py_ssize_t i, known
+    for i in range(drafter.d.num_sources):
+        known = min(s.made[i], n)
+        if known > 0:
+            row = s.rows + i * drafter.d.max_draft
+            calibration_learn(policy.source((<Source>drafter._sources[i]).name), s.claims + i * drafter.d.max_draft,
+                              known, common_prefix(row, tokens, known))
+    return 0
+
+
+cdef int _describe(Slots drafter, AutoPolicy policy, const SlotC* s, Py_ssize_t source, Py_ssize_t room,
+                   CandidateC* c) except -1:
+    c.p = s.claims + source * drafter.d.max_draft
+    c.n = s.made[source]
+    c.room = room
+    c.calibration = policy.source((<Source>drafter._sources[source]).name)
+    return 0
+
+
+cdef Py_ssize_t _source_at(const SlotC* s, Py_ssize_t index) noexcept:
+    """Return the source whose draft is the index-th one."""
+    cdef Py_ssize_t i = 0
+    while True:
+        if s.made[i] > 0:
+            if index == 0:
+                return i
+            index -= 1
+        i += 1

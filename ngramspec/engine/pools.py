@@ -1,0 +1,81 @@
+"""Pools: what the requests of one namespace share, and those of another do not see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ngramspec._cache import NgramCache
+from ngramspec._pool import HashPool
+from ngramspec._suffix_pool import SuffixPool
+from ngramspec.drafters.config import ModConfig, SuffixConfig
+
+# Of a namespace's own, 4 MiB each: cells of the pool of ngram-mod, and n-grams of its dynamic
+# cache; tokens of the pool of suffix.
+NAMESPACE_CAPACITY = 1 << 20
+NAMESPACE_TOKENS = 1 << 17
+_HASH_KEYS = ("pool", "capacity", "check_bits", "max_occupancy", "tokenizer", "any_tokenizer")
+
+
+class Pools:
+    """Keeps the pools by namespace: a HashPool for ngram-mod and a SuffixPool for suffix.
+
+    The namespace "" has what the engine was given, and what its parameters say; others have pools
+    of their own, in memory, until they are forgotten.
+
+    Args:
+        params: The engine's parameters by drafter name.
+    """
+
+    def __init__(self, params: Mapping[str, Mapping[str, Any]]) -> None:
+        self._n_match = params.get("ngram-mod", {}).get("n_match", ModConfig.n_match)
+        self.hash: dict[str, HashPool] = {}
+        self.suffix: dict[str, SuffixPool] = {}
+
+    def join(self, params: dict[str, dict[str, Any]], namespace: str) -> None:
+        """Put the pools of a namespace into parameters by drafter name, in place of their sizes."""
+        if "ngram-mod" in params:
+            params["ngram-mod"] = self._with_hash(params["ngram-mod"], namespace)
+        if "suffix" in params and params["suffix"].get("share", SuffixConfig.share):
+            params["suffix"] = self._with_suffix(params["suffix"], namespace)
+        if "ngram-cache" in params and namespace:
+            cache = params["ngram-cache"]
+            if cache.pop("dynamic", None) is not None:
+                cache["dynamic"] = NgramCache(max_ngrams=NAMESPACE_CAPACITY)
+
+    def forget(self, used: Collection[str]) -> None:
+        """Drop the pools of all namespaces but "" and those in use."""
+        for pools in (self.hash, self.suffix):
+            for namespace in [name for name in pools if name and name not in used]:
+                del pools[namespace]
+
+    def _with_hash(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
+        shape = {key: params.pop(key) for key in _HASH_KEYS if key in params}
+        pool = self.hash.get(namespace)
+        if pool is None:
+            if namespace:
+                shape.pop("pool", None)
+                shape["capacity"] = NAMESPACE_CAPACITY
+            config = ModConfig(n_match=self._n_match, **shape)  # a file's is the engine's
+            pool = self.hash[namespace] = _open_hash(config)
+        return {**params, "pool": pool}
+
+    def _with_suffix(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
+        given = params.pop("pool", None)
+        capacity = params.pop("capacity", SuffixConfig.capacity)
+        pool = self.suffix.get(namespace)
+        if pool is None:
+            if namespace:
+                given, capacity = None, min(capacity, NAMESPACE_TOKENS)
+            pool = self.suffix[namespace] = given or SuffixPool(capacity)
+        return {**params, "pool": pool}
+
+
+def _open_hash(config: ModConfig) -> HashPool:
+    if isinstance(config.pool, HashPool):
+        return config.pool
+    if config.pool is None:
+        return HashPool(config.capacity, config.check_bits, config.max_occupancy)
+    from ngramspec.drafters.statistics import open_or_make_pool
+
+    return open_or_make_pool(config)

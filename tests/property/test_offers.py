@@ -1,0 +1,101 @@
+"""A chain under an AutoPolicy sends the best draft of all its sources and learns from every one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.backends import int32
+from helpers.machines import SETTINGS
+from ngramspec import AutoPolicy, create_drafter
+from ngramspec.costs import PROFILES
+from reference.auto import AutoPolicy as SlowPolicy
+
+NAMES = ("ngram-simple", "ngram-cache", "suffix")
+PARAMS = {"ngram-simple": {"size_n": 2, "size_m": 6}}
+texts = st.lists(st.integers(1, 4), min_size=40, max_size=90)
+
+
+class Twin:
+    """Asks each source by a drafter of its own, and lets the slow policy choose."""
+
+    def __init__(self, profile: str) -> None:
+        table = PROFILES[profile]
+        self.policy = SlowPolicy(64, table.dense(1024))
+        self.drafters = {name: self.make(name) for name in NAMES}
+
+    @staticmethod
+    def make(name: str) -> Any:
+        return create_drafter(name, params={k: v for k, v in PARAMS.items() if k == name})
+
+    def begin(self, prompt: Any) -> None:
+        for drafter in self.drafters.values():
+            drafter.begin(0, prompt)
+
+    def propose(self, room: int) -> list[int]:
+        self.offers = []
+        for name, drafter in self.drafters.items():
+            draft = drafter.propose(0, 64).tolist()
+            if draft:
+                self.offers.append((name, drafter.confidence(0).tolist(), draft))
+        if not self.offers:
+            return []
+        chains = [(name, claims, room) for name, claims, _ in self.offers]
+        best = self.policy.best(chains)
+        length = self.policy.choose(*chains[best]).length
+        self.sent: list[int] = self.offers[best][2][:length]
+        return self.sent
+
+    def accept(self, emitted: list[int], drafted: int) -> None:
+        for name, claims, draft in self.offers:
+            known = min(len(draft), len(emitted))
+            right = next((i for i in range(known) if draft[i] != emitted[i]), known)
+            self.policy.learn(name, claims, right, known)
+        self.policy.step(len(emitted), 1 + drafted)
+        for drafter in self.drafters.values():
+            drafter.accept(0, int32(emitted), 0)
+
+
+@settings(SETTINGS, max_examples=40)
+@given(text=texts, profile=st.sampled_from(sorted(PROFILES)), room=st.sampled_from([1, 3, 64]))
+def test_the_draft_is_the_best_of_all_sources(text: list[int], profile: str, room: int) -> None:
+    policy = AutoPolicy(costs=PROFILES[profile])
+    chain = create_drafter(NAMES, params=PARAMS, policy=policy)
+    twin = Twin(profile)
+    chain.begin(0, int32(text[:10]))
+    twin.begin(int32(text[:10]))
+    at = 10
+    while at < len(text):
+        draft = chain.propose(0, room).tolist()
+        assert draft == twin.propose(room)
+        right = next(
+            (i for i, t in enumerate(draft) if [t] != text[at + i : at + i + 1]), len(draft)
+        )
+        emitted = text[at : at + right + 1]
+        chain.accept(0, int32(emitted), min(right, len(emitted)))
+        twin.accept(emitted, len(draft))
+        at += len(emitted)
+    claims = np.array([0.2, 0.5, 0.9], np.float32)
+    for name in NAMES:
+        expected = twin.policy.calibrated(name, claims.tolist())
+        assert policy.calibrated(name, claims) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_batch_of_slots_shares_the_pass() -> None:
+    policy = AutoPolicy(costs=PROFILES["cpu"])
+    drafter = create_drafter("suffix", slots=2, policy=policy)
+    for slot in range(2):
+        drafter.begin(slot, int32([1, 2, 3, 4, 5, 6, 7, 8] * 4))
+        drafter.accept(slot, int32([1]), 0)
+    out, lens = np.zeros((2, 16), np.int32), np.zeros(2, np.int32)
+    drafter.propose_batch(int32([0, 1]), 16, out, lens)
+    chains = [("suffix", drafter.confidence(slot), 16) for slot in range(2)]
+    assert [chain[1].size for chain in chains] == lens.tolist()
+    assert (lens > 0).all()
+    assert out[0, : lens[0]].tolist() == ([2, 3, 4, 5, 6, 7, 8, 1] * 2)[: lens[0]]
+    for slot in range(2):
+        drafter.accept(slot, int32(out[slot, : lens[slot]]), int(lens[slot]))
