@@ -15,8 +15,9 @@ from ngramspec.bench.peer_runs import PeerPlaces, run_peers
 from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.bench.recorded import load_peers, save_peers
 from ngramspec.bench.summary import Replays
-from ngramspec.bench.traces import Cut, Trace, find_traces, load_trace
+from ngramspec.bench.traces import Cut, Trace
 from ngramspec.cli.progress import progress
+from ngramspec.cli.trace_files import read_traces
 from ngramspec.costs import PROFILES, load_costs
 from ngramspec.errors import InputError
 
@@ -85,22 +86,8 @@ def _profiles(files: Sequence[Path]) -> Profiles:
 
 
 def _read(options: dict[str, Any]) -> list[Trace]:
-    from ngramspec.tokenizers import load_tokenizer
-
-    paths = find_traces(options["traces"])
-    given = options["tokenizer"]
-    tokenizer = None if given is None else load_tokenizer(given)
     cut = Cut(options["limit"] or 0, options["max_prompt"], options["max_output"])
-    try:
-        with progress("reading", len(paths)) as advance:
-            traces = []
-            for path in paths:
-                traces.append(load_trace(path, tokenizer, cut))
-                advance()
-    finally:
-        if tokenizer is not None:
-            tokenizer.close()
-    return traces
+    return read_traces(options["traces"], options["tokenizer"], cut)
 
 
 def _replay_ours(plan: Plan) -> dict[str, dict[str, Outcome]]:

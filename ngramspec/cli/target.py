@@ -9,7 +9,7 @@ import click
 
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import physical_cores
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import InputError
 from ngramspec.models import embedded_model
@@ -39,22 +39,29 @@ def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
         InputError: A setting is out of its bounds.
         BackendError: llama.cpp cannot run it, or the model has no exact setting.
     """
-    slots = options["parallel"]
-    size = context_size(options)
-    threads = options["threads"] or (None if options["model"] else 1)
     if options["exact"]:
-        return _open_exact(options, model, threads or physical_cores(), size)
+        threads = options["threads"] or (None if options["model"] else 1)
+        return _open_exact(options, model, threads or physical_cores(), context_size(options))
+    return LlamaTarget(model, context_settings(options))
+
+
+def context_settings(options: Mapping[str, Any]) -> ContextSettings:
+    """Return the settings of the target, those without --exact.
+
+    Raises:
+        InputError: A setting is out of its bounds.
+    """
+    slots = options["parallel"]
+    threads = options["threads"] or (None if options["model"] else 1)
     unified = bool(options["kv_unified"])
-    flash = {"on": True, "off": False}.get(options["flash_attn"], "auto")
-    return LlamaTarget(
-        model,
+    return ContextSettings(
         slots=slots,
-        context_size=size,
+        context_size=context_size(options),
         n_batch=max(options["batch_size"], slots),
         n_ubatch=options["ubatch_size"],
         threads=threads,
         threads_batch=options["threads_batch"] or threads,
-        flash_attn=flash,
+        flash_attn={"on": True, "off": False}.get(options["flash_attn"], "auto"),
         type_k=options["cache_type_k"],
         type_v=options["cache_type_v"],
         kv_unified=unified,
