@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ngramspec.costs import CostTable
@@ -89,6 +90,20 @@ class Tally:
         return dataclasses.replace(self, draft_lengths=self.accepted_lengths)
 
 
+def total_of(tallies: Iterable[Tally]) -> Tally:
+    """Return the counts of several replays together, of at least one; the largest memory."""
+    found = list(tallies)
+    memories = [tally.nbytes for tally in found if tally.nbytes is not None]
+    return Tally(
+        requests=sum(tally.requests for tally in found),
+        draft_lengths=_added(tally.draft_lengths for tally in found),
+        accepted_lengths=_added(tally.accepted_lengths for tally in found),
+        begin_ns=sum(tally.begin_ns for tally in found),
+        step_ns=sum(tally.step_ns for tally in found),
+        nbytes=max(memories, default=None),
+    )
+
+
 def read_tally(found: Mapping[str, Any]) -> Tally:
     """Return a tally from dataclasses.asdict, as JSON holds it; other keys may be there.
 
@@ -113,6 +128,10 @@ def read_tally(found: Mapping[str, Any]) -> Tally:
 
 def _weighted(counts: Sequence[int]) -> int:
     return sum(length * count for length, count in enumerate(counts))
+
+
+def _added(counts: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
 
 def _counts(found: Sequence[Any]) -> tuple[int, ...]:

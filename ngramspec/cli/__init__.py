@@ -12,6 +12,7 @@ from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
 from ngramspec.cli.group import CommandGroup
 from ngramspec.cli.serve import serve
+from ngramspec.cli.tune import tune
 
 __all__ = ["main"]
 
@@ -23,6 +24,7 @@ Examples:
   ngramspec serve --model model.gguf --port 8080
   ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
   ngramspec cache inspect code.ngc
+  ngramspec tune logs/ --model model.gguf
 """
 
 
@@ -46,3 +48,4 @@ main.add_command(build_cache)
 main.add_command(cache)
 main.add_command(serve)
 main.add_command(bench)
+main.add_command(tune)

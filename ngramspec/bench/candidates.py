@@ -1,0 +1,168 @@
+"""Candidates: what may be chosen for a user's own text, drafters with sizes and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import product
+from typing import Any
+
+from ngramspec._auto import AutoPolicy
+from ngramspec.bench.ours import AUTO, Ours
+from ngramspec.bench.player import Player
+from ngramspec.costs import CostTable
+from ngramspec.drafters import create_drafter
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.names import DRAFTER_NAMES
+
+MAPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+MOD, CACHE = "ngram-mod", "ngram-cache"
+# By drafter, the parameters that llama-server has as options and obeys. Its ngram-cache has none
+# and learns next to nothing from requests, so what ours does says nothing about it.
+LLAMA_SERVER = {
+    "ngram-simple": ("size_n", "size_m"),
+    "ngram-map-k": ("size_n", "size_m"),
+    "ngram-map-k4v": ("size_n", "size_m", "min_hits"),
+    MOD: ("n_match", "n_min", "n_max"),
+}
+KEYS = (3, 4, 6, 8, 12, 16, 24)
+LENGTHS = (4, 8, 16, 32, 48, 64)
+LONGEST = 64  # for lengths that a policy chooses
+MATCHES = (6, 8, 12, 16, 24, 32)
+# Of ngram-mod: tokens in a row that the pool must know, longest draft.
+RUNS = ((1, 8), (1, 16), (2, 32), (4, 64), (8, 16), (8, 64), (16, 32), (16, 64), (48, 64))
+AUTO_RUNS = ((1, 64), (4, 64), (16, 64))
+CHAINS = (
+    "ngram-mod,ngram-cache",
+    "ngram-simple,ngram-cache",
+    "ngram-map-k,ngram-cache",
+    "ngram-map-k4v,ngram-cache",
+    "ngram-map-k,ngram-mod",
+    "ngram-map-k4v,ngram-mod",
+    "ngram-mod,suffix",
+    "ngram-cache,suffix",
+)
+Sizes = dict[str, Any]
+# By these the first drafter of a chain finds more; the others do not know them.
+SHORT_KEYS: Sizes = {"size_n": 8, "n_match": 12, "n_min": 4}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A drafter or chain with its sizes; a Subject of a replay.
+
+    spec: names with commas between, as create_drafter takes them.
+    params: what differs from the defaults; every member of a chain that knows one has it.
+    adaptive: whether an AutoPolicy chooses the lengths of drafts by the costs of the target.
+    """
+
+    spec: str
+    params: Mapping[str, Any] = field(hash=False)
+    adaptive: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The drafters, the one that is asked first in front."""
+        return tuple(self.spec.split(","))
+
+    @property
+    def sizes(self) -> str:
+        """The parameters as `bench replay --drafter` writes them behind the colon."""
+        shown = {key: str(value).lower() for key, value in self.params.items()}
+        return ",".join(f"{key}={value}" for key, value in shown.items())
+
+    @property
+    def lengths(self) -> str:
+        """Who says how long drafts are: "auto" or "fixed"."""
+        return "auto" if self.adaptive else "fixed"
+
+    @property
+    def name(self) -> str:
+        """What tells it from all other candidates."""
+        sizes = f":{self.sizes}" if self.params else ""
+        return f"{self.spec}{sizes} {self.lengths}"
+
+    @property
+    def for_llama_server(self) -> bool:
+        """Whether llama-server has these drafters, sizes and lengths."""
+        known = {key for name in self.names for key in LLAMA_SERVER.get(name, ())}
+        all_there = not self.adaptive and all(name in LLAMA_SERVER for name in self.names)
+        # Its ngram-simple drafts nothing where the draft is shorter than the key.
+        silent = "ngram-simple" in self.names and self.value("size_m") < self.value("size_n")
+        return all_there and set(self.params) <= known and not silent
+
+    def value(self, key: str) -> Any:
+        """Return a parameter, the default of the first drafter that knows it if it is not set.
+
+        Raises:
+            StopIteration: No drafter knows it.
+        """
+        return self.params.get(key, next(d for name in self.names if (d := _default(name, key))))
+
+    def open(self, profile: CostTable) -> Player:
+        """Return a fresh player for a target with these costs."""
+        policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
+        return Ours(create_drafter(self.spec, policy=policy, **self.params))
+
+
+DEFAULT = Candidate(AUTO, {}, True)
+
+
+def grid() -> list[Candidate]:
+    """Return all candidates: the default, every drafter and chain as it is, then other sizes."""
+    made = [DEFAULT]
+    for spec in (*reversed(DRAFTER_NAMES), *CHAINS):
+        made += [_candidate(spec, {}, adaptive) for adaptive in (True, False)]
+    made += [_candidate(spec, sizes, True) for spec, sizes in _auto_sizes()]
+    made += [_candidate(spec, sizes, False) for spec, sizes in _fixed_sizes()]
+    return list({candidate.name: candidate for candidate in made}.values())
+
+
+def _candidate(spec: str, sizes: Sizes, adaptive: bool) -> Candidate:
+    """Return it with the sizes that are no defaults."""
+    names = spec.split(",")
+    changed = {
+        key: value
+        for key, value in sizes.items()
+        if any(_default(name, key) not in (None, value) for name in names)
+    }
+    return Candidate(spec, changed, adaptive)
+
+
+def _default(drafter: str, key: str) -> Any:
+    """Return the default of a parameter, None if the drafter does not know it."""
+    return next((f.default for f in fields(CONFIGS[drafter]) if f.name == key), None)
+
+
+def _auto_sizes() -> Iterator[tuple[str, Sizes]]:
+    """Yield sizes for drafts that a policy shortens: the lengths are the longest."""
+    for spec in MAPS:
+        yield from ((spec, {"size_n": n, "size_m": LONGEST}) for n in KEYS)
+        yield from ((spec, {"size_n": n, "size_m": LONGEST, "min_hits": 2}) for n in KEYS[:4])
+    for n_match, (n_min, n_max) in product(MATCHES, AUTO_RUNS):
+        yield MOD, {"n_match": n_match, "n_min": n_min, "n_max": n_max}
+    for n_draft, ngram_min in product((8, 16, 32), (1, 2)):
+        yield CACHE, {"n_draft": n_draft, "ngram_min": ngram_min}
+    for share, prompts in ((True, False), (False, True)):
+        yield AUTO, {"share": share, "pool_prompts": prompts}
+    yield from ((AUTO, {"min_probability": least}) for least in (0.0, 0.05, 0.2))
+    yield from ((AUTO, {"capacity": capacity}) for capacity in (1 << 16, 1 << 18, 1 << 22))
+    yield from ((AUTO, {"max_draft": most}) for most in (8, 16, 32))
+    for chain in CHAINS:
+        yield chain, SHORT_KEYS
+
+
+def _fixed_sizes() -> Iterator[tuple[str, Sizes]]:
+    for spec, size_n, size_m in product(MAPS, KEYS, LENGTHS):
+        yield spec, {"size_n": size_n, "size_m": size_m}
+    for size_n, size_m in product(KEYS[:4], LENGTHS[:3]):
+        yield "ngram-map-k4v", {"size_n": size_n, "size_m": size_m, "min_hits": 2}
+    for n_match, (n_min, n_max) in product(MATCHES, RUNS):
+        yield MOD, {"n_match": n_match, "n_min": n_min, "n_max": n_max}
+    for n_draft, ngram_min, ngram_max in product((2, 4, 8, 16), (1, 2), (3, 4)):
+        yield CACHE, {"n_draft": n_draft, "ngram_min": ngram_min, "ngram_max": ngram_max}
+    for max_draft, least in product((4, 8, 16, 32, 64), (0.01, 0.1, 0.3, 0.5)):
+        yield AUTO, {"max_draft": max_draft, "min_probability": least}
+    for chain in CHAINS:
+        yield chain, SHORT_KEYS
+        yield chain, {**SHORT_KEYS, "size_m": 16, "n_max": 16, "n_draft": 4}

@@ -1,0 +1,282 @@
+"""ngramspec tune: the recommendation, costs, limits, JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from helpers.cli import assert_one_error
+from helpers.planted import PLANTED, few_candidates, noise, planted
+from helpers.recordings import TRACES
+from ngramspec.bench.traces import token_lines
+from ngramspec.cli.serve import serve
+from ngramspec.costs import CostTable, save_costs
+from ngramspec.models import embedded_model
+
+SQL = TRACES / "structured.spider_sql.txt.xz"
+H100 = ("--profile", "h100-8b")
+FIGURES = {"modelled_speedup", "mean_accepted_length", "acceptance"}
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(invoke: Any) -> Run:
+    return lambda *arguments: invoke("tune", *map(str, arguments))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search among a few candidates."""
+    monkeypatch.setattr("ngramspec.cli.tune_run.grid", few_candidates)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a trace with a planted winner."""
+    path = tmp_path / "log.txt"
+    path.write_text("".join(token_lines(planted(36))))
+    return path
+
+
+def made(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_json_of_all_candidates_on_recorded_requests(run: Run) -> None:
+    found = made(run(SQL, "--requests", "24", "--json"))
+    assert set(found) == {
+        *("costs", "sets", "requests", "seed", "seconds", "finished", "interrupted", "rounds"),
+        *("num_candidates", "recommended", "llama_server", "results"),
+    }
+    assert found["sets"] == {"structured.spider_sql": 24}
+    assert found["requests"] == {"chosen_on": 16, "held_out": 8}
+    assert (found["finished"], found["interrupted"]) == (True, False)
+    assert len(found["results"]) == found["num_candidates"] == found["rounds"][0]["candidates"]
+    assert found["costs"]["profile"] == "cpu"
+    assert "neither" in found["costs"]["reason"]
+    for row in (found["recommended"], found["llama_server"], *found["results"]):
+        assert row["chosen_on"].keys() >= FIGURES
+        assert (row["held_out"] is None) == (row["held_out_gain"] is None)
+    assert found["recommended"]["held_out"]["modelled_speedup"] > 1.2
+    assert found["llama_server"]["for_llama_server"] is True
+
+
+@pytest.mark.usefixtures("few")
+def test_the_planted_winner_as_lines_to_paste(run: Run, log: Path) -> None:
+    found = made(run(log, *H100, "--json"))["recommended"]
+    assert (found["drafter"], found["lengths"]) == ("ngram-simple", "fixed")
+    assert found["parameters"] == {"size_n": 3, "size_m": 300}
+    assert not found["is_default"]
+    text = run(log, *H100).stdout
+    assert f"Recommended: {PLANTED} lengths, +" in text
+    assert "those of the 12 held out" in " ".join(text.split())
+    options = "--spec-type ngram-simple --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 300"
+    assert found["serve"] == f"ngramspec serve {options}"
+    for line in (found["serve"], f"llama-server {options}"):
+        assert f"  {line}\n" in text
+    assert 'create_drafter("ngram-simple", size_n=3, size_m=300)\n' in text
+    assert 'NgramDraft("ngram-simple", size_n=3, size_m=300)\n' in text
+
+
+@pytest.mark.usefixtures("few")
+def test_the_default_where_nothing_beats_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "noise.txt"
+    path.write_text("".join(token_lines(noise(12))))
+    text = run(path, *H100, "--max-output", "20").stdout
+    words = " ".join(text.split())
+    assert "Recommended: the default. Nothing beats it by more than 1 %." in words
+    assert "  ngramspec serve --spec-type suffix\n" in text
+    assert 'create_drafter("suffix", policy=AutoPolicy(costs=PROFILES["h100-8b"]))' in text
+    assert "nothing that it can do gains more than 1 %" in words
+    assert "judged on the same 12 requests, which flatters; 24 would be enough" in words
+    found = made(run(path, *H100, "--json"))
+    assert found["recommended"]["is_default"]
+    assert found["recommended"]["held_out"] is None
+    assert found["llama_server"] is None
+
+
+def test_the_lines_are_valid(run: Run) -> None:
+    """Every candidate's Python runs, and serve knows its options."""
+    import ngramspec
+    from ngramspec.bench.candidates import grid
+    from ngramspec.cli.tune_costs import choose_costs
+    from ngramspec.cli.tune_lines import imports, llama_server_line, ready_lines
+
+    costs = choose_costs({"costs": None, "profile": "moe"})
+    scope: dict[str, Any] = {}
+    help_names = {"help_option_names": ["-h", "--help"]}
+    for candidate in grid()[::5]:
+        lines = ready_lines(candidate, costs, None)
+        for line in imports(candidate, costs):
+            exec(line, scope)
+        assert isinstance(eval(lines["create_drafter"], scope), ngramspec.Drafter)
+        assert isinstance(eval(lines["ngram_draft"], scope), ngramspec.NgramDraft)
+        options = shlex.split(lines["serve"])[2:]
+        with serve.make_context("serve", options, **help_names) as context:
+            assert context.params["spec_type"] == (candidate.spec,)
+        if candidate.for_llama_server:
+            assert llama_server_line(candidate, None).startswith("llama-server --spec-type ")
+
+
+@pytest.mark.usefixtures("few")
+def test_the_table_fits_80_columns(run: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run(log, *H100).stdout.split("Recommended")[0]
+    assert max(map(len, text.splitlines())) <= 80
+    assert "(default)" in text
+
+
+@pytest.mark.usefixtures("few")
+def test_measured_costs(run: Run, log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    save_costs(CostTable(((1, 0.01), (2, 0.02)), "slow"), path)
+    found = made(run(log, "--costs", path, "--requests", "4", "--json"))
+    assert found["costs"] == {
+        "name": "slow", "profile": None, "file": str(path), "reason": "given"
+    }  # fmt: skip
+    assert found["recommended"]["is_default"]
+    line = found["recommended"]["create_drafter"]
+    assert f"AutoPolicy(costs=load_costs(Path({str(path)!r})))" in line
+    for text in ("{}", "no JSON"):
+        path.write_text(text)
+        assert_one_error(run(log, "--costs", path), "not a table of costs", 1)
+
+
+@pytest.mark.usefixtures("few")
+def test_costs_that_were_saved_for_the_model(
+    run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
+    from ngramspec.adapters.llama_cpp import LlamaModel
+    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    arguments = (log, "--model", embedded_model(), "--requests", "4", "--json")
+    found = made(run(*arguments))["costs"]
+    assert found["profile"] == "cpu"
+    assert "`ngramspec bench calibrate --model" in found["reason"]
+    with LlamaModel(embedded_model(), vocab_only=True) as model:
+        path = costs_path(model, ContextSettings(threads=3))
+    path.parent.mkdir(parents=True)
+    save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path)
+    assert made(run(*arguments))["costs"]["profile"] == "cpu"
+    found = made(run(*arguments, "-t", "3"))
+    assert (found["costs"]["name"], found["costs"]["file"]) == ("mine", str(path))
+    assert f"--model {embedded_model()} " in found["recommended"]["serve"]
+    assert made(run(*arguments, "-t", "3", *H100))["costs"]["profile"] == "h100-8b"
+
+
+@pytest.mark.usefixtures("few")
+def test_text_needs_a_tokenizer(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
+    path = tmp_path / "chat.jsonl"
+    record = {"session": "s", "turn": 0, "output": "def area(width, height):",
+              "messages": [{"role": "user", "content": "def area(width"}]}  # fmt: skip
+    path.write_text(json.dumps(record) + "\n")
+    assert_one_error(run(path), "give the target's tokenizer with --tokenizer", 2)
+    for option in ("--tokenizer", "--model"):
+        found = made(run(path, option, embedded_model(), "--json"))
+        assert found["sets"] == {"chat": 1}
+
+
+@pytest.mark.usefixtures("few")
+def test_the_same_seed_prints_the_same(run: Run, log: Path) -> None:
+    def figures(seed: int) -> list[Any]:
+        rows = made(run(log, *H100, "--seed", seed, "--json"))["results"]
+        timed = ("us_per_step", "begin_us_per_request")
+        for row in rows:
+            for part in filter(None, (row["chosen_on"], row["held_out"])):
+                for key in timed:
+                    del part[key]
+        return rows
+
+    assert figures(5) == figures(5)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("replays", [0, 200])
+def test_ctrl_c_prints_the_best_so_far(
+    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch, replays: int
+) -> None:
+    from ngramspec.bench.tune import walk
+
+    done = 0
+
+    def interrupted(*arguments: Any, **more: Any) -> Any:
+        on_request = more.pop("on_request")
+
+        def press() -> None:
+            nonlocal done
+            done += 1
+            if done == replays + 1:
+                signal.raise_signal(signal.SIGINT)
+            on_request()
+
+        return walk(*arguments, **more, on_request=press)
+
+    monkeypatch.setattr("ngramspec.bench.tune.walk", interrupted)
+    result = run(log, *H100, "--json")
+    assert result.exit_code == 130, result.output
+    found = json.loads(result.stdout)
+    assert (found["finished"], found["interrupted"]) == (False, True)
+    assert (found["recommended"] is None) == (replays == 0)
+    done = 0
+    text = run(log, *H100).stdout
+    if replays:
+        words = " ".join(text.split())
+        assert "the held-out requests were not replayed, which flatters" in words
+        assert "interrupted: the best have seen 24 of 24 requests" in words
+        assert f"Recommended: {PLANTED} lengths" in words
+    else:
+        assert text.endswith("Nothing was replayed.\n")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_time_limit_ends_the_search(run: Run, log: Path) -> None:
+    result = run(log, *H100, "--time-limit", "1e-9", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert (found["finished"], found["interrupted"], found["results"]) == (False, False, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'TRACES...'"),
+        (("none.txt",), "none.txt: No such file"),
+        ((TRACES.parent.parent,), "no traces"),
+        ((SQL, "--profile", "gpu"), "'gpu' is not one of"),
+        ((SQL, "--costs", "none.json"), "does not exist"),
+        ((SQL, "--costs", SQL, *H100), "give either --profile or --costs"),
+        ((SQL, "--requests", "0"), "0 is not in the range"),
+        ((SQL, "--time-limit", "0"), "0.0 is not in the range"),
+        ((SQL, "--model", "none.gguf"), "none.gguf: No such file"),
+    ],
+)
+def test_usage_errors(run: Run, arguments: tuple[Any, ...], message: str) -> None:
+    assert_one_error(run(*arguments), message, 2)
+
+
+def test_empty_and_damaged_traces(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("")
+    assert_one_error(run(path), "no request with a prompt and two output tokens", 1)
+    path.write_text("1 2 3\n4 x\n")
+    assert_one_error(run(path), "log.txt, line 2", 1)
+
+
+def test_help_has_examples(run: Run) -> None:
+    text = run("--help").stdout
+    assert "ngramspec tune logs/ --model model.gguf" in text
+    assert max(map(len, text.split("Examples:")[0].splitlines())) <= 80
