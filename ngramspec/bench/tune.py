@@ -69,7 +69,7 @@ class Tuning:
     def finalists(self) -> Sequence[Result]:
         """What to show: those replayed on held-out requests, else the best ones; best first."""
         judged = [result for result in self.results if result.held_out is not None]
-        return judged or _best(_last_round(self.results), FINALISTS, SIMILAR)
+        return judged or _best(self.results, FINALISTS, SIMILAR)
 
     @property
     def best(self) -> Result:
@@ -92,8 +92,13 @@ class Tuning:
         """Return the modelled speed-up over plain decoding."""
         return tally.speedup(self.costs)
 
-    def gain(self, result: Result) -> float:
-        """Return the speed-up over that of the default, on the requests to choose on."""
+    def gain(self, result: Result) -> float | None:
+        """Return the speed-up over that of the default, on the requests to choose on.
+
+        None where the result is of fewer requests than the default has seen.
+        """
+        if result.requests != self.default.requests:
+            return None
         return self.speedup(result.tally) / self.speedup(self.default.tally)
 
     def held_out_gain(self, result: Result) -> float | None:
@@ -212,7 +217,7 @@ class _Search:
         """Replay the best candidates on the held-out requests; raises Stopped."""
         if stop():
             raise Stopped
-        finalists = _best(_last_round(results), FINALISTS, SIMILAR)
+        finalists = _best(results, FINALISTS, SIMILAR)
         for known in sorted(finalists, key=lambda one: _after_the_default(one.candidate)):
             parts = [part for part in self.parts.parts if part.held_out]
             tally = total_of(self._walk_on(known.candidate, part, stop) for part in parts)
@@ -242,10 +247,6 @@ class _Search:
 
 def _after_the_default(candidate: Candidate) -> bool:
     return candidate.name != DEFAULT.name
-
-
-def _last_round(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if result.requests == results[0].requests]
 
 
 def _best(ranked: Sequence[Result], many: int, similar: int | None = None) -> list[Result]:

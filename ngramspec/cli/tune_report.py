@@ -87,7 +87,7 @@ def _table(tuning: Tuning) -> Table:
     table.padding = (0, 1, 0, 0)
     for result in tuning.finalists:
         candidate, tally = result.candidate, _reported(result)
-        gain = tuning.held_out_gain(result) or tuning.gain(result)
+        gain = _gain(tuning, result)
         default = ["(default)"] if result is tuning.default else []
         words = [candidate.spec.replace(",", ", "), *candidate.sizes.split(","), *default]
         table.add_row(
@@ -97,7 +97,7 @@ def _table(tuning: Tuning) -> Table:
             f"{tally.acceptance:.0%}",
             f"{tuning.speedup(result.tally):.3f}",
             "-" if result.held_out is None else f"{tuning.speedup(result.held_out):.3f}",
-            f"{gain - 1:+.1%}",
+            "-" if gain is None else f"{gain - 1:+.1%}",
             style="bold" if result is tuning.best else None,
         )
     return table
@@ -122,7 +122,9 @@ def _worth(found: Tuned) -> Iterator[str]:
     if not tuning.finished:
         why = "interrupted" if found.interrupted else "out of time"
         done = tuning.results[0].requests
-        yield f"{why}: the best have seen {done} of {tuning.num_chosen_on} requests."
+        least = min(result.requests for result in tuning.finalists)
+        fewer = f", the others {least} or more" if least < done else ""
+        yield f"{why}: the best have seen {done} of {tuning.num_chosen_on} requests{fewer}."
 
 
 def _show_recommendation(console: Console, found: Tuned) -> None:
@@ -131,8 +133,8 @@ def _show_recommendation(console: Console, found: Tuned) -> None:
     if best is tuning.default:
         text = "Recommended: the default. Nothing beats it by more than 1 %."
     else:
-        gain = (tuning.held_out_gain(best) or tuning.gain(best)) - 1
-        text = f"Recommended: {best.candidate.name} lengths, {gain:+.1%} over the default."
+        gain = _gain(tuning, best) or 1.0
+        text = f"Recommended: {best.candidate.name} lengths, {gain - 1:+.1%} over the default."
     console.print(text, style="bold")
     lines = ready_lines(best.candidate, found.costs, found.model)
     for line in (lines["serve"], "", *imports(best.candidate, found.costs)):
@@ -150,8 +152,10 @@ def _show_llama_server(console: Console, found: Tuned) -> None:
         text = "For llama-server: nothing that it can do gains more than 1 %; leave drafts out."
         console.print(text, style="bold")
         return
-    speedup = tuning.speedup(theirs.held_out or theirs.tally)
-    console.print(f"For llama-server: {speedup:.3f} times plain decoding.", style="bold")
+    speedup = tuning.speedup(_reported(theirs))
+    where = "held-out requests" if theirs.held_out is not None else "requests it was chosen on"
+    text = f"For llama-server: {speedup:.3f} times plain decoding on the {where}."
+    console.print(text, style="bold")
     console.print(f"  {llama_server_line(theirs.candidate, found.model)}", soft_wrap=True)
     console.print(LLAMA_NOTE, style="dim")
 
@@ -174,6 +178,12 @@ def _row(tuning: Tuning, result: Result) -> dict[str, Any]:
 
 def _figures(tuning: Tuning, tally: Tally) -> dict[str, Any]:
     return {"modelled_speedup": round(tuning.speedup(tally), 4), **figures(tally)}
+
+
+def _gain(tuning: Tuning, result: Result) -> float | None:
+    """Return the gain over the default: on the held-out requests, where both have seen them."""
+    held_out = tuning.held_out_gain(result)
+    return tuning.gain(result) if held_out is None else held_out
 
 
 def _reported(result: Result) -> Tally:
