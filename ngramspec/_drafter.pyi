@@ -4,11 +4,11 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._slots import Slots
+from ngramspec._trees import Trees
 from ngramspec.stats import Replay
 
 @final
-class Drafter(Slots):
+class Drafter(Trees):
     def begin(self, slot: int, token_ids: npt.NDArray[np.int32] | Sequence[int]) -> None: ...
     def propose(self, slot: int, max_tokens: int) -> npt.NDArray[np.int32]: ...
     def confidence(self, slot: int) -> npt.NDArray[np.float32]: ...

@@ -11,7 +11,7 @@ from ngramspec._driver cimport (
     driver_shorten, driver_truncate,
 )
 from ngramspec._offers cimport offers_ask, offers_best, offers_learn, offers_share
-from ngramspec._slots cimport Slots
+from ngramspec._trees cimport Trees
 from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 
 import numpy as np
@@ -24,7 +24,7 @@ cdef object _int32 = np.dtype(np.int32)
 
 
 @cython.final
-cdef class Drafter(Slots):
+cdef class Drafter(Trees):
     """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; use create_drafter.
 
     One slot holds one running request: begin, then propose and accept in turn. All sources see
@@ -155,7 +155,8 @@ cdef class Drafter(Slots):
 
         Args:
             slot: A slot with an active request.
-            token_ids: The accepted draft tokens, then the target's own. int32, shape (n,) or a list.
+            token_ids: The accepted draft tokens (of a tree, a path from its root), then the target's
+                own. int32, shape (n,) or a list.
             num_accepted: How many of them are accepted draft tokens, 0 <= num_accepted <= n.
 
         Raises:

@@ -1,7 +1,7 @@
 # DriverC: slots with their histories, and the sources that draft for them.
 from ngramspec._history cimport HistoryC
 from ngramspec._source cimport SourceC
-from ngramspec._types cimport Status, int64_t, token_t
+from ngramspec._types cimport Status, int32_t, int64_t, token_t
 
 cdef struct SlotC:
     HistoryC history      # the newest tokens of the request, at most max_history
@@ -13,6 +13,8 @@ cdef struct SlotC:
     Py_ssize_t* made      # tokens per row
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
+    int32_t* parents      # where the draft is a tree: the token that each comes after, -1 = the history
+    bint branched         # the draft is a tree
     Py_ssize_t draft_len  # how much of it will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
 
@@ -51,6 +53,9 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
 cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
+# the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
+cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
+                                    Py_ssize_t max_width) noexcept nogil
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil

@@ -5,6 +5,7 @@ All kernels leave everything as it was when they return another status than STAT
 
 from libc.string cimport memmove, memset
 
+from ngramspec._branches cimport branches_chain, branches_go_on, branches_right
 from ngramspec._history cimport common_prefix, history_append, history_common_prefix, history_reserve
 from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 
@@ -84,7 +85,19 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     return STATUS_OK
 
 
-cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit) noexcept nogil:
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, SlotC* s, token_t* row, float* claims, Py_ssize_t limit,
+                       Py_ssize_t width) noexcept nogil:
+    """Let a source write a draft, where width > 0 one with parents."""
+    cdef Py_ssize_t length
+    if width and c.propose_tree != NULL:
+        return c.propose_tree(c.state, slot, &s.history, row, s.parents, claims, limit, width)
+    length = c.propose(c.state, slot, &s.history, row, claims, limit)
+    if width:
+        branches_chain(s.parents, length)
+    return length
+
+
+cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
     """Ask one source for a draft; one call in TIMED_EVERY is timed."""
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[source]
@@ -97,9 +110,9 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return c.propose(c.state, slot, &s.history, row, claims, limit)
+        return _draft(c, slot, s, row, claims, limit, width)
     started = ngs_now_ns()
-    length = c.propose(c.state, slot, &s.history, row, claims, limit)
+    length = _draft(c, slot, s, row, claims, limit, width)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
@@ -108,18 +121,29 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
 cdef void _ask_anew(DriverC* d, SlotC* s) noexcept nogil:
     s.draft_len = 0
     s.asked = True
+    s.branched = False
     memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+    return _propose(d, slot, max_tokens, 0)
+
+
+cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
+                                    Py_ssize_t max_width) noexcept nogil:
+    return _propose(d, slot, max_tokens, max_width)
+
+
+cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width) noexcept nogil:
     """Fill the slot's pending draft from the first source that has one; return its length."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
     _ask_anew(d, s)
+    s.branched = width > 0
     if max_tokens <= 0 or s.history.len == 0:
         return 0
     for i in range(d.num_sources):
-        s.made[i] = _ask(d, i, slot, max_tokens)
+        s.made[i] = _ask(d, i, slot, max_tokens, width)
         if s.made[i] > 0:
             driver_take(d, slot, i, s.made[i])
             break
@@ -133,7 +157,7 @@ cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexc
     _ask_anew(d, s)
     if max_tokens > 0 and s.history.len:
         for i in range(d.num_sources):
-            s.made[i] = _ask(d, i, slot, max_tokens)
+            s.made[i] = _ask(d, i, slot, max_tokens, 0)
 
 
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
@@ -150,7 +174,19 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
 
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
     """How many tokens of the pending draft the target's tokens confirm."""
+    cdef Py_ssize_t last
+    if s.branched:
+        return branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
     return common_prefix(s.draft, tokens, n if n < s.draft_len else s.draft_len)
+
+
+cdef bint _goes_on(const SlotC* s, const token_t* tokens, Py_ssize_t n, Py_ssize_t right) noexcept nogil:
+    """Was there a drafted token where the first of the target's tokens came that was not drafted?"""
+    cdef Py_ssize_t last
+    if not s.branched:
+        return right < s.draft_len
+    branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
+    return branches_go_on(s.parents, s.draft_len, last)
 
 
 cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
@@ -160,7 +196,7 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     cdef Py_ssize_t right = draft_right(s, tokens, n)
     d.counts[s.owner].accept_calls += 1
     d.counts[s.owner].accepted_len[num_accepted] += 1
-    c.feedback(c.state, slot, &s.history, right, right < n and right < s.draft_len)
+    c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
     s.draft_len = 0
 
 

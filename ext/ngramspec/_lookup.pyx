@@ -325,7 +325,8 @@ cdef class CacheSource(Source):
         k.num_slots = slots
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
-        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish, _check, _nbytes)
+        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, NULL,
+                         ignore_feedback, ignore_finish, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -181,7 +181,7 @@ cdef class MapSource(Source):
             raise MemoryError("ngram-map: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
-        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, _feedback, ignore_finish, _check,
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, NULL, _feedback, ignore_finish, _check,
                          _nbytes)
 
     def __dealloc__(self):

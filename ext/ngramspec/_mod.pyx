@@ -169,7 +169,7 @@ cdef class ModSource(Source):
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")
-        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish,
+        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, NULL, ignore_feedback, ignore_finish,
                          _check, _nbytes)
 
     def __dealloc__(self):

@@ -5,6 +5,7 @@ The caller holds the drafter's lock.
 
 from libc.stdlib cimport calloc, free
 
+from ngramspec._branches cimport branches_prune
 from ngramspec._calibration cimport calibration_learn
 from ngramspec._driver cimport SlotC, driver_offer, driver_shorten, driver_take
 from ngramspec._history cimport common_prefix
@@ -75,14 +76,17 @@ cdef int offers_learn(Slots drafter, AutoPolicy policy, Py_ssize_t slot, const t
                       Py_ssize_t n) except -1:
     """Learn from what was emitted after the last question, for every source, whether its draft was sent."""
     cdef SlotC* s = &drafter.d.slots[slot]
-    cdef const token_t* row
+    cdef token_t* row
+    cdef float* claims
     cdef Py_ssize_t i, known
     for i in range(drafter.d.num_sources):
+        row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
+        if s.branched and s.made[i] > 0:  # the claims of a chain are learnt from: that of the likeliest tokens
+            s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
         known = min(s.made[i], n)
         if known > 0:
-            row = s.rows + i * drafter.d.max_draft
-            calibration_learn(policy.source((<Source>drafter._sources[i]).name), s.claims + i * drafter.d.max_draft,
-                              known, common_prefix(row, tokens, known))
+            calibration_learn(policy.source((<Source>drafter._sources[i]).name), claims, known,
+                              common_prefix(row, tokens, known))
     return 0
 
 

@@ -87,7 +87,7 @@ cdef class SimpleSource(Source):
             raise MemoryError("ngram-simple: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
-        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, ignore_feedback, ignore_finish,
+        self.c = SourceC(&self._state, size_m, _reserve, _rewind, _extend, _propose, NULL, ignore_feedback, ignore_finish,
                          _check, _nbytes)
 
     def __dealloc__(self):

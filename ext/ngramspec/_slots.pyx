@@ -4,10 +4,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from ngramspec._auto cimport AutoPolicy
+from ngramspec._branches cimport branches_check
 from ngramspec._driver cimport SlotC, SourceCountsC
 from ngramspec._history cimport history_free
 from ngramspec._source cimport Source, SourceC
-from ngramspec._types cimport int64_t, token_t
+from ngramspec._types cimport int32_t, int64_t, token_t
 
 import numpy as np
 
@@ -47,7 +48,8 @@ cdef class Slots:
         s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
         s.confidence = s.claims = <float*>calloc(room, sizeof(float))
         s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
-        if s.rows == NULL or s.claims == NULL or s.made == NULL:
+        s.parents = <int32_t*>calloc(<size_t>self.d.max_draft, sizeof(int32_t))
+        if s.rows == NULL or s.claims == NULL or s.made == NULL or s.parents == NULL:
             raise MemoryError("drafter: no memory for drafts")
 
     def __dealloc__(self):
@@ -57,6 +59,7 @@ cdef class Slots:
             free(self.d.slots[i].rows)
             free(self.d.slots[i].claims)
             free(self.d.slots[i].made)
+            free(self.d.slots[i].parents)
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
                 free(self.d.counts[i].accepted_len)
@@ -91,7 +94,7 @@ cdef class Slots:
         cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_slots):
-                total += sizeof(SlotC) + <size_t>self.d.slots[i].history.capacity * sizeof(token_t)
+                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + self.d.max_draft) * sizeof(token_t)
                 total += <size_t>self.d.num_sources * (2 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
@@ -130,6 +133,10 @@ cdef class Slots:
         cdef Py_ssize_t i, j
         with self._lock:
             for i in range(self.d.num_slots):
+                if self.d.slots[i].branched:
+                    broken = branches_check(self.d.slots[i].draft, self.d.slots[i].parents, self.d.slots[i].draft_len)
+                    if broken != NULL:
+                        return f"slot {i}: {broken.decode()}"
                 for j in range(self.d.num_sources):
                     broken = self.d.sources[j].check(self.d.sources[j].state, i, &self.d.slots[i].history)
                     if broken != NULL:

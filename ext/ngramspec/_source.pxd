@@ -1,6 +1,6 @@
 # Source: one way to guess tokens. The driver (_drafter) owns the histories and calls the kernels.
 from ngramspec._history cimport HistoryC
-from ngramspec._types cimport Status, token_t
+from ngramspec._types cimport Status, int32_t, token_t
 
 # Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
 # the GIL; only `reserve` may fail, and leaves everything as it was when it does.
@@ -17,6 +17,10 @@ cdef struct SourceC:
     # before it are; return its length
     Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
                           Py_ssize_t limit) noexcept nogil
+    # the same as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the token
+    # that each comes after, -1 = the history. NULL: the source has no trees
+    Py_ssize_t (*propose_tree)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
+                               float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil
     # the source's last draft was right for `right` tokens; `rejected`: the target chose another token then.
     # Called before the committed tokens join the history.
     void (*feedback)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil

@@ -20,8 +20,9 @@ from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
 from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_index, suffix_learn
 from ngramspec._suffix_pool cimport SuffixPool
-from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, ngs_lock, ngs_unlock, token_t
+from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
+from ngramspec._suffix_tree cimport suffix_tree
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, ngs_lock, ngs_unlock, token_t
 
 import numpy as np
 
@@ -83,6 +84,13 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
         suffix_give(c, s, h, False)
 
 
+cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
+    """Find what a proposal goes by; the pool is locked."""
+    s.base = h.len
+    s.num_records = 0
+    s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
+
+
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
                          Py_ssize_t limit) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
@@ -91,9 +99,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     cdef Py_ssize_t length
     if c.pool != NULL:
         ngs_lock(&c.pool.lock)
-    s.base = h.len
-    s.num_records = 0
-    s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
+    _find(c, s, h)
     memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
     length = suffix_draft(c, s, h, candidates, out, confidence, limit)
     if c.pool != NULL:
@@ -101,8 +107,27 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     return length
 
 
+cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
+                              float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    cdef Py_ssize_t length
+    if c.pool != NULL:
+        ngs_lock(&c.pool.lock)
+    _find(c, s, h)
+    length = suffix_tree(c, s, h, out, parents, confidence, limit, width)
+    if c.pool != NULL:
+        ngs_unlock(&c.pool.lock)
+    return length
+
+
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
+    cdef Py_ssize_t i, k
+    for i in range(s.num_records):
+        for k in range(s.records[i].num):
+            if s.records[i].next[k] >= 0 and not i < s.records[i].next[k] < s.num_records:
+                return "suffix: what was considered after a choice lies elsewhere"
     if s.num_indexed != h.len:
         return "suffix: tokens of the history were not indexed"
     if s.text.prompt_len > h.len or s.prompt_from > h.len or s.output_from > h.len:
@@ -114,7 +139,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
-    cdef size_t total = sizeof(ModelC)
+    cdef size_t total = sizeof(ModelC) + sizeof(TreeC)
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
@@ -158,14 +183,15 @@ cdef class SuffixSource(Source):
         self._state.num_slots = slots
         self._state.slots = <SuffixSlotC*>calloc(<size_t>slots, sizeof(SuffixSlotC))
         self._state.model = <ModelC*>calloc(1, sizeof(ModelC))
-        if self._state.slots == NULL or self._state.model == NULL:
+        self._state.tree = <TreeC*>calloc(1, sizeof(TreeC))
+        if self._state.slots == NULL or self._state.model == NULL or self._state.tree == NULL:
             raise MemoryError("suffix: no memory for the slots")
         for i in range(slots):
             self.make_slot(&self._state.slots[i])
         self.take_weights(weights)
         model_start(self._state.model)
-        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, ignore_feedback, _finish,
-                         _check, _nbytes)
+        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
+                         ignore_feedback, _finish, _check, _nbytes)
 
     cdef int make_slot(self, SuffixSlotC* s) except -1:
         s.records = <RecordC*>calloc(<size_t>self._state.max_draft, sizeof(RecordC))
@@ -198,6 +224,7 @@ cdef class SuffixSource(Source):
                 free(self._state.slots[i].features)
         free(self._state.slots)
         free(self._state.model)
+        free(self._state.tree)
 
     def considered(self, Py_ssize_t slot):
         """Return what the slot's last proposal weighed, to learn from or to look at.
@@ -235,7 +262,7 @@ cdef class SuffixSource(Source):
                 memcpy(&rows[n, 0], s.features + i * JUDGED * NGS_FEATURES,
                        <size_t>(s.records[i].num * NGS_FEATURES) * sizeof(float))
                 for k in range(s.records[i].num):
-                    positions[n] = i
+                    positions[n] = s.records[i].position
                     tokens[n] = s.records[i].choices[k].token
                     chosen[n] = k == s.records[i].chosen
                     probabilities[n] = s.records[i].choices[k].p

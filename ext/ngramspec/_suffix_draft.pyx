@@ -4,7 +4,7 @@ from libc.string cimport memcpy
 
 from ngramspec._confidence cimport NGS_FEATURES, ChoiceC, ModelC, model_judge, model_sure, reliable_key, sure_key
 from ngramspec._match cimport PLACE_OWN, candidate_next
-from ngramspec._suffix_state cimport ALL, JUDGED, RecordC, VoteC
+from ngramspec._suffix_state cimport ALL, JUDGED, VoteC
 from ngramspec._types cimport uint8_t, uint16_t
 
 cdef enum:
@@ -61,15 +61,14 @@ cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t 
 
 
 cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* choices, int num,
-                 const CandidateC* candidates, const token_t* before, Py_ssize_t position) noexcept nogil:
+                 const CandidateC* candidates, const token_t* before, RecordC* r) noexcept nogil:
     """Note the likeliest of the choices with the most odds."""
-    cdef RecordC* r = &s.records[position]
     cdef int k
     r.num = 1
     while r.num < num and r.num < JUDGED and choices[r.num].odds > LEAST_ODDS * choices[0].odds:
         r.num += 1
-    model_judge(c.model, choices, r.num, num, candidates, &s.lately, before, h.len, position,
-                s.features + position * JUDGED * NGS_FEATURES)
+    model_judge(c.model, choices, r.num, num, candidates, &s.lately, before, h.len, r.position,
+                s.features + s.num_records * JUDGED * NGS_FEATURES)
     memcpy(r.choices, choices, <size_t>r.num * sizeof(ChoiceC))
     r.chosen = 0
     for k in range(1, r.num):
@@ -87,34 +86,47 @@ cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
             candidates[i].live = kept < KEPT
 
 
+cdef RecordC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
+                              const token_t* before, int position, int after) noexcept nogil:
+    cdef ChoiceC[ALL] choices
+    cdef RecordC* r = &s.records[s.num_records]
+    cdef int num = _vote(c.model, candidates, n, position, choices, r)
+    cdef int k
+    if num == 0:
+        return NULL
+    r.position, r.after = position, after
+    for k in range(JUDGED):
+        r.next[k] = -1
+    r.sure = sure_key(&choices[0], num, &s.lately, position)
+    if r.sure >= 0:
+        r.num = 1
+        r.chosen = 0
+        r.choices[0].token = choices[0].token
+        r.choices[0].p = model_sure(c.model, r.sure)
+        _keep(candidates, n, choices[0].best_candidate)
+    else:
+        _judge(c, s, h, choices, num, candidates, before, r)
+    s.num_records += 1
+    return r
+
+
 cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, token_t* out,
                              float* confidence, Py_ssize_t limit) noexcept nogil:
-    """Draft token by token from the candidates; the pool is locked."""
-    cdef ChoiceC[ALL] choices
+    """Draft token by token from the candidates."""
     cdef token_t[66] before  # the last two tokens of the history, then the draft
     cdef RecordC* r
     cdef float all_right = 1
     cdef Py_ssize_t known = min(<Py_ssize_t>2, h.len)
-    cdef Py_ssize_t i
-    cdef int num, k
+    cdef int i, k
     memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
-    for i in range(limit):
-        r = &s.records[i]
-        num = _vote(c.model, candidates, s.num_candidates, i, choices, r)
-        if num == 0:
+    for i in range(<int>limit):
+        r = suffix_consider(c, s, h, candidates, s.num_candidates, before + known + i, i, i - 1)
+        if r == NULL:
             return i
-        r.sure = sure_key(&choices[0], num, &s.lately, i)
-        if r.sure >= 0:
-            r.num = 1
-            r.chosen = 0
-            r.choices[0].token = choices[0].token
-            r.choices[0].p = model_sure(c.model, r.sure)
-            _keep(candidates, s.num_candidates, choices[0].best_candidate)
-        else:
-            _judge(c, s, h, choices, num, candidates, before + known + i, i)
+        if i > 0:
+            s.records[i - 1].next[s.records[i - 1].chosen] = i
         out[i] = before[known + i] = r.choices[r.chosen].token
         confidence[i] = r.choices[r.chosen].p
-        s.num_records = i + 1
         all_right *= confidence[i]
         if all_right < c.floor:
             return i + 1

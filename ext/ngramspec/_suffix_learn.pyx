@@ -110,23 +110,28 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
     cdef token_t token
     cdef bint right
     cdef Py_ssize_t i
+    cdef int at = 0 if s.num_records > 0 else -1
     cdef int k
-    for i in range(min(s.num_records, h.len - start)):
-        r = &s.records[i]
+    for i in range(h.len - start):
+        if at < 0:
+            break
+        r = &s.records[at]
+        at = -1
         token = h.tokens[start + i]
         right = r.choices[r.chosen].token == token
         if r.sure >= 0:
             adapt_learn(&c.model.sure[r.sure], right)
-        for k in range(r.num if r.sure < 0 else 0):
-            model_learn(c.model, &r.choices[k], i, r.choices[k].token == token)
+        for k in range(r.num):
+            if r.choices[k].token == token:
+                at = r.next[k]
+            if r.sure < 0:
+                model_learn(c.model, &r.choices[k], i, r.choices[k].token == token)
         for k in range(r.num_votes):
             adapt_learn(&c.model.reliable[r.votes[k].key], r.votes[k].token == token)
         if i == 0:
             s.lately.hits += STEP * ((1 if right else 0) - s.lately.hits)
             s.lately.history = s.lately.history << 1 | <unsigned int>right
         s.lately.run = s.lately.run + 1 if right else 0
-        if not right:
-            break
     _follow(c, s, h, start, PLACE_OWN)
     if c.pool != NULL:
         ngs_lock(&c.pool.lock)

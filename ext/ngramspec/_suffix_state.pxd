@@ -22,6 +22,9 @@ cdef struct RecordC:
     VoteC[ALL] votes
     int num_votes
     int sure              # key of a unanimous vote that was not judged, -1 = none
+    int position          # drafted tokens before it
+    int after             # the last one of them in the order of the draft, -1 = none
+    int[JUDGED] next      # record of what comes after each choice, -1 = nothing was considered
 
 cdef struct SuffixSlotC:
     TextC text
@@ -38,6 +41,20 @@ cdef struct SuffixSlotC:
     RecordC* records         # max_draft
     float* features          # max_draft * JUDGED * NGS_FEATURES
 
+# A choice that a tree could take in next.
+cdef struct LeafC:
+    float all_right       # probability that it and all before it are right
+    int record
+    int choice
+
+# Working memory of a tree while it grows.
+cdef struct TreeC:
+    LeafC[MAX_DRAFT * JUDGED] leaves  # the likeliest last
+    int num_leaves
+    CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
+    int[MAX_DRAFT] num_candidates
+    int[MAX_DRAFT] width  # tokens taken in, by depth
+
 cdef struct SuffixC:
     SuffixPoolC* pool        # NULL: nothing is shared
     bint prompts             # pool prompts too
@@ -46,3 +63,4 @@ cdef struct SuffixC:
     Py_ssize_t num_slots
     SuffixSlotC* slots
     ModelC* model
+    TreeC* tree              # one for all slots: the driver's calls wait for one another

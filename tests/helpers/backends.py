@@ -36,6 +36,15 @@ class NativeDrafter:
         assert (draft.dtype, draft.ndim) == (np.int32, 1)
         return draft.tolist()
 
+    def propose_tree(
+        self, slot: int, max_tokens: int, max_width: int = 8
+    ) -> tuple[list[int], list[int]]:
+        tokens, parents, claims = self.core.propose_tree(slot, max_tokens, max_width)
+        assert (tokens.dtype, parents.dtype, claims.dtype) == (np.int32, np.int32, np.float32)
+        assert tokens.shape == parents.shape == claims.shape == (len(tokens),)
+        assert claims.tolist() == self.confidence(slot)
+        return tokens.tolist(), parents.tolist()
+
     def accept(self, slot: int, tokens: list[int], num_accepted: int) -> None:
         self.core.accept(slot, int32(tokens), num_accepted)
 

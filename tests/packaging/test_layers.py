@@ -17,6 +17,7 @@ LEVELS = {
     "_version": 0,
     "models": 0,
     "costs": 1,
+    "tree": 1,
     "native": 1,
     "formats": 2,
     "corpus": 2,
@@ -32,6 +33,7 @@ LEVELS = {
 }
 NATIVE_LEVELS = {
     "_types": 0,
+    "_branches": 1,
     "_arguments": 1,
     "_hash": 1,
     "_packing": 1,
@@ -72,8 +74,10 @@ NATIVE_LEVELS = {
     "_suffix_draft": 6,
     "_suffix_learn": 6,
     "_slots": 6,
+    "_suffix_tree": 7,
+    "_trees": 7,
     "_offers": 7,
-    "_suffix": 7,
+    "_suffix": 8,
     "_drafter": 8,
     "_rows": 2,
     "_batch": 2,

@@ -187,6 +187,46 @@ def test_a_replay_equals_a_loop_over_the_same_calls(
 
 @each_drafter
 @SETTINGS
+@given(prompt=prompts, max_tokens=st.integers(0, 70), width=st.integers(1, 9))
+def test_a_drafter_without_trees_gives_its_draft_as_a_chain(
+    name: str, prompt: list[int], max_tokens: int, width: int
+) -> None:
+    drafter = drafter_of(name)
+    drafter.begin(0, prompt)
+    draft = drafter.propose(0, max_tokens)
+    claims = drafter.confidence(0)
+    tree = drafter.propose_tree(0, max_tokens, width)
+    assert tree == (draft, [i - 1 for i in range(len(draft))])
+    assert drafter.confidence(0) == claims
+    assert drafter.propose(0, max_tokens) == draft
+
+
+@each_drafter
+@SETTINGS
+@given(prompt=prompts, steps=st.lists(st.tuples(st.integers(0, 9), outputs), max_size=8))
+def test_chains_taken_for_trees_teach_the_same(
+    name: str, prompt: list[int], steps: list[tuple[int, list[int]]]
+) -> None:
+    chain, tree = drafter_of(name), drafter_of(name)
+    chain.begin(0, prompt)
+    tree.begin(0, prompt)
+    for right, other in steps:
+        draft = chain.propose(0, 9)
+        assert tree.propose_tree(0, 9)[0] == draft
+        new = draft[:right] + other
+        right = min(right, len(draft))
+        for drafter in (chain, tree):
+            drafter.accept(0, new, right)
+    counts = [
+        [(one.num_draft_tokens, one.accepted_per_position) for one in side.core.stats().values()]
+        for side in (chain, tree)
+    ]
+    assert counts[0] == counts[1]
+    assert tree.check() == ""
+
+
+@each_drafter
+@SETTINGS
 @given(prompt=prompts, other=prompts)
 def test_slots_do_not_touch_each_others_history(
     name: str, prompt: list[int], other: list[int]
@@ -205,11 +245,12 @@ def test_slots_do_not_touch_each_others_history(
     "call",
     [
         lambda d: d.propose(0, 5),
+        lambda d: d.propose_tree(0, 5),
         lambda d: d.accept(0, int32([1]), 0),
         lambda d: d.truncate(0, 0),
         lambda d: d.end(0),
     ],
-    ids=["propose", "accept", "truncate", "end"],
+    ids=["propose", "propose_tree", "accept", "truncate", "end"],
 )
 @each_drafter
 def test_a_call_on_an_idle_slot_is_a_state_error(name: str, call: Any) -> None:

@@ -10,8 +10,8 @@ from .map import MapSource
 from .mod import HashPool, ModSource
 from .simple import SimpleSource
 from .source import InputError, Source, StateError
-from .suffix import SuffixSource
 from .suffix_pool import SuffixPool
+from .suffix_tree import TreeSource
 
 __all__ = [
     "CacheSource",
@@ -25,6 +25,6 @@ __all__ = [
     "Source",
     "StateError",
     "SuffixPool",
-    "SuffixSource",
+    "TreeSource",
     "reference_drafter",
 ]

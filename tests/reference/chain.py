@@ -11,10 +11,10 @@ from .cache import CacheSource
 from .map import MapSource
 from .mod import HashPool, ModSource
 from .simple import SimpleSource
-from .source import InputError, Source, StateError, common_prefix
-from .suffix import SuffixSource
+from .source import InputError, Source, StateError, Tree, common_prefix, right_path
 from .suffix_model import Model
 from .suffix_pool import SuffixPool
+from .suffix_tree import TreeSource
 
 MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
     "ngram-simple": SimpleSource,
@@ -22,7 +22,7 @@ MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
     "ngram-map-k4v": partial(MapSource, vote=True),
     "ngram-mod": ModSource,
     "ngram-cache": CacheSource,
-    "suffix": SuffixSource,
+    "suffix": TreeSource,
 }
 POOL_PARAMETERS = ("capacity", "check_bits", "max_occupancy")
 
@@ -35,7 +35,14 @@ class Slot:
     history: list[int] = field(default_factory=list)
     active: bool = False
     draft: list[int] = field(default_factory=list)  # the pending draft
+    parents: list[int] | None = None  # of a tree
     owner: Source | None = None  # who made it
+
+    def right(self, tokens: list[int]) -> int:
+        """How many of the tokens the pending draft has."""
+        if self.parents is None:
+            return common_prefix(self.draft, tokens)
+        return right_path((self.draft, self.parents), tokens)
 
 
 class Replay(NamedTuple):
@@ -66,7 +73,7 @@ class ReferenceDrafter:
         state = self._active(slot)
         if max_tokens < 0:
             raise InputError(f"max_tokens must be at least 0, got {max_tokens}")
-        state.draft, state.owner = [], None
+        state.draft, state.parents, state.owner = [], None, None
         for source in state.sources:
             source.ambiguous = False
             draft = source.propose(list(state.history), max_tokens)[:max_tokens]
@@ -74,6 +81,21 @@ class ReferenceDrafter:
                 state.draft, state.owner = draft, source
                 break
         return list(state.draft)
+
+    def propose_tree(
+        self, slot: int, max_tokens: int, max_width: int = 8, given: Tree | None = None
+    ) -> Tree:
+        """Where the native side drafted a tree, it is `given`, to follow it in ties."""
+        state = self._active(slot)
+        if max_tokens < 0 or max_width < 1:
+            raise InputError("max_tokens must be at least 0 and max_width at least 1")
+        state.draft, state.parents, state.owner = [], [], None
+        for source in state.sources:
+            tree = source.propose_tree(list(state.history), max_tokens, max_width, given)
+            if tree[0]:
+                state.draft, state.parents, state.owner = *tree, source
+                break
+        return list(state.draft), list(state.parents)
 
     def is_ambiguous(self, slot: int) -> bool:
         """Does the pending draft rest on a tie that the rules leave open?"""
@@ -103,7 +125,7 @@ class ReferenceDrafter:
         tokens = list(token_ids)
         if not 0 <= num_accepted <= min(len(tokens), len(state.draft)):
             raise InputError("num_accepted exceeds the tokens or the pending draft")
-        if tokens[:num_accepted] != state.draft[:num_accepted]:
+        if num_accepted > state.right(tokens):
             raise InputError("accepted tokens differ from the pending draft")
         if state.owner is not None and state.draft:
             state.owner.feedback(state.draft, tokens)
@@ -131,7 +153,7 @@ class ReferenceDrafter:
             self.begin(slot, tokens)
             return -1
         new = tokens[len(state.history) :]
-        num_accepted = min(common_prefix(state.draft, new), len(new) - 1)
+        num_accepted = min(state.right(new), len(new) - 1)
         self.accept(slot, new, num_accepted)
         return num_accepted
 

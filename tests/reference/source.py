@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+Tree = tuple[list[int], list[int]]  # tokens, and the index of what each comes after, or -1
+
 
 class InputError(ValueError):
     """A bad argument; nothing has changed."""
@@ -34,6 +36,13 @@ class Source:
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
         """The draft before the driver cuts it to `max_tokens`; empty for none."""
         return []
+
+    def propose_tree(
+        self, history: list[int], max_tokens: int, max_width: int, given: Tree | None = None
+    ) -> Tree:
+        """The same with branches; `given`: what the other side drafted."""
+        draft = self.propose(history, max_tokens)[:max_tokens]
+        return draft, [i - 1 for i in range(len(draft))]
 
     def adopt(self, history: list[int], draft: list[int]) -> None:
         """After an ambiguous proposal: the other side drafted this."""
@@ -68,3 +77,17 @@ def common_prefix(a: list[int], b: list[int]) -> int:
     while count < min(len(a), len(b)) and a[count] == b[count]:
         count += 1
     return count
+
+
+def right_path(tree: Tree, committed: list[int]) -> int:
+    """The most leading tokens of `committed` that a path from the root has."""
+    tokens, parents = tree
+    most = 0
+    for i in range(len(tokens)):
+        path, at = [], i
+        while at >= 0:
+            path.insert(0, tokens[at])
+            at = parents[at]
+        if path == committed[: len(path)]:
+            most = max(most, len(path))
+    return most

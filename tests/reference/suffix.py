@@ -15,16 +15,21 @@ class SuffixSource(Learner):
     """How a draft is made."""
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
+        return self.draft(history, None) if self.find(history, max_tokens) else []
+
+    def find(self, history: list[int], max_tokens: int) -> bool:
+        """Set what a proposal goes by; False where none is to be made."""
         self.ambiguous = False
         self.limit = min(max_tokens, self.max_draft)
+        self.claims = []
         if not history or self.limit <= 0:
-            self.claims = []
-            return []
+            return False
         self.base = len(history)
+        self.records = []
         self.candidates = self.match(history, OWN, self.lines)
         if self.pool is not None:
             self.candidates += self.match(history, POOL, self.pool.lines)
-        return self.draft(history, None)
+        return True
 
     def adopt(self, history: list[int], draft: list[int]) -> None:
         """Draft as the other side did where this side found a tie."""
@@ -78,6 +83,8 @@ class SuffixSource(Learner):
                 live = self.kept(live, record.chosen.candidate)
             else:
                 self.choose(record, None if given is None else given[len(draft)])
+            if self.records:
+                self.records[-1].next[draft[-1]] = record
             self.records.append(record)
             draft.append(record.chosen.token)
             self.claims.append(record.chosen.p)

@@ -19,6 +19,7 @@ class Record:
     chosen: Choice
     votes: list[tuple[int, tuple]] = field(default_factory=list)  # token, reliability of the voter
     sure: tuple | None = None  # a unanimous vote that was not judged
+    next: dict[int, Record | None] = field(default_factory=dict)  # by the token drafted here
 
 
 class Learner(Source):
@@ -104,7 +105,10 @@ class Learner(Source):
 
     def compare(self, start: int) -> None:
         """Compare what was considered with what came."""
-        for i, (record, token) in enumerate(zip(self.records, self.history[start:], strict=False)):
+        record = self.records[0] if self.records else None
+        for i, token in enumerate(self.history[start:]):
+            if record is None:
+                break
             right = record.chosen.token == token
             if record.sure is not None:
                 self.model.sureness(record.sure).learn(right)
@@ -117,8 +121,7 @@ class Learner(Source):
                 self.lately.hits = float(hits + step * (np.float32(right) - hits))
                 self.lately.history = [right, *self.lately.history[:2]]
             self.lately.run = self.lately.run + 1 if right else 0
-            if not right:
-                break
+            record = record.next.get(token)
         self.follow(start, OWN)
         if self.pool is not None:
             self.follow(start, POOL)

@@ -1,0 +1,180 @@
+"""propose_tree: what any drafter gives, what a tree counts, and what a policy learns from one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from ngramspec import DRAFTER_NAMES, AutoPolicy, create_drafter
+from ngramspec._drafter import Drafter
+from ngramspec.costs import PROFILES
+from ngramspec.errors import InputError, StateError
+
+OPTIONS = {"ngram-mod": {"n_match": 3, "n_min": 1}, "ngram-cache": {"n_draft": 16}, "suffix": {}}
+LOOP = np.resize(np.arange(9, dtype=np.int32), 100)
+# After 1 2 comes 3, after that 4 or 5; the tree must have both.
+FORK = [1, 2, 3, 4, 9, 6, 1, 2, 3, 5, 8, 7, 1, 2]
+
+
+def begun(name: str, **options: object) -> Drafter:
+    drafter = create_drafter(
+        name, slots=2, params={name: OPTIONS.get(name, {"size_n": 3})}, **options
+    )
+    drafter.begin(0, LOOP)
+    return drafter
+
+
+def forked() -> tuple[Drafter, list[int], list[int]]:
+    """A suffix drafter with a pending tree, its tokens and parents."""
+    drafter = create_drafter("suffix")
+    drafter.begin(0, FORK)
+    tokens, parents, _ = drafter.propose_tree(0, 16)
+    return drafter, tokens.tolist(), parents.tolist()
+
+
+def path_to(tokens: list[int], parents: list[int], wanted: list[int]) -> bool:
+    at = -1
+    for token in wanted:
+        children = [i for i, parent in enumerate(parents) if parent == at and tokens[i] == token]
+        if not children:
+            return False
+        (at,) = children
+    return True
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_every_drafter_has_a_tree_of_new_arrays(name: str) -> None:
+    drafter = begun(name)
+    tokens, parents, claims = drafter.propose_tree(0, 8)
+    assert (tokens.dtype, parents.dtype, claims.dtype) == (np.int32, np.int32, np.float32)
+    assert tokens.shape == parents.shape == claims.shape == (8,)
+    assert all(part.flags.owndata and part.flags.writeable for part in (tokens, parents, claims))
+    assert claims.tolist() == drafter.confidence(0).tolist()
+    assert drafter.propose(0, 8).tolist() == LOOP[1:9].tolist()
+    for few in (0, 1, 3):
+        assert [len(part) for part in drafter.propose_tree(0, few)] == [few] * 3
+    drafter.begin(1, [])
+    assert [len(part) for part in drafter.propose_tree(1, 8)] == [0] * 3
+
+
+def test_both_ways_of_a_fork_are_in_the_tree() -> None:
+    _, tokens, parents = forked()
+    assert path_to(tokens, parents, [3, 4, 9])
+    assert path_to(tokens, parents, [3, 5, 8])
+
+
+@pytest.mark.parametrize("path", [[], [3], [3, 4, 9], [3, 5, 8]])
+def test_any_path_can_be_accepted_and_counts_as_accepted(path: list[int]) -> None:
+    drafter, tokens, _ = forked()
+    drafter.accept(0, [*path, 7], len(path))
+    stats = drafter.stats()["suffix"]
+    assert (stats.num_drafts, stats.num_draft_tokens) == (1, len(tokens))
+    assert (stats.accept_calls, stats.num_accepted_tokens) == (1, len(path))
+    assert stats.accepted_per_position == (1,) * len(path)
+    assert drafter.history(0).tolist() == [*FORK, *path, 7]
+    assert drafter.confidence(0).tolist() == []
+    assert drafter.check() == ""
+
+
+@pytest.mark.parametrize("path", [[4], [3, 4, 8], [3, 5, 9], [3, 3]])
+def test_what_is_no_path_from_the_root_is_refused(path: list[int]) -> None:
+    drafter, tokens, _ = forked()
+    with pytest.raises(InputError, match=r"num_accepted|pending draft"):
+        drafter.accept(0, path, len(path))
+    assert drafter.history(0).tolist() == FORK
+    assert len(drafter.confidence(0)) == len(tokens)
+    drafter.accept(0, [3, 5, 8], 3)
+
+
+def test_follow_finds_the_path() -> None:
+    drafter, _, _ = forked()
+    assert drafter.follow(0, [*FORK, 3, 5, 8, 7]) == 3
+    assert drafter.stats()["suffix"].num_accepted_tokens == 3
+
+
+def test_a_shortened_tree_is_its_first_tokens() -> None:
+    drafter, tokens, parents = forked()
+    behind = parents[4]
+    drafter.shorten(0, 4)
+    assert drafter.stats()["suffix"].num_draft_tokens == 4
+    assert len(drafter.confidence(0)) == 4
+    few = drafter.propose_tree(0, 4)
+    assert [part.tolist() for part in few[:2]] == [tokens[:4], parents[:4]]
+    path, at = [tokens[4]], behind
+    while at >= 0:
+        path, at = [tokens[at], *path], parents[at]
+    with pytest.raises(InputError, match=r"num_accepted|pending draft"):
+        drafter.accept(0, path, len(path))
+
+
+def test_a_fork_taken_often_comes_first() -> None:
+    """What was learnt along a path that was not the likeliest moves the claims."""
+    drafter = create_drafter("suffix", share=False)
+    drafter.begin(0, FORK)
+    for _ in range(12):
+        for token in (3, 5, 8, 7, 1, 2):
+            tokens, parents, _ = drafter.propose_tree(0, 16)
+            right = path_to(tokens.tolist(), parents.tolist(), [token])
+            drafter.accept(0, [token], int(right))
+    tokens, parents, claims = drafter.propose_tree(0, 16)
+    assert path_to(tokens.tolist(), parents.tolist(), [3, 5, 8])
+    assert tokens[:3].tolist() == [3, 5, 8]
+    assert claims[:3].min() > 0.9
+
+
+def test_a_policy_cuts_no_tree_and_learns_from_its_likeliest_path() -> None:
+    policies = [AutoPolicy(costs=PROFILES["cpu"]) for _ in range(2)]
+    tree = begun("suffix", policy=policies[0])
+    tokens, parents, claims = tree.propose_tree(0, 16)
+    assert len(tokens) == 16
+    path = [0]
+    while any(parent == path[-1] for parent in parents):
+        path.append(parents.tolist().index(path[-1]))
+    emitted = [*tokens[path[:2]].tolist(), 77]
+    tree.accept(0, emitted, 2)
+    policies[1].learn(0, "suffix", claims[path], 2, min(3, len(path)))
+    policies[1].step(3, 1 + 16)
+    some = np.array([0.3, 0.6, 0.9], dtype=np.float32)
+    known = [policy.calibrated("suffix", some).tolist() for policy in policies]
+    assert known[0] == pytest.approx(known[1])
+    assert policies[0].rate == pytest.approx(policies[1].rate)
+
+
+def test_bounds_and_states_are_checked_and_nothing_changes() -> None:
+    drafter = begun("suffix")
+    draft = drafter.propose(0, 5)
+    for arguments, message in [
+        ((0, -1), "max_tokens must be >= 0, got -1"),
+        ((0, 8, 0), "max_width must be >= 1, got 0"),
+        ((2, 8), "slot must be in 0..1, got 2"),
+        ((-1, 8), "slot must be in 0..1, got -1"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            drafter.propose_tree(*arguments)
+    with pytest.raises(StateError, match="propose_tree: no request has begun on slot 1"):
+        drafter.propose_tree(1, 8)
+    assert len(drafter.confidence(0)) == len(draft)
+    drafter.accept(0, draft, len(draft))
+
+
+def test_the_interpreter_is_free_while_a_tree_grows() -> None:
+    """Another thread gets its turn although nobody makes this one give way."""
+    drafter = begun("suffix")
+    start, ran = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (start.wait(), ran.set()), daemon=True)
+    thread.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        start.set()
+        for _ in range(20_000):
+            drafter.propose_tree(0, 64)
+            if ran.is_set():
+                break
+        assert ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
