@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from ngramspec._auto import AutoPolicy
 from ngramspec._drafter import Drafter
 from ngramspec._pool import HashPool
 from ngramspec._suffix_pool import SuffixPool
-from ngramspec.bench.player import FixedSubject, Player, Subject
+from ngramspec.bench.player import Draft, FixedSubject, Player, Subject
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.names import parse_names
@@ -23,6 +23,8 @@ LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
 OF_THE_POOL = ("capacity", "check_bits", "max_occupancy")
 # Drafters whose lengths follow the costs: what `auto` stands for.
 AUTO = "suffix"
+# Parameters by which a replay asks for trees: their tokens, and the most at one depth.
+OF_TREES = ("tree", "max_width")
 
 
 def subject(spec: str) -> Subject:
@@ -30,7 +32,8 @@ def subject(spec: str) -> Subject:
 
     Args:
         spec: "auto", or names with commas between, as create_drafter takes them; then optionally
-            ":" and parameters, such as "ngram-map-k:size_n=8,size_m=32".
+            ":" and parameters, such as "ngram-map-k:size_n=8,size_m=32". With "tree=N" among
+            them, trees of N tokens are drafted, with "max_width=W" at most W of them at one depth.
 
     Raises:
         InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
@@ -63,15 +66,23 @@ class AutoSubject:
 
 
 class Ours:
-    """Ours(drafter, *shared): the player of a Drafter with one slot.
+    """Ours(drafter, *shared, tree=None): the player of a Drafter with one slot.
 
     shared: pools and caches that the drafter uses; its own memory does not include them.
+    tree: what propose_tree is given after the slot; None = drafts without branches.
     """
 
-    def __init__(self, drafter: Drafter, *shared: HashPool | SuffixPool) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        *shared: HashPool | SuffixPool,
+        tree: Mapping[str, int] | None = None,
+    ) -> None:
         self._drafter, self._shared = drafter, shared
         self.begin = partial(drafter.begin, 0)
-        self.propose = partial(drafter.propose, 0)
+        self.propose: Callable[[int], Draft] = partial(drafter.propose, 0)
+        if tree is not None:
+            self.propose = lambda limit: drafter.propose_tree(0, **tree)[:2]
         self.accept = partial(drafter.accept, 0)
         self.end = partial(drafter.end, 0)
 
@@ -86,11 +97,26 @@ def _auto(params: Mapping[str, Any], profile: CostTable) -> Ours:
     return Ours(create_drafter(AUTO, **{**params, "pool": pool}, policy=policy), pool)
 
 
-def _open(names: str, params: Mapping[str, Any]) -> Ours:
+def _open(names: str, given: Mapping[str, Any]) -> Ours:
+    params = {key: value for key, value in given.items() if key not in OF_TREES}
+    tree = _tree(given)
     if "ngram-mod" not in parse_names(names, "priority"):
-        return Ours(create_drafter(names, **params))
+        return Ours(create_drafter(names, **params), tree=tree)
     pool = HashPool(**{key: params[key] for key in OF_THE_POOL if key in params})
-    return Ours(create_drafter(names, **{**params, "pool": pool}), pool)
+    return Ours(create_drafter(names, **{**params, "pool": pool}), pool, tree=tree)
+
+
+def _tree(params: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return what is asked of propose_tree, None where no trees are."""
+    found = {key: params[key] for key in OF_TREES if key in params}
+    for key, value in found.items():
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{key} must be a whole number >= 1, got {value!r}")
+    if not found:
+        return None
+    if "tree" not in found:
+        raise InputError("max_width is for trees: give tree=N too")
+    return {"max_tokens": found.pop("tree"), **found}
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ngramspec.costs import CostTable
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
+# A draft, or the tokens and parents of a tree: what each comes after, -1 = the text.
+Draft: TypeAlias = Tokens | tuple[Tokens, Tokens]
 
 
 class Player(Protocol):
@@ -20,7 +22,7 @@ class Player(Protocol):
     def begin(self, prompt: Tokens) -> None:
         """Start a request."""
 
-    def propose(self, limit: int) -> Tokens:
+    def propose(self, limit: int) -> Draft:
         """Return a draft; what exceeds `limit` tokens, the end of the output, is cut off."""
 
     def accept(self, tokens: Tokens, num_accepted: int) -> None:

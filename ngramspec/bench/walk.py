@@ -8,8 +8,9 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from ngramspec.bench.player import Player, Tokens
+from ngramspec.bench.player import Draft, Player, Tokens
 from ngramspec.bench.tally import Tally
+from ngramspec.tree import positions
 
 
 @dataclass(frozen=True)
@@ -85,18 +86,39 @@ def _walk_request(player: Player, request: Request, made: _Counts) -> None:
         started = clock()
         draft = propose(length - done)
         spent = clock() - started
-        draft = draft[: length - done]
-        right = right_prefix(draft, output, done)
+        drafted, right = verified(draft, output, done)
         emitted = output[done : done + right + 1]
         started = clock()
         accept(emitted, right)
-        made.add(len(draft), right, spent + clock() - started)
+        made.add(drafted, right, spent + clock() - started)
         done += right + 1
     made.requests += 1
     made.nbytes = max(made.nbytes, player.nbytes())
     started = clock()
     player.end()
     made.begin_ns += clock() - started
+
+
+def verified(draft: Draft, output: Tokens, done: int) -> tuple[int, int]:
+    """Return the drafted tokens that do not reach beyond the output, and how many are right."""
+    left = len(output) - done
+    if not isinstance(draft, tuple):
+        return len(draft[:left]), right_prefix(draft[:left], output, done)
+    tokens, parents = draft
+    drafted = len(tokens)
+    if drafted > left:
+        drafted = int((positions(parents) < left).sum())
+    return drafted, right_path(tokens, parents, output[done:])
+
+
+def right_path(tokens: Tokens, parents: Tokens, output: Tokens) -> int:
+    """Return how many tokens of the output a path of the tree has."""
+    wanted = output[: len(tokens)].tolist()
+    at, right = -1, 0
+    for i, (token, parent) in enumerate(zip(tokens.tolist(), parents.tolist(), strict=True)):
+        if right < len(wanted) and parent == at and token == wanted[right]:
+            at, right = i, right + 1
+    return right
 
 
 def right_prefix(draft: Tokens, output: Tokens, done: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 from helpers.replays import tokens
 from ngramspec.bench.ours import DEFAULT, subject
 from ngramspec.bench.player import Player
-from ngramspec.bench.traces import load_trace
+from ngramspec.bench.traces import Cut, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
@@ -53,6 +53,26 @@ def test_the_default_is_one_of_them() -> None:
     assert [subject(spec).name for spec in DEFAULT] == list(DEFAULT)
 
 
+def test_a_tree_is_drafted_as_large_and_wide_as_the_specification_says() -> None:
+    for spec, width in (("suffix:tree=6", 2), ("suffix:tree=6,max_width=1", 1)):
+        player = opened(spec)
+        player.begin(tokens(1, 2, 3, 4, 6, 1, 2, 5, 8, 7, 1))
+        player.accept(tokens(2), 0)
+        draft = player.propose(9)
+        assert isinstance(draft, tuple)
+        assert [len(part) for part in draft] == [6, 6]
+        assert (draft[1] == -1).sum() == width
+
+
+def test_trees_get_more_tokens_accepted_than_chains_of_their_size() -> None:
+    requests = load_trace(DATA / "traces" / "structured.crux_json.txt.xz", None, Cut(30)).requests
+    chain, tree = (
+        walk(partial(subject(spec).open, PROFILES["cpu"]), requests)
+        for spec in ("suffix:max_draft=8", "suffix:tree=8")
+    )
+    assert tree.mean_accepted_length > 1.03 * chain.mean_accepted_length
+
+
 def test_auto_is_the_suffix_drafter_with_lengths_for_the_costs() -> None:
     auto = subject("auto:capacity=8192,max_draft=20")
     assert auto.adaptive
@@ -88,6 +108,11 @@ def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
         ("ngram-mod:n_match=4,n_match=5", "once per name"),
         ("ngram-mod:pool=file.pool", "must not change files"),
         ("ngram-cache:dynamic=file.ngc", "must not change files"),
+        ("suffix:tree=0", "tree must be a whole number >= 1, got 0"),
+        ("suffix:tree=x", "tree must be a whole number >= 1, got 'x'"),
+        ("suffix:tree=4,max_width=0.5", "max_width must be a whole number >= 1, got 0.5"),
+        ("suffix:max_width=4", "max_width is for trees: give tree=N too"),
+        ("auto:tree=4", "unknown parameter 'tree'"),
     ],
 )
 def test_wrong_specifications(spec: str, message: str) -> None:

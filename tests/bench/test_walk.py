@@ -41,6 +41,19 @@ def test_a_walk_counted_by_hand() -> None:
     assert tally.step_ns > 0
 
 
+def test_a_walk_with_trees_counted_by_hand() -> None:
+    # 4 and 9 may come first, 5 after either: 4 5 is right. Of the second tree, what lies beyond
+    # the end of the output does not count.
+    first = (tokens(9, 4, 5, 5), tokens(-1, -1, 0, 1))
+    second = (tokens(7, 8, 8, 6, 6), tokens(-1, -1, 0, 2, 3))
+    player = Scripted([first, second])
+    tally = walk(lambda: player, [request([1, 2], [3, 4, 5, 6, 7, 8])])
+    assert player.calls[3] == ("accept", [4, 5, 6], 2)
+    assert player.calls[5] == ("accept", [7, 8], 2)
+    assert tally.draft_lengths == (0, 0, 0, 1, 1)
+    assert tally.accepted_lengths == (0, 0, 2)
+
+
 def test_figures_of_the_walk() -> None:
     assert (BY_HAND.steps, BY_HAND.drafted, BY_HAND.accepted, BY_HAND.tokens) == (2, 5, 4, 6)
     assert BY_HAND.mean_accepted_length == 3.0

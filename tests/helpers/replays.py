@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ngramspec.bench.player import Tokens
+from ngramspec.bench.player import Draft, Tokens
 from ngramspec.bench.walk import Request
 
 
@@ -23,13 +23,13 @@ def request(prompt: Sequence[int], output: Sequence[int]) -> Request:
 class Scripted:
     """A player that gives out drafts in turn and notes what it is told."""
 
-    drafts: list[Tokens]
+    drafts: list[Draft]
     calls: list[tuple[object, ...]] = field(default_factory=list)
 
     def begin(self, prompt: Tokens) -> None:
         self.calls.append(("begin", prompt.tolist()))
 
-    def propose(self, limit: int) -> Tokens:
+    def propose(self, limit: int) -> Draft:
         self.calls.append(("propose", limit))
         return self.drafts.pop(0) if self.drafts else tokens()
 
