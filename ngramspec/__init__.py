@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ngramspec.formats.cache_file import open_cache
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.formats.pool_file import open_pool
+    from ngramspec.formats.suffix_file import open_suffix_index
 
 __all__ = [
     "DRAFTER_NAMES",
@@ -39,6 +40,7 @@ __all__ = [
     "embedded_model",
     "open_cache",
     "open_pool",
+    "open_suffix_index",
     "read_lookup_cache",
     "write_lookup_cache",
 ]
@@ -50,6 +52,7 @@ _LATE = {
     "attach": "ngramspec.adapters.llama_cpp",
     "open_cache": "ngramspec.formats.cache_file",
     "open_pool": "ngramspec.formats.pool_file",
+    "open_suffix_index": "ngramspec.formats.suffix_file",
 }
 
 

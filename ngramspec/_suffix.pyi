@@ -5,6 +5,7 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._source import Source
+from ngramspec._suffix_index import SuffixIndex
 from ngramspec._suffix_pool import SuffixPool
 
 @final
@@ -17,9 +18,12 @@ class SuffixSource(Source):
         floor: float,
         prompts: bool,
         weights: npt.ArrayLike,
+        index: SuffixIndex | None = None,
     ) -> Self: ...
     @property
     def pool(self) -> SuffixPool | None: ...
+    @property
+    def index(self) -> SuffixIndex | None: ...
     def considered(
         self, slot: int
     ) -> tuple[

@@ -1,6 +1,6 @@
 # ModelC: from what candidates say to the probability that the target says the same.
 from ngramspec._adapt cimport AdaptC
-from ngramspec._match cimport CandidateC
+from ngramspec._match cimport NUM_PLACES, CandidateC
 from ngramspec._types cimport token_t, uint16_t, uint32_t, uint8_t
 
 cdef extern from "ngs_suffix.h" nogil:
@@ -15,7 +15,8 @@ cdef extern from "ngs_suffix.h" nogil:
 
 cdef enum:
     PLACES_IN_DRAFT = 4   # positions 0, 1, 2-3 and later ones have tables of their own
-    NUM_RELIABLE = 12 * 4 * 4 * 4 * 4
+    KINDS = 2 * NUM_PLACES  # of text: place and whether it was generated
+    NUM_RELIABLE = 12 * 4 * KINDS * 4 * 4
     TOKEN_BITS = 16
     NUM_TOKEN = 1 << TOKEN_BITS
     TOKEN_TABLES = 3      # the token; with the one before it; with the two before it

@@ -12,7 +12,7 @@ from libc.math cimport log
 from libc.string cimport memset
 
 from ngramspec._adapt cimport ADAPT_RATES, adapt_learn, adapt_probability
-from ngramspec._match cimport PLACE_POOL
+from ngramspec._match cimport PLACE_OWN
 from ngramspec._types cimport ngs_prefetch
 
 cdef extern from "ngs_suffix.h" nogil:
@@ -76,7 +76,7 @@ cdef int place_in_draft(Py_ssize_t position) noexcept nogil:
 
 
 cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept nogil:
-    return <uint16_t>((((_bucket(c.run + position) * 4 + c.alike) * 4 + 2 * c.place + c.output) * 4 + c.near) * 4
+    return <uint16_t>((((_bucket(c.run + position) * 4 + c.alike) * KINDS + 2 * c.place + c.output) * 4 + c.near) * 4
                       + place_in_draft(position))
 
 
@@ -136,6 +136,8 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
                     float* x) noexcept nogil:
     """Write the network's inputs."""
     cdef int longest = c.run_own if c.run_own > c.run_pool else c.run_pool
+    # The static index is described as a pool: the network knows two places.
+    cdef bint own = best.place == PLACE_OWN
     cdef const AdaptC* seen
     cdef float known
     cdef int i
@@ -163,10 +165,10 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
     x[23] = <float>ngs_ones(best.mask) * (QUARTER * QUARTER / 2)
     x[24] = best.near == 3
     x[25] = best.near == 2
-    x[26] = best.place != PLACE_POOL and best.output
-    x[27] = best.place == PLACE_POOL and not best.output
-    x[28] = best.place == PLACE_POOL and best.output
-    x[29] = 0 if best.place == PLACE_POOL else _log_of(length - best.position + position) * (QUARTER * QUARTER)
+    x[26] = own and best.output
+    x[27] = not own and not best.output
+    x[28] = not own and best.output
+    x[29] = _log_of(length - best.position + position) * (QUARTER * QUARTER) if own else 0
     x[30] = c.rank > 0
     x[31] = <float>_bucket(longest) * ELEVENTH
 

@@ -5,13 +5,15 @@ cdef enum:
     NUM_ORDERS = 5        # contexts of 1, 2, 3, 6 and 16 tokens
     LONGEST = 16
     SAME = 4              # positions kept per context
-    POSITION_BITS = 25    # positions are below 2^25 - 1; the other bits of a word are the context's tag
+    LINE_WORDS = 16
+    TAG_MASK = 0xFE000000  # positions are below 2^25 - 1; the other bits of a word are the context's tag
 
 cdef struct LinesC:
     void* memory          # owned; cells begin at its first whole cache line
     uint32_t* cells       # num_lines * 16 words; 0 = empty, else tag | position + 1
     uint64_t num_lines
     Py_ssize_t capacity   # tokens it was made for
+    uint32_t tag_mask     # upper bits of a word; TAG_MASK, but in lines of a file
 
 cdef int order_size(int order) noexcept nogil
 cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil

@@ -21,8 +21,6 @@ cdef extern from "ngs_suffix.h" nogil:
 cdef enum:
     LINE_BYTES = 64
     FILL = 12             # words of a line that are expected to be in use
-    TAG_MASK = 0xFE000000
-    POSITION_MASK = 0x01FFFFFF
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
 
@@ -43,6 +41,7 @@ cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil:
     lines.cells = <uint32_t*>(memory + (LINE_BYTES - <size_t>memory % LINE_BYTES) % LINE_BYTES)
     lines.num_lines = num_lines
     lines.capacity = num_tokens
+    lines.tag_mask = TAG_MASK
     return STATUS_OK
 
 
@@ -87,8 +86,8 @@ cdef inline uint32_t* _line(const LinesC* lines, hash_t h) noexcept nogil:
     return lines.cells + NGS_LINE * (((h >> 32) * lines.num_lines) >> 32)
 
 
-cdef inline uint32_t _tag(hash_t h) noexcept nogil:
-    return <uint32_t>h & TAG_MASK
+cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:
+    return <uint32_t>h & lines.tag_mask
 
 
 cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil:
@@ -100,15 +99,16 @@ cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noe
 cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil:
     cdef int i
     for i in range(num):
-        ngs_line_push(_line(lines, hashes[i]), _tag(hashes[i]) | <uint32_t>(position + 1), TAG_MASK, SAME)
+        ngs_line_push(_line(lines, hashes[i]), _tag(lines, hashes[i]) | <uint32_t>(position + 1), lines.tag_mask,
+                      SAME)
 
 
 cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil:
     cdef const uint32_t* line = _line(lines, h)
-    cdef uint32_t hits = ngs_line_hits(line, _tag(h), TAG_MASK)
+    cdef uint32_t hits = ngs_line_hits(line, _tag(lines, h), lines.tag_mask)
     cdef int found = 0
     while hits and found < SAME:
-        positions[found] = (line[ngs_lowest(hits)] & POSITION_MASK) - 1
+        positions[found] = (line[ngs_lowest(hits)] & ~lines.tag_mask) - 1
         hits &= hits - 1
         found += 1
     return found

@@ -1,16 +1,19 @@
 # Candidates: earlier places whose text may go on as the history does now.
 from ngramspec._history cimport HistoryC
 from ngramspec._lines cimport LinesC
+from ngramspec._suffix_index cimport SuffixIndexC
 from ngramspec._suffix_pool cimport SuffixPoolC, WriterC
 from ngramspec._types cimport token_t, uint8_t, uint32_t
 
 cdef enum:
-    MOST = 7              # candidates of one place: the request's own text, or the pool
+    MOST = 7              # candidates of one place
+    NUM_PLACES = 3
 
-# Where a candidate lies: in the request's own text, else in the pool.
+# Where a candidate lies: in the request's own text, in the pool, in the static index.
 cdef enum Place:
     PLACE_OWN = 0
     PLACE_POOL = 1
+    PLACE_STATIC = 2
 
 cdef struct CandidateC:
     Py_ssize_t position   # of the token that would come next
@@ -27,9 +30,10 @@ cdef struct CandidateC:
 cdef struct TextC:
     LinesC own            # of the history
     Py_ssize_t prompt_len
-    Py_ssize_t[2] expected  # by Place: where the text that was followed goes on, -1 = unknown
+    Py_ssize_t[NUM_PLACES] expected  # by Place: where the text that was followed goes on, -1 = unknown
 
 cdef int match(TextC* text, const HistoryC* h, SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil
 # let a candidate's token be the next one of its text; False at its end
-cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const token_t* draft,
-                         Py_ssize_t drafted) noexcept nogil
+cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
+                         const token_t* draft, Py_ssize_t drafted) noexcept nogil

@@ -1,12 +1,13 @@
 """Candidates for a draft: the latest places with the longest contexts that are those of the history.
 
-Contexts of 16, 6, 3, 2 and 1 tokens are looked up, longest first, in the request's own text and in
-the pool. A candidate is compared with the history over 32 tokens, mismatches included: a copy with
+Contexts of 16, 6, 3, 2 and 1 tokens are looked up, longest first, in the request's own text, in the
+pool and in the static index. A candidate is compared with the history over 32 tokens, mismatches included: a copy with
 a changed word differs from a chance match of two tokens. Where the text that was followed until now
 goes on is a candidate whether or not the last token agrees, so an edited copy is taken up again at once.
 """
 
 from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_find, lines_prefetch, order_size
+from ngramspec._suffix_index cimport index_next, index_token
 from ngramspec._suffix_pool cimport KIND_OUTPUT, BLOCK, pool_before, pool_next
 from ngramspec._types cimport hash_t, ngs_prefetch
 
@@ -37,7 +38,7 @@ cdef inline uint8_t _near(Py_ssize_t position, Py_ssize_t expected) noexcept nog
 
 
 cdef bint _compare(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w,
-                   Py_ssize_t expected) noexcept nogil:
+                   const SuffixIndexC* index, Py_ssize_t expected) noexcept nogil:
     """Fill in a candidate whose position and place are known; False when nothing is there."""
     cdef Py_ssize_t before
     cdef const token_t* at
@@ -45,6 +46,11 @@ cdef bint _compare(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, co
         if c.position >= h.len:
             return False
         at = h.tokens + c.position
+        before = c.position
+    elif c.place == PLACE_STATIC:
+        if index_token(index, c.position) < 0:
+            return False
+        at = index.tokens + c.position
         before = c.position
     else:
         before = pool_before(pool, c.position)
@@ -72,7 +78,7 @@ cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
 
 
 cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, TextC* text, const HistoryC* h,
-               SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil:
+               SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
     """Write up to MOST candidates of one place; return their number."""
     cdef uint32_t[4] found
     cdef Py_ssize_t expected = text.expected[<int>place]
@@ -86,14 +92,14 @@ cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, 
             out[n].position = found[k]
             out[n].place = place
             out[n].output = place == PLACE_OWN and <Py_ssize_t>found[k] >= text.prompt_len
-            if not _has(out, n, found[k]) and _compare(&out[n], h, pool, w, expected) and (
+            if not _has(out, n, found[k]) and _compare(&out[n], h, pool, w, index, expected) and (
                     out[n].run >= order_size(order)):
                 n += 1
     if expected >= 0 and not _has(out, n, expected):
         out[n].position = expected
         out[n].place = place
         out[n].output = place == PLACE_OWN and expected >= text.prompt_len
-        if _compare(&out[n], h, pool, w, expected):
+        if _compare(&out[n], h, pool, w, index, expected):
             n += 1
     return n
 
@@ -105,11 +111,19 @@ cdef int match(TextC* text, const HistoryC* h, SuffixPoolC* pool, const WriterC*
     cdef int n
     if pool != NULL:
         lines_prefetch(&pool.lines, hashes, num)
-    n = _seek(&text.own, hashes, num, PLACE_OWN, text, h, pool, w, out)
+    n = _seek(&text.own, hashes, num, PLACE_OWN, text, h, pool, w, NULL, out)
     if pool != NULL:
         _prefetch_tokens(pool, hashes, num)
-        n += _seek(&pool.lines, hashes, num, PLACE_POOL, text, h, pool, w, out + n)
+        n += _seek(&pool.lines, hashes, num, PLACE_POOL, text, h, pool, w, NULL, out + n)
     return n
+
+
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
+    """Write at most MOST candidates; return their number. No lock is to be held: a page may have to be read."""
+    cdef hash_t[NUM_ORDERS] hashes
+    cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
+    lines_prefetch(&index.lines, hashes, num)
+    return _seek(&index.lines, hashes, num, PLACE_STATIC, text, h, NULL, NULL, index, out)
 
 
 cdef void _prefetch_tokens(SuffixPoolC* pool, const hash_t* hashes, int num) noexcept nogil:
@@ -128,8 +142,8 @@ cdef void _prefetch_tokens(SuffixPoolC* pool, const hash_t* hashes, int num) noe
                 return
 
 
-cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const token_t* draft,
-                         Py_ssize_t drafted) noexcept nogil:
+cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
+                         const token_t* draft, Py_ssize_t drafted) noexcept nogil:
     if c.place == PLACE_OWN:
         c.position += 1
         # Past the end of the history the draft itself goes on: loops.
@@ -137,6 +151,10 @@ cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* po
             return False
         c.token = h.tokens[c.position] if c.position < h.len else draft[c.position - h.len]
         return True
+    if c.place == PLACE_STATIC:
+        c.position = index_next(index, c.position)
+        c.token = index_token(index, c.position)
+        return c.position >= 0
     c.position = pool_next(pool, c.position)
     if c.position >= 0:
         c.token = pool.tokens[c.position]

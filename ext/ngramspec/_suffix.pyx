@@ -15,9 +15,10 @@ from libc.string cimport memcpy
 from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
 from ngramspec._lines cimport lines_clear, lines_free, lines_make, lines_nbytes
-from ngramspec._match cimport CandidateC, match
+from ngramspec._match cimport MOST, NUM_PLACES, CandidateC, match, match_static
 from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
+from ngramspec._suffix_index cimport SuffixIndex
 from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_index, suffix_learn
 from ngramspec._suffix_pool cimport SuffixPool
 from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
@@ -31,6 +32,12 @@ from ngramspec.errors import InputError
 cdef enum:
     FIRST_ROOM = 4096     # tokens that the first index of a slot has room for
     PENDING = 64          # generated tokens that go to the pool together
+
+
+cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:
+    cdef int place
+    for place in range(NUM_PLACES):
+        s.text.expected[place] = -1
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
@@ -62,7 +69,7 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     s.num_indexed = min(s.num_indexed, length)
     s.text.prompt_len = min(s.text.prompt_len, length)
     s.prompt_from = s.output_from = length
-    s.text.expected[0] = s.text.expected[1] = -1
+    _expect_nothing(s)
     s.lately.run = s.lately.history = 0
     s.num_records = 0
     s.num_candidates = 0
@@ -74,7 +81,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     if committed and s.base == start and s.num_candidates + s.num_records > 0:
         suffix_learn(c, s, h, start)
     else:
-        s.text.expected[0] = s.text.expected[1] = -1
+        _expect_nothing(s)
     s.num_records = 0
     s.num_candidates = 0
     suffix_index(s, h)
@@ -85,10 +92,16 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 
 
 cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
-    """Find what a proposal goes by; the pool is locked."""
+    """Find what a proposal goes by; leaves the pool locked. Pages of a file may have to be read before that."""
+    cdef CandidateC[MOST] fixed
+    cdef int num_fixed = match_static(&s.text, h, c.index, fixed) if c.index != NULL else 0
+    if c.pool != NULL:
+        ngs_lock(&c.pool.lock)
     s.base = h.len
     s.num_records = 0
     s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
+    memcpy(s.candidates + s.num_candidates, fixed, <size_t>num_fixed * sizeof(CandidateC))
+    s.num_candidates += num_fixed
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
@@ -97,8 +110,6 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     cdef SuffixSlotC* s = &c.slots[slot]
     cdef CandidateC[ALL] candidates
     cdef Py_ssize_t length
-    if c.pool != NULL:
-        ngs_lock(&c.pool.lock)
     _find(c, s, h)
     memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
     length = suffix_draft(c, s, h, candidates, out, confidence, limit)
@@ -112,8 +123,6 @@ cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, t
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     cdef Py_ssize_t length
-    if c.pool != NULL:
-        ngs_lock(&c.pool.lock)
     _find(c, s, h)
     length = suffix_tree(c, s, h, out, parents, confidence, limit, width)
     if c.pool != NULL:
@@ -149,7 +158,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 
 @cython.final
 cdef class SuffixSource(Source):
-    """SuffixSource(slots, pool, max_draft, floor, prompts, weights): the source behind "suffix".
+    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None): the source behind "suffix".
 
     Args:
         slots: Number of slots, >= 1.
@@ -158,6 +167,7 @@ cdef class SuffixSource(Source):
         floor: Drafts end where the probability that all of it is right falls below, 0..1.
         prompts: The pool is given prompts too, not only what was generated.
         weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
+        index: The SuffixIndex to read, kept alive, or None: no texts but those of requests.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -166,8 +176,10 @@ cdef class SuffixSource(Source):
 
     cdef SuffixC _state
     cdef readonly SuffixPool pool
+    cdef readonly SuffixIndex index
 
-    def __cinit__(self, Py_ssize_t slots, SuffixPool pool, Py_ssize_t max_draft, double floor, bint prompts, weights):
+    def __cinit__(self, Py_ssize_t slots, SuffixPool pool, Py_ssize_t max_draft, double floor, bint prompts, weights,
+                  SuffixIndex index=None):
         cdef Py_ssize_t i
         if slots < 1:
             raise InputError(f"slots must be >= 1, got {slots}")
@@ -176,7 +188,9 @@ cdef class SuffixSource(Source):
         self.name = "suffix"
         self.slots = slots
         self.pool = pool
+        self.index = index
         self._state.pool = &pool.c if pool is not None else NULL
+        self._state.index = &index.c if index is not None else NULL
         self._state.prompts = prompts
         self._state.floor = floor
         self._state.max_draft = max_draft
@@ -201,7 +215,7 @@ cdef class SuffixSource(Source):
         s.writer.block = -1
         s.base = -1
         s.lately.hits = 0.5
-        s.text.expected[0] = s.text.expected[1] = -1
+        _expect_nothing(s)
 
     cdef int take_weights(self, weights) except -1:
         cdef ModelC* m = self._state.model

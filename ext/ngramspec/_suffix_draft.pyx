@@ -133,5 +133,5 @@ cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Cand
         for k in range(s.num_candidates):
             if candidates[k].live:
                 candidates[k].live = candidates[k].token == out[i] and (
-                    candidate_next(&candidates[k], h, c.pool, out, i + 1))
+                    candidate_next(&candidates[k], h, c.pool, c.index, out, i + 1))
     return limit

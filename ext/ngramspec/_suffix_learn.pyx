@@ -3,7 +3,8 @@
 from ngramspec._adapt cimport adapt_learn
 from ngramspec._confidence cimport model_learn
 from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_insert, lines_prefetch
-from ngramspec._match cimport PLACE_OWN, PLACE_POOL, CandidateC
+from ngramspec._match cimport PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC
+from ngramspec._suffix_index cimport index_next
 from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_close, pool_next, pool_praise, pool_write
 from ngramspec._suffix_state cimport RecordC
 from ngramspec._types cimport hash_t, ngs_lock, ngs_unlock, token_t
@@ -55,6 +56,18 @@ cdef void suffix_end_stream(SuffixC* c, SuffixSlotC* s) noexcept nogil:
     s.writer.stream = 0
 
 
+cdef inline token_t _token_at(const SuffixC* c, const HistoryC* h, int place, Py_ssize_t at) noexcept nogil:
+    if place == PLACE_OWN:
+        return h.tokens[at]
+    return c.pool.tokens[at] if place == PLACE_POOL else c.index.tokens[at]
+
+
+cdef inline Py_ssize_t _next_of(const SuffixC* c, int place, Py_ssize_t at) noexcept nogil:
+    if place == PLACE_OWN:
+        return at + 1
+    return pool_next(c.pool, at) if place == PLACE_POOL else index_next(c.index, at)
+
+
 cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* h, Py_ssize_t start,
                  Py_ssize_t* after) noexcept nogil:
     """How many of the new tokens a candidate had right; `after`: its place behind all of them, or -1."""
@@ -62,16 +75,14 @@ cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* 
     cdef int right = 0
     cdef bint agrees = True
     cdef Py_ssize_t i
-    cdef token_t token
     for i in range(start, h.len):
         if at < 0 or (candidate.place == PLACE_OWN and at >= h.len):
             at = -1
             break
-        token = h.tokens[at] if candidate.place == PLACE_OWN else c.pool.tokens[at]
-        agrees = agrees and token == h.tokens[i]
+        agrees = agrees and _token_at(c, h, candidate.place, at) == h.tokens[i]
         right += agrees
-        at = at + 1 if candidate.place == PLACE_OWN else pool_next(c.pool, at)
-    after[0] = at if candidate.place == PLACE_POOL or at < h.len else -1
+        at = _next_of(c, candidate.place, at)
+    after[0] = at if candidate.place != PLACE_OWN or at < h.len else -1
     return right
 
 
@@ -101,7 +112,7 @@ cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t star
     for _i in range(<int>(h.len - start)):
         expected = s.text.expected[place]
         if expected >= 0:
-            s.text.expected[place] = expected + 1 if place == PLACE_OWN else pool_next(c.pool, expected)
+            s.text.expected[place] = _next_of(c, place, expected)
 
 
 cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
@@ -137,3 +148,5 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
         ngs_lock(&c.pool.lock)
         _follow(c, s, h, start, PLACE_POOL)
         ngs_unlock(&c.pool.lock)
+    if c.index != NULL:
+        _follow(c, s, h, start, PLACE_STATIC)

@@ -27,7 +27,7 @@ cdef enum:
     MOST_USEFUL = 8
     FRESH = 1             # usefulness of a new block
     OWN = BLOCK - PREFIX  # tokens of a block that are not repeated from another one
-    MOST_TOKENS = 29000000  # so that positions fit POSITION_BITS
+    MOST_TOKENS = 29000000  # so that positions fit a word of a line
 
 
 cdef Py_ssize_t _least_useful(SuffixPoolC* p) noexcept nogil:

@@ -1,12 +1,13 @@
 # SuffixC: what the suffix source keeps for its slots.
 from ngramspec._confidence cimport ChoiceC, LatelyC, ModelC
 from ngramspec._history cimport HistoryC
-from ngramspec._match cimport CandidateC, TextC
+from ngramspec._match cimport NUM_PLACES, CandidateC, TextC
+from ngramspec._suffix_index cimport SuffixIndexC
 from ngramspec._suffix_pool cimport SuffixPoolC, WriterC
 from ngramspec._types cimport token_t, uint16_t
 
 cdef enum:
-    ALL = 14              # candidates at most, of both places
+    ALL = 21              # candidates at most, MOST of each place
     JUDGED = 3            # choices per position that get a probability
     MAX_DRAFT = 64
 
@@ -33,7 +34,7 @@ cdef struct SuffixSlotC:
     Py_ssize_t num_indexed   # tokens of the history whose contexts are in text.own
     Py_ssize_t prompt_from   # tokens from here to text.prompt_len are still to be pooled
     Py_ssize_t output_from   # and from here to the end of the history
-    Py_ssize_t[2] lost       # tokens since the followed text agreed, by place
+    Py_ssize_t[NUM_PLACES] lost       # tokens since the followed text agreed, by place
     CandidateC[ALL] candidates  # of the last proposal, as they were found
     int num_candidates
     Py_ssize_t base          # length of the history then
@@ -57,6 +58,7 @@ cdef struct TreeC:
 
 cdef struct SuffixC:
     SuffixPoolC* pool        # NULL: nothing is shared
+    const SuffixIndexC* index  # NULL: no static index
     bint prompts             # pool prompts too
     float floor              # drafts end where the probability that all is right falls below it
     Py_ssize_t max_draft

@@ -61,7 +61,7 @@ cdef void _go_on(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const Leaf
     for i in range(c.tree.num_candidates[leaf.record]):
         if said[i].live and said[i].token == out[node]:
             agree[n] = said[i]
-            n += candidate_next(&agree[n], h, c.pool, before + known, length)
+            n += candidate_next(&agree[n], h, c.pool, c.index, before + known, length)
     c.tree.num_candidates[record] = n
     if _consider(c, s, h, before + known + length, length, node, leaf.all_right):
         r.next[leaf.choice] = record

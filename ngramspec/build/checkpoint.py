@@ -19,21 +19,24 @@ from ngramspec.build.runs import ENTRY_BYTES
 from ngramspec.corpus import DigestSet, Plan, Problem, Problems
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.container import new_file
+from ngramspec.formats.suffix_file import BORDER
 
 STATE = "state.json"
 DIGESTS = "digests"
 HELD_OUT = "held-out"
+TEXTS = "texts"
+GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
 DIGEST_BYTES = 16
-VERSION = 1
+VERSION = 2
 _KEYS = {
     *("identity", "unit", "document", "totals", "problems", "runs", "num_names"),
-    *("digest_bytes", "held_out_bytes"),
+    *GROWING.values(),
 }
 TokenArray = NDArray[np.int32]
 
 
 class WorkFolder:
-    """WorkFolder(path, identity): runs by label, the digests seen and the documents held out.
+    """WorkFolder(path, identity): runs by label, digests seen, documents held out, texts.
 
     identity: What a build must have in common with the one that it goes on with.
     """
@@ -97,9 +100,7 @@ class WorkFolder:
                 for label, paths in self.runs.items()
             },
             "num_names": self._num_names,
-            "digest_bytes": self._size(DIGESTS),
-            "held_out_bytes": self._size(HELD_OUT),
-        }
+        } | {key: self._size(name) for name, key in GROWING.items()}
         with new_file(self.path / STATE) as file:
             file.write(json.dumps(state).encode())
         self._remove_stale_runs()
@@ -110,7 +111,7 @@ class WorkFolder:
         Raises:
             FormatError: A run or the digests are not as they were.
         """
-        for name, key in ((DIGESTS, "digest_bytes"), (HELD_OUT, "held_out_bytes")):
+        for name, key in GROWING.items():
             self._cut(name, state[key])
         for label, runs in state["runs"].items():
             self.runs[int(label)] = [self.path / name for name, _ in runs]
@@ -139,10 +140,23 @@ class WorkFolder:
             at += 1 + int(raw[at])
         return documents
 
+    def add_texts(self, texts: Sequence[TokenArray]) -> None:
+        """Append the texts of an index; they count once a checkpoint is written."""
+        border = np.array([BORDER], "<i4").tobytes()
+        parts = (text.astype("<i4", copy=False).tobytes() + border for text in texts if len(text))
+        self._append(TEXTS, b"".join(parts))
+
+    def texts(self) -> TokenArray:
+        """Return the texts so far, each with a border behind it, mapped."""
+        if not self._size(TEXTS):
+            return np.empty(0, np.int32)
+        mapped: TokenArray = np.memmap(self.path / TEXTS, "<i4", "r")
+        return mapped
+
     def remove(self) -> None:
         """Remove the folder: the build is done. Files of others stay, and the folder with them."""
         self._clear()
-        for name in (DIGESTS, HELD_OUT, "lock"):
+        for name in (*GROWING, "lock"):
             (self.path / name).unlink(missing_ok=True)
         self._lock.release()
         with contextlib.suppress(OSError):
@@ -180,7 +194,7 @@ class WorkFolder:
     def _clear(self) -> None:
         for path in [self.path / STATE, *self.path.glob("run-*")]:
             path.unlink(missing_ok=True)
-        for name in (DIGESTS, HELD_OUT):
+        for name in GROWING:
             (self.path / name).write_bytes(b"")
 
     def _remove_stale_runs(self) -> None:

@@ -18,6 +18,8 @@ from ngramspec.corpus import Plan, Problems
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
+from ngramspec.formats.suffix_file import MEMORY, write_suffix_index
 from ngramspec.tokenizers import Tokenizer
 
 
@@ -28,6 +30,8 @@ class Counted:
     num_runs: Sorted runs that went to disk.
     sources: Returns the entries by label, which are read once.
     held_out: Returns the tokens of the documents that were set aside, in order.
+    texts: Returns the texts of an index, each with a border behind it.
+    memory: Bytes that writing may take.
     """
 
     totals: Totals
@@ -36,6 +40,8 @@ class Counted:
     num_runs: int
     sources: Callable[[], Mapping[int, EntrySource]]
     held_out: Callable[[], list[TokenArray]]
+    texts: Callable[[], TokenArray] | None = None
+    memory: int = MEMORY
 
 
 def finish(
@@ -60,7 +66,11 @@ def finish(
     progress.phase("writing", 0)
     about = provenance(plan, options, totals, tokenizer.name)
     origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
-    header = write_output(output, counted.sources(), origin, options)
+    if options.kind == INDEX_KIND and counted.texts is not None:
+        texts, limit = counted.texts(), options.max_bytes
+        header = write_suffix_index(output, texts, origin, max_bytes=limit, memory=counted.memory)
+    else:
+        header = write_output(output, counted.sources(), origin, options)
     seconds.writing = time.perf_counter() - start
     held_out: HeldOut | None = None
     if options.held_out and (documents := counted.held_out()):

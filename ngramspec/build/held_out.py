@@ -14,6 +14,7 @@ from ngramspec._drafter import Drafter
 from ngramspec.build.options import BuildOptions
 from ngramspec.drafters import create_drafter
 from ngramspec.formats.pool_file import KIND as POOL_KIND
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
 MOST_TOKENS = 1 << 21  # of held-out text that are replayed
 PROMPT = 16  # tokens of a document that are taken as its prompt
@@ -77,6 +78,8 @@ def _drafter(options: BuildOptions, path: str | os.PathLike[str] | None) -> Draf
         if path is not None:
             params["pool"] = _private_pool(path)
         return create_drafter("ngram-mod", **params)
+    if options.kind == INDEX_KIND:  # what requests would learn from one another is left out
+        return create_drafter("suffix", static=path, share=False)
     return create_drafter("ngram-cache", static=path)
 
 

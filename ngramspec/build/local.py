@@ -23,6 +23,7 @@ from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged, write_run
 from ngramspec.corpus import find_units
 from ngramspec.formats.entries import ArraySource, EntrySource
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.tokenizers import Tokenizer
 
 BATCH_CHARS = 1 << 19  # text that a thread tokenises at a time
@@ -41,8 +42,18 @@ class _Batch:
     chars: int = 0
 
 
+@dataclass(frozen=True)
+class _Tokenised:
+    """A batch's tokens. documents: those that are not in a tally. seconds: in the tokenizer."""
+
+    aside: bool
+    num_tokens: int
+    documents: list[TokenArray]
+    seconds: float
+
+
 class LocalBuild:
-    """One build: feed -> batches -> tallies -> runs -> file."""
+    """One build: feed -> batches -> tallies -> runs -> file; of an index: batches -> file."""
 
     def __init__(
         self,
@@ -63,9 +74,10 @@ class LocalBuild:
         for _ in range(means.jobs):
             self._tallies.put(Tally())
         self._pool = ThreadPoolExecutor(means.jobs, "ngramspec-build")
-        self._running: deque[Future[tuple[int, list[TokenArray], float]]] = deque()
+        self._running: deque[Future[_Tokenised]] = deque()
         self._batch = _Batch()
         self._held_out: list[TokenArray] = []
+        self._texts: list[TokenArray] = []  # of an index, since the last checkpoint
         self._counted = 0  # tokens in the tallies
         self._aside = sum(map(measured_tokens, work.held_out()))
         self._most_tokens = tokens_within(means.memory)
@@ -104,12 +116,19 @@ class LocalBuild:
         """Return the tokens of the documents that were set aside."""
         return [*self._work.held_out(), *self._held_out]
 
+    def texts(self) -> TokenArray:
+        """Return the texts of an index, each with a border behind it, mapped."""
+        self._work.add_texts(self._texts)
+        self._texts = []
+        return self._work.texts()
+
     def counted(self) -> Counted:
         """Return what the end of the build needs."""
-        feed = self.feed
+        feed, memory = self.feed, self._means.memory // 2
         return Counted(
-            feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out
-        )
+            feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out,
+            self.texts, memory,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End the threads."""
@@ -143,11 +162,14 @@ class LocalBuild:
     def _take_results(self, most: int) -> None:
         """Take results until at most so many batches are running."""
         while len(self._running) > most:
-            tokens, aside, seconds = self._running.popleft().result()
-            self.feed.totals.tokens += tokens
-            self._counted += tokens
-            self._keep(aside)
-            self.seconds.tokenising += seconds
+            done = self._running.popleft().result()
+            self.seconds.tokenising += done.seconds
+            if done.aside:
+                self._keep(done.documents)
+                continue
+            self.feed.totals.tokens += done.num_tokens
+            self._counted += done.num_tokens
+            self._texts += done.documents
 
     def _keep(self, documents: list[TokenArray]) -> None:
         """Keep held-out documents, as many as will be replayed."""
@@ -156,20 +178,21 @@ class LocalBuild:
                 self._held_out.append(tokens)
                 self._aside += measured_tokens(tokens)
 
-    def _tokenise(self, batch: _Batch) -> tuple[int, list[TokenArray], float]:
-        """Run in a thread: tokenise and, unless held out, collect. Returns tokens counted."""
+    def _tokenise(self, batch: _Batch) -> _Tokenised:
+        """Run in a thread: tokenise and, unless the tokens themselves are wanted, collect."""
         start = time.perf_counter()
         documents = self._tokenizer.encode_batch(batch.texts)
         seconds = time.perf_counter() - start
-        if batch.aside:
-            return 0, documents, seconds
+        num_tokens = sum(map(len, documents))
+        if batch.aside or self._options.kind == INDEX_KIND:
+            return _Tokenised(batch.aside, num_tokens, documents, seconds)
         tally = self._tallies.get()
         try:
             for tokens in documents:
                 tally.add(tokens)
         finally:
             self._tallies.put(tally)
-        return sum(map(len, documents)), [], seconds
+        return _Tokenised(False, num_tokens, [], seconds)
 
     def _all_tallies(self) -> list[Tally]:
         """Return all tallies; no batch may be running."""
@@ -196,6 +219,8 @@ class LocalBuild:
         for label, paths in self._work.runs.items():
             memory = read_bytes(self._means.memory)
             self._work.runs[label] = fewer_runs(paths, self._work.new_run, memory)
+        self._work.add_texts(self._texts)
+        self._texts = []
         self._work.save(self.feed, self._held_out)
         self.num_runs += len(made)
         self._held_out = []
@@ -219,7 +244,7 @@ def build(
 ) -> BuildResult:
     """Build a statistics file from a corpus.
 
-    The result does not depend on means, nor on the order of the documents.
+    The result does not depend on means, nor, but for an index, on the order of the documents.
 
     Args:
         paths: Files and folders, "-" is standard input.
@@ -241,7 +266,8 @@ def build(
         OSError: A path does not exist, the disk is full.
 
     Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; about 0.1 us per
-    token and size besides. Memory: means.memory at most, plus 43 bytes per document.
+    token and size besides. Memory: means.memory at most, plus 43 bytes per document; of an
+    index, above some 100 million tokens, up to 8 bytes per token.
     """
     options, means = options or BuildOptions(), means or Means()
     progress = progress or NoProgress()

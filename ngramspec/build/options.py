@@ -12,8 +12,9 @@ from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
-KINDS = (CACHE_KIND, POOL_KIND)
+KINDS = (CACHE_KIND, POOL_KIND, INDEX_KIND)
 LEAST_MEMORY = 64 << 20
 POOL = 0  # the label of a pool's entries, where a cache has n-gram sizes
 
@@ -22,11 +23,11 @@ POOL = 0  # the label of a pool's entries, where a cache has n-gram sizes
 class BuildOptions:
     """What decides the statistics, apart from corpus and tokenizer.
 
-    kind: "ngram-cache" or "hash-pool".
+    kind: "ngram-cache", "hash-pool" or "suffix", an index of the texts themselves.
     ngram_min, ngram_max: N-gram sizes of a cache, 1..4.
     pool: Shape of a hash pool.
-    min_count: Pairs of n-gram and follower that came less often are left out, >= 1.
-    max_bytes: Size of the file at most, the most useful n-grams first; None = any. Cache only.
+    min_count: Pairs of n-gram and follower that came less often are left out, >= 1; 1 of an index.
+    max_bytes: Size of the file at most, what is most useful first; None = any. Not of a pool.
     held_out: Share of the documents that is not counted but used to measure, 0..0.9.
     include, exclude, format, field, roles: As find_units and ReadOptions have them.
     provenance: State names, dates and options in the file. Statistics do not depend on it.
@@ -61,10 +62,14 @@ class BuildOptions:
             raise InputError(f"held_out must be in 0..0.9, got {self.held_out}")
         if self.max_bytes is not None and self.kind == POOL_KIND:
             raise InputError("a hash pool has a fixed size: choose its capacity, not max_bytes")
+        if self.min_count > 1 and self.kind == INDEX_KIND:
+            raise InputError("an index of kind suffix holds texts, not counts: no min_count")
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """Return the labels of the entries that are counted: n-gram sizes, or POOL."""
+        """Return the labels of the entries that are counted: n-gram sizes, POOL, or none."""
+        if self.kind == INDEX_KIND:
+            return ()
         if self.kind == POOL_KIND:
             return (POOL,)
         return tuple(range(self.ngram_min, self.ngram_max + 1))

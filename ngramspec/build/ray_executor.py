@@ -90,6 +90,8 @@ def build_on_ray(
     options, progress = options or BuildOptions(), progress or NoProgress()
     started = time.perf_counter()
     _check(num_ranges, shard_bytes, memory)
+    if not options.labels:
+        raise InputError(f"a file of kind {options.kind} is built on one machine, without Ray")
     ray = import_ray()
     plan = _plan(paths, options)
     tokenizer = load_tokenizer(tokenizer_path)

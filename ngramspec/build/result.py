@@ -74,10 +74,12 @@ def provenance(
         return None
     names = sorted({unit.source for unit in plan.units})
     kept = options.as_dict()
-    if options.kind == "hash-pool":
+    if options.kind != "ngram-cache":
         del kept["ngram_min"], kept["ngram_max"]
-    else:
+    if options.kind != "hash-pool":
         del kept["pool"]
+    if options.kind == "suffix":
+        del kept["min_count"]
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),

@@ -1,4 +1,4 @@
-"""`ngramspec build-cache`: statistics files from a corpus, for ngram-cache and ngram-mod."""
+"""`ngramspec build-cache`: files from a corpus, for ngram-cache, ngram-mod and suffix."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Examples:
       --role assistant --min-count 2 --max-size 50M
   unzip -p posts.zip | ngramspec build-cache - --format jsonl -o posts.ngc
   ngramspec build-cache src -o code.pool --kind hash-pool --n-match 16
+  ngramspec build-cache src -o code.ngx --kind suffix
 """
 CORPUS, FILE, POOL, RUN, OUTPUT = "Corpus", "File", "Hash pool", "Run", "Output"
-KINDS = ("ngram-cache", "hash-pool")
+KINDS = ("ngram-cache", "hash-pool", "suffix")
 NOTE = "stopping at the next document; Ctrl-C again ends at once"
 GO_ON = "run the same command with --resume to go on"
 
@@ -51,7 +52,7 @@ GO_ON = "run the same command with --resume to go on"
     "--kind",
     type=click.Choice(KINDS),
     default=KINDS[0],
-    help="Counts for the drafter ngram-cache, or a pool for ngram-mod.",
+    help="Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for suffix.",
 )
 @section_option(
     FILE, "--ngram-min", type=click.IntRange(1, 4), help="Shortest n-gram.  [default: 2]"
@@ -63,8 +64,7 @@ GO_ON = "run the same command with --resume to go on"
     FILE,
     "--min-count",
     type=click.IntRange(1),
-    default=1,
-    help="Leave out followers that came less often.",
+    help="Leave out followers that came less often.  [default: 1]",
 )
 @section_option(
     FILE,

@@ -16,9 +16,11 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from ngramspec.build import BuildOptions, Means
 
-OF_KIND = {
-    "ngram-cache": ("ngram_min", "ngram_max", "max_size"),
-    "hash-pool": ("n_match", "capacity", "check_bits", "max_occupancy"),
+OF_KINDS = {
+    ("ngram-cache",): ("ngram_min", "ngram_max"),
+    ("ngram-cache", "hash-pool"): ("min_count",),
+    ("ngram-cache", "suffix"): ("max_size",),
+    ("hash-pool",): ("n_match", "capacity", "check_bits", "max_occupancy"),
 }
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 OF_LOCAL = ("jobs", "resume", "restart", "work")
@@ -51,8 +53,10 @@ def take_order(options: dict[str, Any]) -> Order:
 
     output, ray = options["output"], options["executor"] == "ray"
     check_output(output)
-    for kind, names in OF_KIND.items():
-        _refuse(options, names, options["kind"] != kind, f"--kind {kind}")
+    for kinds, names in OF_KINDS.items():
+        _refuse(options, names, options["kind"] not in kinds, f"--kind {' or '.join(kinds)}")
+    if ray and options["kind"] == "suffix":
+        raise click.UsageError("--kind suffix is for --executor local")
     _refuse(options, OF_LOCAL, ray, "--executor local")
     _refuse(options, ("ray_address",), not ray, "--executor ray")
     if options["resume"] and options["restart"]:
@@ -83,7 +87,7 @@ def _build_options(options: dict[str, Any]) -> dict[str, Any]:
     made = {
         "kind": options["kind"],
         "pool": PoolShape(**shape),
-        "min_count": options["min_count"],
+        "min_count": options["min_count"] or 1,
         "max_bytes": options["max_size"],
         "held_out": options["held_out"] or 0.0,
         "include": options["include"],

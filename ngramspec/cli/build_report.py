@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ngramspec.cli.sizes import duration_text, number_of, size_text
 from ngramspec.formats.pool_file import KIND as POOL_KIND
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +57,9 @@ def _file(result: BuildResult, options: BuildOptions) -> str:
             f"{size}, {header.num_ngrams:,} of {cells:,} cells in use ({share:.1%}), "
             f"{header.ngram_min} tokens per lookup"
         )
+    if header.kind == INDEX_KIND:
+        each = result.file_bytes / header.num_pairs
+        return f"{size}, {header.num_pairs:,} tokens of text, {each:.1f} bytes each"
     lengths = f"{header.ngram_min} to {header.ngram_max}"
     if header.ngram_min == header.ngram_max:
         lengths = str(header.ngram_min)
@@ -101,7 +105,7 @@ def _show_held_out(console: Console, result: BuildResult) -> None:
     if found is None or not found.tokens:
         console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
         return
-    drafter = "ngram-mod" if result.header.kind == POOL_KIND else "ngram-cache"
+    drafter = {POOL_KIND: "ngram-mod"}.get(result.header.kind, result.header.kind)
     documents = number_of(found.documents, "document")
     console.print()
     console.print(_held_out_table(found, f"{drafter} on {documents} that were not counted"))

@@ -55,6 +55,8 @@ def diff(first: Path, second: Path, top: int, as_json: bool, **options: Any) -> 
     click.get_current_context().meta[TROUBLE_IS_2] = True
     given = given_path(options)
     found = open_statistics(first), open_statistics(second)
+    for one in found:
+        one.need_statistics("compare")
     if (found[0].kind == POOL_KIND) != (found[1].kind == POOL_KIND):
         raise InputError(f"{first} is a {found[0].kind}, {second} is a {found[1].kind}")
     tokenizer = tokenizer_of(found[0].fingerprint or found[1].fingerprint, given)

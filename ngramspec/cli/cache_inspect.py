@@ -50,7 +50,7 @@ def inspect(file: Path, top: int, as_json: bool, **options: Any) -> None:
 
     N-grams are shown as text when the tokenizer is known: given, or the embedded model's.
     """
-    from ngramspec.cli.cache_open import POOL_KIND, open_statistics
+    from ngramspec.cli.cache_open import INDEX_KIND, POOL_KIND, open_statistics
 
     given = given_path(options)
     found = open_statistics(file)
@@ -58,6 +58,8 @@ def inspect(file: Path, top: int, as_json: bool, **options: Any) -> None:
     facts = _facts(found, tokenizer, given)
     if found.kind == POOL_KIND:
         facts["pool"] = _pool_facts(found)
+    elif found.kind == INDEX_KIND:
+        facts["index"] = _index_facts(found)
     else:
         facts["sizes"] = [_size_facts(found, size, top, tokenizer) for size in found.sizes]
     facts["about"] = found.about
@@ -73,7 +75,7 @@ def inspect(file: Path, top: int, as_json: bool, **options: Any) -> None:
 
 def _facts(found: Statistics, tokenizer: Tokenizer | None, given: Path | None) -> dict[str, Any]:
     """Return what holds for every kind of file."""
-    from ngramspec.cli.cache_open import POOL_KIND
+    from ngramspec.cli.cache_open import INDEX_KIND, POOL_KIND
 
     header = found.container.header if found.container is not None else None
     facts: dict[str, Any] = {"path": str(found.path), "kind": found.kind}
@@ -91,7 +93,7 @@ def _facts(found: Statistics, tokenizer: Tokenizer | None, given: Path | None) -
     facts["fingerprint"] = fingerprint.hex() if fingerprint else None
     facts["tokenizer"] = name
     facts["vocab_size"] = found.vocab_size or None
-    if found.kind != POOL_KIND:
+    if found.kind not in (POOL_KIND, INDEX_KIND):
         num = sum(found.cache.num_ngrams(size) for size in found.sizes)
         facts |= {
             "ngram_min": min(found.sizes, default=0),
@@ -154,6 +156,20 @@ def _pool_facts(found: Statistics) -> dict[str, Any]:
         "occupancy": used / shape.capacity,
         "by_confidence": confident.tolist(),
         "counters": dict(zip(COUNTERS, counters.tolist(), strict=False)),
+    }
+
+
+def _index_facts(found: Statistics) -> dict[str, Any]:
+    from ngramspec.formats.suffix_file import index_of
+
+    container = found.opened
+    index = index_of(container)
+    return {
+        "num_tokens": index.num_tokens,
+        "num_texts": index.num_texts,
+        "num_positions": container.header.num_ngrams,
+        "bytes_per_token": found.file_bytes / index.num_tokens if index.num_tokens else None,
+        "sections": {name: section.size for name, section in container.sections.items()},
     }
 
 

@@ -60,6 +60,7 @@ def lookup(file: Path, text: str, max_draft: int, as_json: bool, **options: Any)
     if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     found = open_statistics(file)
+    found.need_statistics("look up")
     tokenizer = needed_tokenizer(found.fingerprint, given)
     tokens = tokenizer.encode(text).tolist()
     if not tokens:

@@ -58,6 +58,8 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool, **options: Any) 
         raise click.UsageError("give two files or more")
     check_output(output)
     found = [open_statistics(path, verify=True) for path in files]
+    for one in found:
+        one.need_statistics("merge")
     is_pool = found[0].kind == POOL_KIND
     for other in found[1:]:
         if (other.kind == POOL_KIND) is not is_pool:

@@ -21,6 +21,7 @@ from ngramspec.formats.entries import ArraySource, Entries, EntrySource
 from ngramspec.formats.llama_lookup import read_lookup_records
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape, shape_of
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
 LOOKUP_KIND = "llama.cpp lookup cache"
 
@@ -29,7 +30,7 @@ LOOKUP_KIND = "llama.cpp lookup cache"
 class Statistics:
     """An open file.
 
-    kind: "ngram-cache", "hash-pool" or LOOKUP_KIND.
+    kind: "ngram-cache", "hash-pool", "suffix" or LOOKUP_KIND.
     container: None of a lookup cache. entries: of a lookup cache only, by n-gram size.
     """
 
@@ -80,6 +81,13 @@ class Statistics:
             raise InputError(f"{self.path} is a {self.kind}, not a hash-pool")
         return self.container
 
+    @property
+    def opened(self) -> Container:
+        """The container of a file that is no lookup cache."""
+        if self.container is None:
+            raise InputError(f"{self.path} is a {self.kind}")
+        return self.container
+
     def sources(self) -> dict[int, EntrySource]:
         """Return all entries by n-gram size, to be read once."""
         if self.entries is not None:
@@ -90,8 +98,16 @@ class Statistics:
         """Return the cells of a pool in place."""
         return np.frombuffer(self.pool.view("cells"), "<u4")
 
+    def need_statistics(self, task: str) -> None:
+        """Raise InputError if this is an index, which holds the texts themselves."""
+        if self.kind == INDEX_KIND:
+            raise InputError(
+                f"{self.path} is an index of kind suffix: it holds texts, no statistics to {task}"
+            )
+
     def need_ngrams(self, task: str) -> None:
-        """Raise InputError if this is a pool."""
+        """Raise InputError if this is a pool or an index."""
+        self.need_statistics(task)
         if self.kind == POOL_KIND:
             raise InputError(f"{self.path} is a hash-pool, which holds no n-grams to {task}")
 
@@ -138,4 +154,4 @@ def _lookup_entries(path: Path) -> dict[int, Entries]:
     return {size: entries for size, entries in found.items() if len(entries)}
 
 
-__all__ = ["CACHE_KIND", "LOOKUP_KIND", "POOL_KIND", "Statistics", "open_statistics"]
+__all__ = ["CACHE_KIND", "INDEX_KIND", "LOOKUP_KIND", "POOL_KIND", "Statistics", "open_statistics"]

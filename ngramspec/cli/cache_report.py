@@ -64,6 +64,8 @@ def _head_lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "vocabulary", f"{facts['vocab_size']:,} tokens"
     if "pool" in facts:
         yield from _pool_lines(facts["pool"])
+    elif "index" in facts:
+        yield from _index_lines(facts["index"])
     else:
         each = facts["bytes_per_ngram"]
         yield "n-grams", f"{facts['num_ngrams']:,}" + (f", {each:.1f} bytes each" if each else "")
@@ -93,6 +95,16 @@ def _pool_lines(pool: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{counters['num_aged']:,} aged"
         ),
     )
+
+
+def _index_lines(index: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    each = index["bytes_per_token"]
+    texts = number_of(index["num_texts"], "text")
+    yield (
+        "tokens",
+        f"{index['num_tokens']:,} in {texts}" + (f", {each:.1f} bytes each" if each else ""),
+    )
+    yield "contexts", f"{index['num_positions']:,} places where some were seen"
 
 
 def _about_lines(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """Check a file and return kind, bytes and the number of n-grams or cells in use.
+    """Check a file and return kind, bytes and the number of n-grams, cells in use or tokens.
 
     Raises:
         FormatError: Something cannot be right.
@@ -57,9 +57,10 @@ def _check(path: Path) -> dict[str, Any]:
     """
     import numpy as np
 
-    from ngramspec.cli.cache_open import CACHE_KIND, POOL_KIND, open_statistics
+    from ngramspec.cli.cache_open import CACHE_KIND, INDEX_KIND, POOL_KIND, open_statistics
     from ngramspec.formats.cache_file import about_of, check_cache
     from ngramspec.formats.pool_file import check_pool
+    from ngramspec.formats.suffix_file import check_index
 
     found = open_statistics(path, verify=True)
     facts: dict[str, Any] = {"kind": found.kind, "file_bytes": found.file_bytes}
@@ -68,6 +69,9 @@ def _check(path: Path) -> dict[str, Any]:
     if found.kind == POOL_KIND:
         check_pool(found.pool)
         return facts | {"num_used": int(np.count_nonzero(found.cells()))}
+    if found.kind == INDEX_KIND:
+        check_index(found.opened)
+        return facts | {"num_tokens": found.opened.header.num_pairs}
     if found.kind == CACHE_KIND:
         check_cache(found.cache)
     return facts | {"num_ngrams": len(found.cache)}
@@ -77,9 +81,9 @@ def _say(facts: dict[str, Any]) -> None:
     if facts["error"]:
         click.echo(f"Error: {facts['error']}", err=True)
         return
-    held = (
-        number_of(facts["num_ngrams"], "n-gram")
-        if "num_ngrams" in facts
-        else f"{number_of(facts['num_used'], 'cell')} in use"
-    )
+    if "num_used" in facts:
+        held = f"{number_of(facts['num_used'], 'cell')} in use"
+    else:
+        key, noun = ("num_ngrams", "n-gram") if "num_ngrams" in facts else ("num_tokens", "token")
+        held = number_of(facts[key], noun)
     click.echo(f"{facts['path']}: {facts['kind']}, {size_text(facts['file_bytes'])}, {held}: good")

@@ -23,6 +23,7 @@ FILES = {  # field of DraftChoice -> drafter that reads it, option
     "lookup_static": ("ngram-cache", "--lookup-cache-static"),
     "lookup_dynamic": ("ngram-cache", "--lookup-cache-dynamic"),
     "pool_file": ("ngram-mod", "--pool-file"),
+    "suffix_index": ("suffix", "--suffix-index"),
 }
 HELP = {
     "size_n": "Tokens matched.",
@@ -61,8 +62,8 @@ class DraftChoice:
     """What the options say: which drafters with which parameters, or none.
 
     params: by drafter, only what was given. lookup_static, lookup_dynamic: files of ngram-cache.
-    pool_file: of ngram-mod. any_tokenizer: take files of another tokenizer.
-    policy: as for make_policy.
+    pool_file: of ngram-mod. suffix_index: of suffix. any_tokenizer: take files of another
+    tokenizer. policy: as for make_policy.
     """
 
     names: tuple[str, ...]
@@ -73,7 +74,13 @@ class DraftChoice:
     lookup_dynamic: Path | None = None
     pool_file: Path | None = None
     any_tokenizer: bool = False
+    suffix_index: Path | None = None
     policy: str = "auto"
+
+    @property
+    def has_files(self) -> bool:
+        """Tell whether a drafter reads a file, which must be of the model's tokenizer."""
+        return any(getattr(self, field) is not None for field in FILES)
 
     @property
     def label(self) -> str:
@@ -169,6 +176,12 @@ def _options() -> Any:
         "--pool-file",
         type=click.Path(path_type=Path),
         help="Pool of ngram-mod, shared by all processes that use the file.",
+        **own,
+    )
+    yield click.option(
+        "--suffix-index",
+        type=click.Path(path_type=Path),
+        help="Index of a corpus that suffix reads.",
         **own,
     )
     yield click.option(

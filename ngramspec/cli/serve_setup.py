@@ -16,7 +16,8 @@ from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.options import DraftChoice
 from ngramspec.cli.target import layers_of
-from ngramspec.drafters.config import CacheConfig
+from ngramspec.drafters.config import CacheConfig, SuffixConfig
+from ngramspec.drafters.statistics import open_index
 from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.engine.policy import make_policy
@@ -94,25 +95,28 @@ def drafter_params(
 ) -> dict[str, dict[str, Any]]:
     """Return the parameters by drafter, files opened where all requests share them."""
     params = {name: dict(values) for name, values in choice.params.items()}
-    if choice.pool_file is None and choice.lookup_static is None and choice.lookup_dynamic is None:
+    if not choice.has_files:
         return params
     known = fingerprint_of(model)
-    for name in {"ngram-mod", "ngram-cache"} & set(choice.names):
+    for name in {"ngram-mod", "ngram-cache", "suffix"} & set(choice.names):
         own = params.setdefault(name, {})
         own.update(tokenizer=known, any_tokenizer=choice.any_tokenizer)
     if choice.pool_file is not None:
         _need_folder(choice.pool_file)
         params["ngram-mod"]["pool"] = choice.pool_file
+    if choice.suffix_index is not None:
+        config = SuffixConfig(**params["suffix"], static=choice.suffix_index)
+        params["suffix"]["static"] = open_index(config)
     if choice.lookup_static is not None:
         params["ngram-cache"]["static"] = choice.lookup_static
     if choice.lookup_dynamic is not None:
         _need_folder(choice.lookup_dynamic)
-        config = CacheConfig(**params["ngram-cache"])
-        bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
+        cache = CacheConfig(**params["ngram-cache"])
+        bounds = (cache.ngram_min, cache.ngram_max, cache.max_ngrams)
         origin = Origin(known.digest, known.vocab_size)
         file = DynamicFile(choice.lookup_dynamic, *bounds, origin, choice.any_tokenizer)
         params["ngram-cache"]["dynamic"] = file
-        saving = Autosave(file, config.save_interval) if config.save_interval else None
+        saving = Autosave(file, cache.save_interval) if cache.save_interval else None
         stack.callback(file.close if saving is None else saving.stop)
     return params
 

@@ -258,13 +258,15 @@ def _make_draft(choice: DraftChoice, model: Path) -> tuple[Any, DynamicFile | No
 
     params = {name: dict(values) for name, values in choice.params.items()}
     shared: dict[str, Any] = {"any_tokenizer": choice.any_tokenizer}
-    if choice.lookup_static or choice.lookup_dynamic or choice.pool_file:
+    if choice.has_files:
         shared["tokenizer"] = fingerprint_of(model)
-    if not {"ngram-mod", "ngram-cache"} & set(choice.names):
+    if not {"ngram-mod", "ngram-cache", "suffix"} & set(choice.names):
         shared = {}
     file = None
     if choice.lookup_static is not None:
         params.setdefault("ngram-cache", {})["static"] = choice.lookup_static
+    if choice.suffix_index is not None:
+        params.setdefault("suffix", {})["static"] = choice.suffix_index
     if choice.pool_file is not None:
         params.setdefault("ngram-mod", {})["pool"] = choice.pool_file
     if choice.lookup_dynamic is not None:

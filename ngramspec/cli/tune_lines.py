@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ngramspec.bench.candidates import LLAMA_SERVER, Candidate
 from ngramspec.cli.tune_costs import Costs
 from ngramspec.drafters.config import CONFIGS
-
-SLOTS = 4  # the server's default
 
 
 def ready_lines(candidate: Candidate, costs: Costs, model: Path | None) -> dict[str, str]:
@@ -28,6 +25,7 @@ def serve_line(candidate: Candidate, model: Path | None) -> str:
     """Return the `ngramspec serve` with these drafters and sizes."""
     words = ["ngramspec", "serve", *(["--model", str(model)] if model is not None else [])]
     words += ["--spec-type", candidate.spec]
+    words += [] if candidate.adaptive else ["--policy", "fixed"]
     for name in candidate.names:
         for key, value in candidate.params.items():
             if _knows(name, key):
@@ -49,16 +47,15 @@ def llama_server_line(candidate: Candidate, model: Path | None) -> str:
     return shlex.join(words)
 
 
-def drafter_line(candidate: Candidate, costs: Costs, **more: Any) -> str:
+def drafter_line(candidate: Candidate, costs: Costs) -> str:
     """Return the call of create_drafter."""
-    return f"create_drafter({_arguments(candidate, more)}{_policy(candidate, costs)})"
+    return f"create_drafter({_arguments(candidate)}{_policy(candidate, costs)})"
 
 
 def draft_model_line(candidate: Candidate, costs: Costs) -> str:
     """Return the draft_model= of llama-cpp-python."""
-    if not candidate.adaptive:
-        return f"NgramDraft({_arguments(candidate, {})})"
-    return f"NgramDraft(drafter={drafter_line(candidate, costs, slots=SLOTS)})"
+    policy = _policy(candidate, costs) or ', policy="fixed"'
+    return f"NgramDraft({_arguments(candidate)}{policy})"
 
 
 def imports(candidate: Candidate, costs: Costs) -> list[str]:
@@ -72,9 +69,9 @@ def imports(candidate: Candidate, costs: Costs) -> list[str]:
     return found
 
 
-def _arguments(candidate: Candidate, more: Mapping[str, Any]) -> str:
-    named = {**more, **candidate.params}
-    return ", ".join([f'"{candidate.spec}"', *(f"{key}={value}" for key, value in named.items())])
+def _arguments(candidate: Candidate) -> str:
+    named = (f"{key}={value}" for key, value in candidate.params.items())
+    return ", ".join([f'"{candidate.spec}"', *named])
 
 
 def _policy(candidate: Candidate, costs: Costs) -> str:

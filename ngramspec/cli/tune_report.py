@@ -24,7 +24,6 @@ NOTE = (
     "were chosen on; held out: the same on the last third of each set; gain: over the default. "
     "lengths auto: an AutoPolicy chooses them by the costs; fixed: as far as the sizes go. "
 )
-SERVER_NOTE = "serve chooses lengths by a policy of its own; the Python lines do what was replayed."
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
     "which also find what llama-server's miss (docs/differences.md)."
@@ -141,7 +140,6 @@ def _show_recommendation(console: Console, found: Tuned) -> None:
         console.print(f"  {line}".rstrip(), soft_wrap=True)
     console.print(f"  drafter = {lines['create_drafter']}", soft_wrap=True)
     console.print(f"  draft_model = {lines['ngram_draft']}", soft_wrap=True)
-    console.print(SERVER_NOTE, style="dim")
 
 
 def _show_llama_server(console: Console, found: Tuned) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ngramspec._cache import NgramCache
     from ngramspec._pool import HashPool
     from ngramspec._static import StaticCache
+    from ngramspec._suffix_index import SuffixIndex
     from ngramspec._suffix_pool import SuffixPool
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.tokenizers import Fingerprint
@@ -161,6 +162,9 @@ class SuffixConfig:
     pool_prompts: bool = True  # from their prompts as well as from what they generated
     capacity: int = 1 << 20  # tokens of other requests kept
     pool: SuffixPool | None = None  # shared with other drafters
+    static: SuffixIndex | PathLike | None = None  # texts of a corpus, read besides
+    tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
+    any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
         """Check the bounds."""

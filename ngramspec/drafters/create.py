@@ -54,7 +54,8 @@ def create_drafter(
             None drafts as far as the drafters go.
         params: Parameters for one member of a chain, by its name.
         **shared: Parameters for every member that knows them, such as size_n=12 or pool=pool.
-            `ngramspec.drafters.config` lists them with their defaults.
+            `ngramspec.drafters.config` lists them with their defaults. `static` is a file of
+            counts for ngram-cache, an index for suffix: a chain of both needs `params`.
 
     Returns:
         Drafter: begin, propose, accept, truncate, end; see its docstring.
@@ -62,8 +63,8 @@ def create_drafter(
     Raises:
         InputError: A name or parameter is unknown (the message names the nearest known ones), or
             a value is out of its bounds.
-        FormatError: A `static`, `dynamic` or `pool` file is not a valid statistics file or
-            llama.cpp lookup cache.
+        FormatError: A `static`, `dynamic` or `pool` file is not a valid statistics file of the
+            drafter's kind, or llama.cpp lookup cache.
         VocabMismatchError: Such a file was made with another tokenizer than `tokenizer`.
         CapacityError: A `dynamic` file holds more than max_ngrams.
         OSError: Such a file cannot be read; a missing `dynamic` or `pool` file starts empty.
@@ -155,8 +156,13 @@ def _suffix(slots: int, config: Any) -> Source:
 
     c = cast("SuffixConfig", config)
     pool = (c.pool or SuffixPool(c.capacity)) if c.share else None
+    index = None
+    if c.static is not None:
+        from ngramspec.drafters.statistics import open_index
+
+        index = open_index(c)
     weights = confidence_weights()
-    return SuffixSource(slots, pool, c.max_draft, c.min_probability, c.pool_prompts, weights)
+    return SuffixSource(slots, pool, c.max_draft, c.min_probability, c.pool_prompts, weights, index)
 
 
 _SOURCES: dict[str, Callable[[int, Any], Source]] = {

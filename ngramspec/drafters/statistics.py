@@ -1,4 +1,4 @@
-"""Statistics that drafters are given as files: static and dynamic caches, pools."""
+"""Statistics that drafters are given as files: static and dynamic caches, pools, indexes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ngramspec._cache import NgramCache
 from ngramspec._entries import entries_of_records
 from ngramspec._pool import HashPool
 from ngramspec._static import StaticCache
-from ngramspec.drafters.config import CacheConfig, ModConfig
+from ngramspec._suffix_index import SuffixIndex
+from ngramspec.drafters.config import CacheConfig, ModConfig, SuffixConfig
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache
 from ngramspec.formats.container import is_container
@@ -20,9 +21,10 @@ from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFi
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.formats.llama_lookup import read_lookup_records
 from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
+from ngramspec.formats.suffix_file import open_suffix_index
 from ngramspec.tokenizers import Fingerprint, fingerprint_of
 
-AnyConfig: TypeAlias = CacheConfig | ModConfig
+AnyConfig: TypeAlias = CacheConfig | ModConfig | SuffixConfig
 
 
 def open_static(config: CacheConfig) -> StaticCache | None:
@@ -93,6 +95,20 @@ def open_or_make_pool(config: ModConfig) -> HashPool:
         fingerprint=origin.fingerprint,
         any_tokenizer=config.any_tokenizer,
     )
+
+
+def open_index(config: SuffixConfig) -> SuffixIndex:
+    """Return the static index that a config names (not None).
+
+    Raises:
+        As open_static.
+    """
+    given = config.static
+    if isinstance(given, SuffixIndex):
+        return given
+    path = _path("static", "a SuffixIndex", given)
+    digest = _origin(config).fingerprint
+    return open_suffix_index(path, fingerprint=digest, any_tokenizer=config.any_tokenizer)
 
 
 def _in_memory(entries: dict[int, Entries]) -> StaticCache:

@@ -19,7 +19,7 @@ from ngramspec.errors import FormatError, FormatVersionError
 
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1
-KINDS = {1: "ngram-cache", 2: "hash-pool"}
+KINDS = {1: "ngram-cache", 2: "hash-pool", 3: "suffix"}
 HEAD_BYTES = 1024  # header and table of sections; sections follow
 ALIGNMENT = 64
 MOST_SECTIONS = 28

@@ -32,6 +32,22 @@ WRONG = {
         [CODE, "--kind", "hash-pool", "--max-size", "1M"],
         "--max-size is for --kind ngram-cache",
     ),
+    "size of n-grams of an index": (
+        [CODE, "--kind", "suffix", "--ngram-max", "3"],
+        "--ngram-max is for --kind ngram-cache",
+    ),
+    "rare followers of an index": (
+        [CODE, "--kind", "suffix", "--min-count", "2"],
+        "--min-count is for --kind ngram-cache or hash-pool",
+    ),
+    "capacity of an index": (
+        [CODE, "--kind", "suffix", "--capacity", "1M"],
+        "--capacity is for --kind hash-pool",
+    ),
+    "index with ray": (
+        [CODE, "--kind", "suffix", "--executor", "ray"],
+        "--kind suffix is for --executor local",
+    ),
     "sizes the wrong way round": (
         [CODE, "--ngram-min", "3", "--ngram-max", "2"],
         "must satisfy 1 <= min <= max <= 4, got 3, 2",

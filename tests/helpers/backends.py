@@ -145,6 +145,16 @@ class Native:
 
         return SuffixPool(capacity)
 
+    def suffix_index(self, texts: list[list[int]]) -> Any:
+        from ngramspec._suffix_image import SuffixImage
+        from ngramspec._suffix_index import SuffixIndex
+
+        tokens = int32([token for text in texts for token in [*text, -1]])
+        image = SuffixImage(tokens)
+        num_lines = image.num_words() // 12 + 1
+        lines = image.lines(num_lines, 0, num_lines)
+        return SuffixIndex(tokens, lines, image.position_bits, image.largest_token + 1)
+
     def cache(self, **params: Any) -> NativeCache:
         from ngramspec import NgramCache
 
@@ -166,6 +176,9 @@ class Reference:
 
     def suffix_pool(self, capacity: int) -> slow.SuffixPool:
         return slow.SuffixPool(capacity)
+
+    def suffix_index(self, texts: list[list[int]]) -> slow.SuffixIndex:
+        return slow.SuffixIndex(texts)
 
     def cache(self, **params: Any) -> slow.NgramCache:
         return slow.NgramCache(**params)

@@ -27,6 +27,7 @@ from ngramspec import (
     create_drafter,
     open_cache,
     open_pool,
+    open_suffix_index,
     read_lookup_cache,
     write_lookup_cache,
 )
@@ -39,6 +40,7 @@ from ngramspec.formats.container import open_container
 from ngramspec.formats.entries import ArraySource, read_all
 from ngramspec.formats.pool_file import PoolShape, check_pool, create_pool
 from ngramspec.formats.prune import useful_sources
+from ngramspec.formats.suffix_file import check_index, write_suffix_index
 
 SIZES = (1, 2, 3, 4)
 ODD = (
@@ -95,18 +97,22 @@ class Case:
         for i in range(2, len(TEXT)):
             pool.insert(np.array(TEXT[i - 2 : i], np.int32), TEXT[i])
         self.made["ngp"] = (folder / "pool").read_bytes()
+        tokens = np.array([*TEXT[:90], -1, *TEXT[90:], -1], np.int32)
+        write_suffix_index(folder / "index", tokens, Origin(None, 24, {"a": 1}))
+        self.made["ngx"] = (folder / "index").read_bytes()
 
     def run(self, seed: int) -> None:
         """Damage a file as the seed says and use it; what may not happen raises."""
         rng = random.Random(seed)
-        kind = rng.choice(["ngc", "ngc", "ngc", "ngp", "bin"])
+        kind = rng.choice(["ngc", "ngc", "ngc", "ngp", "bin", "ngx", "ngx"])
         data = damaged(rng, self.made[kind])
         if kind != "bin" and rng.random() < 0.8:
             data = resealed(data)
         path = self.folder / f"damaged.{kind}"
         path.unlink(missing_ok=True)
         path.write_bytes(data)
-        {"ngc": self.use_cache, "ngp": self.use_pool, "bin": self.use_lookup_cache}[kind](rng, path)
+        uses = {"ngc": self.use_cache, "ngp": self.use_pool, "bin": self.use_lookup_cache}
+        {**uses, "ngx": self.use_index}[kind](rng, path)
 
     def use_cache(self, rng: random.Random, path: Path) -> None:
         cache = tried(lambda: open_cache(path, verify=rng.random() < 0.2 and None))
@@ -171,6 +177,20 @@ class Case:
         assert max(drafter.propose(0, 16).tolist(), default=0) < pool.vocab_size
         assert pool.check() == ""
         assert max(pool.entries().tolist()) < pool.vocab_size
+
+    def use_index(self, rng: random.Random, path: Path) -> None:
+        tried(lambda: check_index(open_container(path)))
+        index = tried(lambda: open_suffix_index(path, verify=rng.random() < 0.2 and None))
+        if index is None:
+            return
+        bound = max(index.vocab_size, 24)
+        drafter = create_drafter("suffix", static=index, min_probability=0.0)
+        for first in rng.sample(range(100), 3):
+            drafter.begin(0, TEXT[first : first + 20])
+            for at in range(first + 20, first + 50, 10):
+                assert all(0 <= token < bound for token in drafter.propose(0, 64).tolist())
+                drafter.accept(0, TEXT[at : at + 10], 0)
+        assert drafter.check() == ""
 
     def use_lookup_cache(self, rng: random.Random, path: Path) -> None:
         cache = tried(lambda: read_lookup_cache(path))

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from helpers.backends import Backend
+from helpers.backends import Backend, Native, Reference
 from helpers.machines import NUM_SLOTS, SETTINGS, SLOTS, SideBySide
 
 CAPACITY = 4096  # 19 blocks: after a few texts each new one takes another's place
+SHORTER = settings(SETTINGS, max_examples=max(10, SETTINGS.max_examples // 3))
 SEEDS = st.integers(0, 7)  # few, so that long texts come again
 
 
@@ -26,10 +28,11 @@ def long_text(seed: int, max_token: int) -> list[int]:
 
 
 class Machine(SideBySide):
-    """Claims and the pool's counters must agree too."""
+    """Claims and the pool's counters must agree too. indexes: static ones by backend, if any."""
 
     spec = "suffix"
     params: dict[str, Any] = {}  # noqa: RUF012
+    indexes: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.pools: dict[str, Any] = {}
@@ -37,7 +40,8 @@ class Machine(SideBySide):
 
     def options(self, backend: Backend) -> dict[str, Any]:
         self.pools[backend.name] = backend.suffix_pool(CAPACITY)
-        return {"pool": self.pools[backend.name], **self.params}
+        static = self.indexes.get(backend.name)
+        return {"pool": self.pools[backend.name], "static": static, **self.params}
 
     def propose(self, slot: int, max_tokens: int) -> None:
         super().propose(slot, max_tokens)
@@ -101,6 +105,17 @@ def test_native_and_reference_agree_on_every_call(name: str) -> None:
 
     Case.max_token, Case.params = CASES[name]
     run_state_machine_as_test(Case, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["defaults", "alone"])
+def test_they_agree_with_a_static_index_too(name: str) -> None:
+    class Case(Machine):
+        pass
+
+    Case.max_token, Case.params = CASES[name]
+    texts = [[1], [0, 1, 0, 1, 1], *(long_text(seed, Case.max_token) for seed in (0, 2, 4))]
+    Case.indexes = {side.name: side.suffix_index(texts) for side in (Native(), Reference())}
+    run_state_machine_as_test(Case, settings=SHORTER)
 
 
 def test_both_sides_bound_the_same_calls() -> None:

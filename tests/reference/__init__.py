@@ -10,6 +10,7 @@ from .map import MapSource
 from .mod import HashPool, ModSource
 from .simple import SimpleSource
 from .source import InputError, Source, StateError
+from .suffix_index import SuffixIndex
 from .suffix_pool import SuffixPool
 from .suffix_tree import TreeSource
 
@@ -24,6 +25,7 @@ __all__ = [
     "SimpleSource",
     "Source",
     "StateError",
+    "SuffixIndex",
     "SuffixPool",
     "TreeSource",
     "reference_drafter",

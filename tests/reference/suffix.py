@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from .suffix_learn import Learner, Record
-from .suffix_model import LEAST, OWN, POOL, Candidate, Choice, bucket, place_in_draft, single
+from .suffix_model import (
+    LEAST,
+    OWN,
+    POOL,
+    STATIC,
+    Candidate,
+    Choice,
+    bucket,
+    place_in_draft,
+    single,
+)
 from .suffix_pool import BLOCK, OUTPUT, SIZES, Lines, context_hashes
 
 TIE = 1e-3  # choices this close may be taken in either order
@@ -29,6 +39,8 @@ class SuffixSource(Learner):
         self.candidates = self.match(history, OWN, self.lines)
         if self.pool is not None:
             self.candidates += self.match(history, POOL, self.pool.lines)
+        if self.index is not None:
+            self.candidates += self.match(history, STATIC, self.index.lines)
         return True
 
     def adopt(self, history: list[int], draft: list[int]) -> None:
@@ -58,6 +70,8 @@ class SuffixSource(Learner):
             if position >= len(history):
                 return None
             tokens, before, output = history, position, position >= self.prompt_len
+        elif place == STATIC:
+            tokens, before, output = self.index.tokens, position, False
         else:
             tokens, before = self.pool.tokens, self.pool.before(position)
             block = self.pool.blocks[position // BLOCK] if before >= 0 else None
@@ -116,8 +130,9 @@ class SuffixSource(Learner):
             reliable = self.model.reliability(key)
             choice = choices.setdefault(one.token, Choice(one.token))
             choice.odds = single(choice.odds + reliable.odds)
-            choice.votes[one.place] += 1
-            choice.runs[one.place] = max(choice.runs[one.place], run)
+            place = OWN if one.place == OWN else POOL  # the network knows two
+            choice.votes[place] += 1
+            choice.runs[place] = max(choice.runs[place], run)
             if choice.best is None or reliable.p >= choice.best.p:
                 choice.best, choice.candidate = reliable, one
             votes.append((one.token, key))
@@ -154,7 +169,7 @@ class SuffixSource(Learner):
         if one.token != draft[-1]:
             return False
         one.position = self.next(one.place, one.position)
-        text = [*history, *draft] if one.place == OWN else self.pool.tokens
+        text = [*history, *draft] if one.place == OWN else self.tokens(one.place)
         if one.position < 0 or (one.place == OWN and one.position >= len(text)):
             return False
         one.token = text[one.position]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .source import Source
-from .suffix_model import OWN, POOL, Candidate, Choice, Lately, Model, single
+from .suffix_index import SuffixIndex
+from .suffix_model import OWN, POOL, STATIC, Candidate, Choice, Lately, Model, single
 from .suffix_pool import OUTPUT, PROMPT, Lines, SuffixPool, Writer
 
 
@@ -34,10 +35,12 @@ class Learner(Source):
         capacity: int = 1 << 20,
         pool: SuffixPool | None = None,
         model: Model | None = None,
+        static: SuffixIndex | None = None,
     ) -> None:
         self.max_draft = max_draft
         self.floor = single(min_probability)
         self.pool = (pool or SuffixPool(capacity)) if share else None
+        self.index = static
         self.pool_prompts = pool_prompts
         self.model = model or Model()
         self.writer = Writer()
@@ -46,8 +49,8 @@ class Learner(Source):
         self.room = 0  # tokens that the lines have room for
         self.lines = Lines(0)
         self.num_indexed = self.prompt_len = self.prompt_from = self.output_from = 0
-        self.expected = {OWN: -1, POOL: -1}  # where the text that was followed goes on
-        self.lost = {OWN: 0, POOL: 0}  # tokens since it agreed
+        self.expected = {OWN: -1, POOL: -1, STATIC: -1}  # where the text that was followed goes on
+        self.lost = {OWN: 0, POOL: 0, STATIC: 0}  # tokens since it agreed
         self.candidates: list[Candidate] = []  # of the last proposal, as they were found
         self.records: list[Record] = []
         self.base = -1  # length of the history then
@@ -68,7 +71,7 @@ class Learner(Source):
         self.forget()
 
     def forget(self) -> None:
-        self.expected = {OWN: -1, POOL: -1}
+        self.expected = {OWN: -1, POOL: -1, STATIC: -1}
         self.candidates, self.records = [], []
 
     def learn(self, history: list[int], start: int, committed: bool) -> None:
@@ -125,6 +128,8 @@ class Learner(Source):
         self.follow(start, OWN)
         if self.pool is not None:
             self.follow(start, POOL)
+        if self.index is not None:
+            self.follow(start, STATIC)
 
     def follow(self, start: int, place: str) -> None:
         """Expect the text to go on where the best candidate's does."""
@@ -153,7 +158,7 @@ class Learner(Source):
         """How many new tokens it had right at once, and its place behind all of them, or -1."""
         at, right, agrees = candidate.position, 0, True
         own = candidate.place == OWN
-        tokens = self.history if own else self.pool.tokens
+        tokens = self.tokens(candidate.place)
         for token in self.history[start:]:
             if at < 0 or (own and at >= len(self.history)):
                 return right, -1
@@ -162,5 +167,12 @@ class Learner(Source):
             at = self.next(candidate.place, at)
         return right, -1 if own and at >= len(self.history) else at
 
+    def tokens(self, place: str) -> list[int]:
+        if place == OWN:
+            return self.history
+        return self.pool.tokens if place == POOL else self.index.tokens
+
     def next(self, place: str, position: int) -> int:
-        return position + 1 if place == OWN else self.pool.next(position)
+        if place == OWN:
+            return position + 1
+        return self.pool.next(position) if place == POOL else self.index.next(position)

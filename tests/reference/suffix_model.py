@@ -15,7 +15,7 @@ import numpy as np
 FEATURES, HIDDEN = 32, 32
 WEIGHTS = Path(__file__).parents[2] / "ngramspec" / "models" / "suffix_confidence.npy"
 LEAST = 0.0005  # probabilities stay in LEAST..1 - LEAST
-OWN, POOL = "own", "pool"
+OWN, POOL, STATIC = "own", "pool", "static"
 
 
 def single(value: float) -> float:
@@ -215,8 +215,8 @@ class Model:
             math.log(2) / 4 * log2(c.odds + 1e-3), math.log(2) / 4 * log2(total - c.odds + 1e-3),
             *(x for one in seen for x in (one.logit / 4 * one.known, one.known)),
             sum(best.same) / 32, best.near == 3, best.near == 2,
-            best.place == OWN and best.output, best.place == POOL and not best.output,
-            best.place == POOL and best.output, log2(1 + back) / 16 if best.place == OWN else 0,
+            best.place == OWN and best.output, best.place != OWN and not best.output,
+            best.place != OWN and best.output, log2(1 + back) / 16 if best.place == OWN else 0,
             rank > 0, bucket(c.longest) / 11,
         ]  # fmt: skip
 

@@ -184,6 +184,7 @@ def test_an_unknown_host_is_told() -> None:
         (("-lcd", "nowhere/x.ngc"), "No such folder"),
         (("--pool", "nowhere/x.ngp"), "No such folder"),
         (("--lookup-cache-static", "none.ngc"), "none.ngc: No such file"),
+        (("--spec-type", "suffix", "--suffix-index", "none.ngx"), "none.ngx: No such file"),
         (("--api-key-file", "no-keys"), "no-keys: No such file"),
         (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
     ],

@@ -12,10 +12,10 @@ from ngramspec.tokenizers import fingerprint_of_llama
 FILES = ("static", "dynamic", "pool")
 
 
-def files_among(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statistics that drafter parameters name, by role: paths, or what was opened."""
+def files_among(params: Mapping[str, Any]) -> list[Any]:
+    """Return the statistics that drafter parameters name: paths, or what was opened."""
     own = [params, *params.get("params", {}).values()]
-    return {role: some[role] for some in own for role in FILES if some.get(role) is not None}
+    return [some[role] for some in own for role in FILES if some.get(role) is not None]
 
 
 def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, bytes]:
@@ -23,7 +23,7 @@ def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, bytes]:
     if params.get("any_tokenizer"):
         return {}
     stated: dict[str, bytes] = {}
-    for given in files_among(params).values():
+    for given in files_among(params):
         if isinstance(given, (str, os.PathLike)):
             name, fingerprint = os.fspath(given), None
             if is_container(name):

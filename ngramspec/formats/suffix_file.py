@@ -1,0 +1,236 @@
+"""Files of kind "suffix": texts of a corpus and where their contexts stand, read where they lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngramspec._suffix_image import SuffixImage
+from ngramspec._suffix_index import SuffixIndex
+from ngramspec.errors import FormatError, InputError
+from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
+from ngramspec.formats.container import (
+    ALIGNMENT,
+    HEAD_BYTES,
+    Container,
+    ContainerWriter,
+    Header,
+    new_container,
+    open_container,
+)
+
+KIND = "suffix"
+BORDER = -1  # behind each text
+SHORTEST, LONGEST = 1, 16  # tokens of a context
+FILL = 12  # words of a line that are expected to be in use
+LINE_BYTES = 64
+WINDOW = 1024  # tokens that are kept or left out together when a file has to be small
+MEMORY = 2 << 30
+_OCCURRENCE_BYTES = 5 * 16  # that one token has at most while lines are made
+_LEAST_LINES = 0.5  # share of the lines wanted below which tokens are left out instead
+_SHAPE = struct.Struct("<IIQ")  # position_bits, zero, texts
+_CHECKED = 1 << 20  # words that are checked at once
+
+Tokens = NDArray[np.int32]
+
+
+def open_suffix_index(
+    path: str | os.PathLike[str],
+    *,
+    fingerprint: bytes | None = None,
+    any_tokenizer: bool = False,
+    verify: bool | None = None,
+) -> SuffixIndex:
+    """Map an index file for the suffix drafter to read in place.
+
+    Args:
+        path: A file of kind suffix.
+        fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
+        any_tokenizer: Take a file that was built with another tokenizer.
+        verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
+
+    Returns:
+        SuffixIndex: Keeps the mapping alive; shared by any number of drafters. The file may be
+        replaced by renaming, not be shortened in place.
+
+    Raises:
+        FormatError: The file is not a whole, unharmed one of this kind.
+        VocabMismatchError: It was built with another tokenizer.
+        OSError: It cannot be read.
+
+    Cost: O(1) but for verify; pages are read when drafts touch them.
+    """
+    container = open_container(path, KIND, verify=verify)
+    check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
+    return index_of(container)
+
+
+def index_of(container: Container) -> SuffixIndex:
+    """Return the index in an open container of this kind.
+
+    Raises:
+        FormatError: Its shape or the size of a section is impossible.
+    """
+    header, raw = container.header, bytes(container.view("shape"))
+    place = f"{container.path}: section 'shape' at offset {container.sections['shape'].offset}"
+    if len(raw) != _SHAPE.size:
+        raise FormatError(f"{place}: expected {_SHAPE.size} bytes, found {len(raw)}")
+    bits, _, num_texts = _SHAPE.unpack(raw)
+    tokens, lines = _array(container, "tokens", 4), _array(container, "lines", LINE_BYTES)
+    if num_texts > len(tokens) // 4:
+        raise FormatError(f"{place}: {num_texts} texts in {len(tokens) // 4} tokens")
+    try:
+        return SuffixIndex(
+            tokens.view("<i4"), lines.view("<u4").reshape(-1, LINE_BYTES // 4), min(bits, 99),
+            header.vocab_size, str(container.path), header.fingerprint, num_texts,
+        )  # fmt: skip
+    except InputError as error:
+        raise FormatError(f"{place}: {error}") from None
+
+
+def write_suffix_index(
+    path: str | os.PathLike[str],
+    tokens: Tokens,
+    origin: Origin,
+    *,
+    max_bytes: int | None = None,
+    memory: int = MEMORY,
+) -> Header:
+    """Write texts as an index: equal tokens give equal bytes.
+
+    Args:
+        path: The file; an old one is replaced once the new one is whole.
+        tokens: int32, shape (n,), n < 2**29 - 1: texts, each with -1 behind it. May be mapped.
+        origin: Tokenizer and provenance.
+        max_bytes: Size of the file at most: contexts that came least often lose occurrences, then
+            the stretches of text go whose contexts are rarest; None = any.
+        memory: Bytes to use, about; 2 to 4 per token are needed besides.
+
+    Returns:
+        Header: What was written.
+
+    Raises:
+        InputError: No or too many tokens; one is not below origin.vocab_size; max_bytes is too
+            small for any text.
+        OSError: The file cannot be written; an old one stays.
+
+    Cost: O(n log n), and O(n) more for each part that `memory` has it made in.
+    """
+    about = _about(origin)
+    room = None
+    if max_bytes is not None:
+        room = max_bytes - HEAD_BYTES - 3 * ALIGNMENT - _SHAPE.size - len(about)
+    image = SuffixImage(tokens)
+    if origin.vocab_size and image.largest_token >= origin.vocab_size:
+        raise InputError(f"token id {image.largest_token} is not below {origin.vocab_size}")
+    num_lines = image.num_words() // FILL + 1
+    if room is not None:
+        tokens, image, num_lines = _fitting(tokens, image, num_lines, room)
+    with new_container(path) as writer:
+        writer.add("shape", _SHAPE.pack(image.position_bits, 0, image.num_texts))
+        if about:
+            writer.add(ABOUT, about)
+        writer.add("tokens", tokens.astype("<i4", copy=False))
+        num_parts = -(-len(tokens) * _OCCURRENCE_BYTES // memory)
+        used = _write_lines(writer, image, num_lines, num_parts)
+        vocab_size = origin.vocab_size or image.largest_token + 1
+        header = Header(
+            KIND, origin.fingerprint, vocab_size, SHORTEST, LONGEST, used, image.num_tokens
+        )  # fmt: skip
+        writer.finish(header)
+    return header
+
+
+def check_index(container: Container) -> None:
+    """Check every token and every position. O(bytes).
+
+    Raises:
+        FormatError: One cannot be right; names file and offset.
+    """
+    index_of(container)
+    tokens = _array(container, "tokens", 4).view("<i4")
+    lines = _array(container, "lines", LINE_BYTES).view("<u4")
+    bits, _, num_texts = _SHAPE.unpack(bytes(container.view("shape")))
+    borders = 0
+    for at in range(0, len(tokens), _CHECKED):
+        part = tokens[at : at + _CHECKED]
+        borders += int(np.count_nonzero(part == BORDER))
+        _check(container, "tokens", at, (part < BORDER) | (part >= container.header.vocab_size))
+    if borders != num_texts or tokens[-1] != BORDER:
+        raise FormatError(f"{container.path}: expected {num_texts} texts, found {borders} borders")
+    for at in range(0, len(lines), _CHECKED):
+        part = lines[at : at + _CHECKED]
+        positions = (part & ((1 << bits) - 1)).astype(np.int64) - 1
+        wrong = (part != 0) & ((positions < 0) | (positions >= len(tokens)))
+        _check(container, "lines", at, wrong)
+        _check(container, "lines", at, (part != 0) & (tokens[positions] < 0))
+
+
+def _write_lines(
+    writer: ContainerWriter, image: SuffixImage, num_lines: int, num_parts: int
+) -> int:
+    """Write the lines, made in so many parts; return the words in use."""
+    used = 0
+    step = -(-num_lines // num_parts)
+    writer.begin("lines")
+    for first in range(0, num_lines, step):
+        lines = image.lines(num_lines, first, min(first + step, num_lines))
+        used += int(np.count_nonzero(lines))
+        writer.write(lines.astype("<u4", copy=False))
+    writer.end()
+    return used
+
+
+def _fitting(
+    tokens: Tokens, image: SuffixImage, num_lines: int, room: int
+) -> tuple[Tokens, SuffixImage, int]:
+    """Return tokens, their image and a number of lines that take at most `room` bytes."""
+    if room < 4 * len(tokens) + LINE_BYTES * max(1, num_lines * _LEAST_LINES):
+        tokens = _most_useful(tokens, image, room, LINE_BYTES * num_lines / len(tokens))
+        image = SuffixImage(tokens)
+        num_lines = image.num_words() // FILL + 1
+    return tokens, image, min(num_lines, (room - 4 * len(tokens)) // LINE_BYTES)
+
+
+def _most_useful(tokens: Tokens, image: SuffixImage, room: int, line_bytes: float) -> Tokens:
+    """Return the stretches of text whose contexts came most often, as many as have room."""
+    num = int(room / (4 + line_bytes)) // (WINDOW + 2)  # each gets up to two borders
+    if num < 1:
+        raise InputError(f"max_bytes leaves {room} bytes, too few for any text")
+    ranked = np.argsort(-image.repeats(WINDOW), kind="stable")
+    parts: list[Tokens] = []
+    border = np.array([BORDER], np.int32)
+    last = -1
+    for at in np.sort(ranked[:num]).tolist():
+        if parts and at != last + 1 and parts[-1][-1] != BORDER:
+            parts.append(border)
+        parts.append(np.asarray(tokens[at * WINDOW : (at + 1) * WINDOW]))
+        last = at
+    return np.concatenate(parts if parts[-1][-1] == BORDER else [*parts, border])
+
+
+def _about(origin: Origin) -> bytes:
+    if not origin.about:
+        return b""
+    return json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _check(container: Container, name: str, at: int, wrong: NDArray[np.bool_]) -> None:
+    found = np.flatnonzero(wrong)
+    if found.size:
+        offset = container.sections[name].offset + 4 * (at + int(found[0]))
+        raise FormatError(f"{container.path}: impossible word at offset {offset} in {name!r}")
+
+
+def _array(container: Container, name: str, width: int) -> NDArray[Any]:
+    view = container.view(name)
+    if not len(view) or len(view) % width:
+        raise FormatError(
+            f"{container.path}: section {name!r} has {len(view)} bytes, expected some times {width}"
+        )
+    return np.frombuffer(view, np.uint8)

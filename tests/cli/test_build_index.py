@@ -1,0 +1,189 @@
+"""build-cache --kind suffix: an index of the texts, told by the commands and read by generate."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.cli import CODE, FEW, assert_one_error, bytes_of
+from helpers.files import resealed
+from ngramspec import create_drafter
+from ngramspec._suffix_index import SuffixIndex
+from ngramspec.build import BuildOptions, Means, NoProgress, build
+from ngramspec.build.local import BuildStopped
+from ngramspec.build.ray_executor import build_on_ray
+from ngramspec.cli.options import DraftChoice
+from ngramspec.cli.serve_setup import drafter_params
+from ngramspec.errors import InputError, VocabMismatchError
+from ngramspec.formats.container import open_container
+from ngramspec.models import embedded_model
+from ngramspec.tokenizers import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+INDEX = ("--kind", "suffix")
+PROMPT = "def area(width, height):"
+
+
+def built(invoke: Any, *arguments: str, name: str = "code.ngx") -> dict[str, Any]:
+    result = invoke("build-cache", *arguments, *INDEX, "-o", name, "--json")
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
+
+
+def texts_of(name: str) -> list[int]:
+    return np.frombuffer(open_container(name).view("tokens"), "<i4").tolist()
+
+
+def test_an_index_holds_the_texts_in_order_whatever_the_means(invoke: Any) -> None:
+    made = built(invoke, *FEW)
+    tokenizer = load_tokenizer(embedded_model())
+    tokens = [tokenizer.encode(Path(name).read_text()).tolist() for name in FEW]
+    assert texts_of("code.ngx") == [token for text in tokens for token in [*text, -1]]
+    assert made["header"]["num_pairs"] == made["totals"]["tokens"] == sum(map(len, tokens))
+    assert made["file_bytes"] == Path("code.ngx").stat().st_size < 40 * made["totals"]["tokens"]
+    built(invoke, *FEW, "-j", "3", "--memory", "64M", name="other.ngx")
+    assert bytes_of("code.ngx") == bytes_of("other.ngx")
+    assert sorted(os.listdir()) == ["code.ngx", "other.ngx"]
+
+
+def test_equal_documents_come_once_and_options_of_the_corpus_hold(invoke: Any) -> None:
+    Path("a.txt").write_text("one two three\n")
+    Path("b.txt").write_text("one two three\n")
+    Path("c.rst").write_text("another\n")
+    made = built(invoke, ".", "--include", "*.txt", "--no-provenance")
+    assert (made["totals"]["documents"], made["totals"]["duplicates"]) == (1, 1)
+    assert texts_of("code.ngx").count(-1) == 1
+    assert "about" not in open_container("code.ngx").sections
+
+
+def test_what_it_is_worth_is_measured_on_held_out_text(invoke: Any) -> None:
+    result = invoke("build-cache", f"{CODE}/email", f"{CODE}/json", *INDEX, "-o", "code.ngx",
+                    "--held-out", "30%")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "suffix on " in result.stdout
+    assert "with the file" in result.stdout
+    assert "bytes each" in result.stdout
+
+
+def test_the_size_is_kept(invoke: Any) -> None:
+    made = built(invoke, *FEW, "--max-size", "64K")
+    assert 50 << 10 < made["file_bytes"] <= 64 << 10
+    assert made["header"]["num_pairs"] < made["totals"]["tokens"]
+
+
+def test_a_stopped_build_goes_on(invoke: Any) -> None:
+    built(invoke, CODE, "--no-provenance")
+    tokenizer = load_tokenizer(embedded_model())
+    options = BuildOptions(kind="suffix", provenance=False)
+
+    class Stops(NoProgress):
+        calls = 0
+
+        def done(self, num_bytes: int, num_tokens: int) -> None:
+            self.calls += 1
+
+        @property
+        def stopped(self) -> bool:
+            return self.calls > 20
+
+    with pytest.raises(BuildStopped):
+        build([CODE], "again.ngx", tokenizer, options, Means(jobs=2), Stops())
+    assert Path(".again.ngx.build/texts").stat().st_size > 1000
+    with open(".again.ngx.build/texts", "ab") as file:
+        file.write(bytes(8))  # written, but not in a checkpoint before the end
+    build([CODE], "again.ngx", tokenizer, options, resume=True)
+    assert bytes_of("again.ngx") == bytes_of("code.ngx")
+
+
+def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
+    with pytest.raises(InputError, match="holds texts, not counts: no min_count"):
+        BuildOptions(kind="suffix", min_count=2)
+    with pytest.raises(InputError, match="kind suffix is built on one machine, without Ray"):
+        build_on_ray(FEW, "x.ngx", embedded_model(), BuildOptions(kind="suffix"))
+
+
+def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
+    made = built(invoke, *FEW)
+    told = json.loads(invoke("cache", "inspect", "code.ngx", "--json").stdout)
+    header = made["header"]
+    assert (told["kind"], told["tokenizer"]) == ("suffix", "the embedded model's")
+    index = told["index"]
+    assert (index["num_texts"], index["num_tokens"]) == (2, header["num_pairs"])
+    assert index["num_positions"] == header["num_ngrams"]
+    assert index["bytes_per_token"] == made["file_bytes"] / header["num_pairs"]
+    assert [*index["sections"]] == ["shape", "about", "tokens", "lines"]
+    assert told["about"]["options"]["kind"] == "suffix"
+    assert not {"pool", "ngram_min", "min_count"} & set(told["about"]["options"])
+    said = invoke("cache", "inspect", "code.ngx").stdout
+    assert f"tokens     {header['num_pairs']:,} in 2 texts, " in said
+    result = invoke("cache", "verify", "code.ngx")
+    assert f"{header['num_pairs']:,} tokens: good" in result.stdout
+    whole = bytearray(bytes_of("code.ngx"))
+    whole[-9] ^= 1
+    Path("code.ngx").write_bytes(whole)
+    result = invoke("cache", "verify", "code.ngx")
+    assert result.exit_code == 1
+    assert "section 'lines' at offset" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "task"),
+    [
+        (("merge", "code.ngx", "code.ngx", "-o", "x.ngc"), "merge"),
+        (("convert", "code.ngx", "x.bin"), "convert"),
+        (("prune", "code.ngx", "-o", "x.ngc", "--min-count", "2"), "prune"),
+        (("lookup", "code.ngx", "def"), "look up"),
+        (("diff", "code.ngx", "code.ngx"), "compare"),
+    ],
+)
+def test_other_commands_say_that_it_holds_texts(invoke: Any, arguments: Any, task: str) -> None:
+    Path("a.txt").write_text("one two three\n")
+    built(invoke, "a.txt")
+    message = f"code.ngx is an index of kind suffix: it holds texts, no statistics to {task}"
+    assert_one_error(invoke("cache", *arguments), message, 2)
+    assert sorted(os.listdir()) == ["a.txt", "code.ngx"]
+
+
+def test_generate_reads_an_index(invoke: Any) -> None:
+    built(invoke, *FEW)
+    said = []
+    for more in ((), ("--suffix-index", "code.ngx")):
+        result = invoke("generate", "-p", PROMPT, "-n", "24", "--temp", "0", "--raw", "--json",
+                        "--spec-type", "suffix", *more)  # fmt: skip
+        assert result.exit_code == 0, result.output
+        said.append(json.loads(result.stdout))
+    assert said[0]["text"] == said[1]["text"]
+    result = invoke("generate", "-p", "x", "--spec-type", "ngram-mod", "--suffix-index", "code.ngx")
+    assert_one_error(result, "--suffix-index is of suffix, but --spec-type is ngram-mod", 2)
+    result = invoke("generate", "-p", "x", "--spec-type", "suffix", "--suffix-index", "absent.ngx")
+    assert_one_error(result, "absent.ngx: No such file", 2)
+    Path("code.ngx").write_bytes(bytes_of("code.ngx").replace(b"\x89NGRAM", b"\x89NGRAN"))
+    result = invoke("generate", "-p", "x", "--spec-type", "suffix", "--suffix-index", "code.ngx")
+    assert_one_error(result, "code.ngx: expected b'\\x89NGRAM", 1)
+
+
+def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
+    built(invoke, *FEW)
+    choice = DraftChoice(("suffix",), "priority", {}, suffix_index=Path("code.ngx"))
+    with contextlib.ExitStack() as stack:
+        params = drafter_params(choice, embedded_model(), stack)
+        index = params["suffix"]["static"]
+        assert isinstance(index, SuffixIndex)
+        drafter = create_drafter("suffix", params=params)
+        tokens = texts_of("code.ngx")
+        drafter.begin(0, np.array(tokens[100:120], np.int32))
+        assert drafter.propose(0, 8).tolist() == tokens[120:128]
+        data = bytearray(bytes_of("code.ngx"))
+        data[32] ^= 1  # of the fingerprint
+        Path("code.ngx").unlink()  # it is mapped
+        Path("code.ngx").write_bytes(resealed(bytes(data)))
+        with pytest.raises(VocabMismatchError, match="built with another tokenizer"):
+            drafter_params(choice, embedded_model(), stack)
+        drafter_params(dataclasses.replace(choice, any_tokenizer=True), embedded_model(), stack)
