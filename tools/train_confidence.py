@@ -4,7 +4,7 @@
 
 Replays each set through the suffix drafter, accepting drafts up to random lengths, notes what every
 judged choice looked like and whether it was what the target said, and fits one hidden layer of 32
-units to that (Adam, six passes, sets weighted by the inverse root of their size). Writes
+units to that (Adam, twenty passes, sets weighted by the inverse root of their size). Writes
 ngramspec/models/suffix_confidence.npy. With --leave-one-out it also trains one network per set on
 all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto",
 and prints the modelled speed-up over that of the best recorded peer: figures on text that the
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("traces", type=Path)
     parser.add_argument("--leave-one-out", type=Path, metavar="FOLDER")
     parser.add_argument("--keep", action="store_true", help="leave the shipped weights alone")
-    parser.add_argument("--passes", type=int, default=6)
+    parser.add_argument("--passes", type=int, default=20)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     start = np.zeros(FEATURES * HIDDEN + 2 * HIDDEN + 1, np.float32)
