@@ -8,8 +8,10 @@
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define NGS_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define NGS_AVX2 1
 #else
 #define NGS_CLONES
+#define NGS_AVX2 0
 #endif
 
 enum { NGS_FEATURES = 32, NGS_HIDDEN = 32 };
@@ -131,15 +133,59 @@ static inline void ngs_line_shift(uint32_t *line, uint32_t word, int last) {
 }
 #endif
 
-/* Put `word` first. Of words with its tag (the bits of `mask`) at most `most` stay; otherwise the last goes. */
-static inline void ngs_line_push(uint32_t *line, uint32_t word, uint32_t mask, int most) {
-    uint32_t hits = ngs_line_hits(line, word, mask);
-    int last = NGS_LINE - 1;
-    if (ngs_ones(hits) >= most) {
-        while (--most) hits &= hits - 1;
-        last = ngs_lowest(hits);
-    }
-    ngs_line_shift(line, word, last);
+/* The line of a hash. */
+static inline uint32_t *ngs_line(uint32_t *cells, uint64_t num_lines, uint64_t hash) {
+    return cells + NGS_LINE * (((hash >> 32) * num_lines) >> 32);
 }
+
+/* Index of the word that goes when one with these hits comes in: of its likes at most `most` stay. */
+static inline int ngs_line_last(uint32_t hits, int most) {
+    if (ngs_ones(hits) < most) return NGS_LINE - 1;
+    while (--most) hits &= hits - 1;
+    return ngs_lowest(hits);
+}
+
+/* Put a position first in the line of each hash, with the hash's tag (the bits of `mask`). */
+static inline void ngs_lines_push(uint32_t *cells, uint64_t num_lines, const uint64_t *hashes, int num, uint32_t position,
+                                  uint32_t mask, int most) {
+    int i;
+    for (i = 0; i < num; i++) {
+        uint32_t *line = ngs_line(cells, num_lines, hashes[i]), word = ((uint32_t)hashes[i] & mask) | position;
+        ngs_line_shift(line, word, ngs_line_last(ngs_line_hits(line, word, mask), most));
+    }
+}
+
+#if NGS_AVX2
+#include <immintrin.h>
+static inline int ngs_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+
+/* The same, half a line at a time. */
+__attribute__((target("avx2"))) static void ngs_lines_push_avx2(uint32_t *cells, uint64_t num_lines, const uint64_t *hashes,
+                                                               int num, uint32_t position, uint32_t mask, int most) {
+    const __m256i bits = _mm256_set1_epi32((int)mask), zero = _mm256_setzero_si256();
+    const __m256i before = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6), low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i high = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+    int i;
+    for (i = 0; i < num; i++) {
+        __m256i *line = (__m256i *)ngs_line(cells, num_lines, hashes[i]);
+        const uint32_t word = ((uint32_t)hashes[i] & mask) | position;
+        const __m256i tag = _mm256_set1_epi32((int)(word & mask));
+        const __m256i a = _mm256_loadu_si256(line), b = _mm256_loadu_si256(line + 1);
+        const __m256i like_a = _mm256_andnot_si256(_mm256_cmpeq_epi32(a, zero), _mm256_cmpeq_epi32(_mm256_and_si256(a, bits), tag));
+        const __m256i like_b = _mm256_andnot_si256(_mm256_cmpeq_epi32(b, zero), _mm256_cmpeq_epi32(_mm256_and_si256(b, bits), tag));
+        const uint32_t hits = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_a)) |
+                              (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_b)) << 8;
+        const __m256i end = _mm256_set1_epi32(ngs_line_last(hits, most) + 1);
+        const __m256i turned_a = _mm256_permutevar8x32_epi32(a, before), turned_b = _mm256_permutevar8x32_epi32(b, before);
+        const __m256i moved_a = _mm256_blend_epi32(turned_a, _mm256_set1_epi32((int)word), 1);
+        const __m256i moved_b = _mm256_blend_epi32(turned_b, turned_a, 1);
+        _mm256_storeu_si256(line, _mm256_blendv_epi8(a, moved_a, _mm256_cmpgt_epi32(end, low)));
+        _mm256_storeu_si256(line + 1, _mm256_blendv_epi8(b, moved_b, _mm256_cmpgt_epi32(end, high)));
+    }
+}
+#else
+static inline int ngs_has_avx2(void) { return 0; }
+#define ngs_lines_push_avx2 ngs_lines_push
+#endif
 
 #endif

@@ -14,7 +14,12 @@ from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_prefetch, ngs_zer
 cdef extern from "ngs_suffix.h" nogil:
     enum:
         NGS_LINE
-    void ngs_line_push(uint32_t* line, uint32_t word, uint32_t mask, int most)
+    uint32_t* ngs_line(uint32_t* cells, uint64_t num_lines, hash_t h)
+    void ngs_lines_push(uint32_t* cells, uint64_t num_lines, const hash_t* hashes, int num, uint32_t position,
+                        uint32_t mask, int most)
+    void ngs_lines_push_avx2(uint32_t* cells, uint64_t num_lines, const hash_t* hashes, int num, uint32_t position,
+                             uint32_t mask, int most)
+    int ngs_has_avx2()
     uint32_t ngs_line_hits(const uint32_t* line, uint32_t word, uint32_t mask)
     int ngs_lowest(uint32_t bits)
 
@@ -23,6 +28,7 @@ cdef enum:
     FILL = 12             # words of a line that are expected to be in use
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
+cdef bint HAS_AVX2 = ngs_has_avx2()
 
 
 cdef int order_size(int order) noexcept nogil:
@@ -82,10 +88,6 @@ cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noex
     return order
 
 
-cdef inline uint32_t* _line(const LinesC* lines, hash_t h) noexcept nogil:
-    return lines.cells + NGS_LINE * (((h >> 32) * lines.num_lines) >> 32)
-
-
 cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:
     return <uint32_t>h & lines.tag_mask
 
@@ -93,18 +95,18 @@ cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:
 cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil:
     cdef int i
     for i in range(num):
-        ngs_prefetch(_line(lines, hashes[i]))
+        ngs_prefetch(ngs_line(lines.cells, lines.num_lines, hashes[i]))
 
 
 cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil:
-    cdef int i
-    for i in range(num):
-        ngs_line_push(_line(lines, hashes[i]), _tag(lines, hashes[i]) | <uint32_t>(position + 1), lines.tag_mask,
-                      SAME)
+    if HAS_AVX2:
+        ngs_lines_push_avx2(lines.cells, lines.num_lines, hashes, num, <uint32_t>(position + 1), lines.tag_mask, SAME)
+    else:
+        ngs_lines_push(lines.cells, lines.num_lines, hashes, num, <uint32_t>(position + 1), lines.tag_mask, SAME)
 
 
 cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil:
-    cdef const uint32_t* line = _line(lines, h)
+    cdef const uint32_t* line = ngs_line(lines.cells, lines.num_lines, h)
     cdef uint32_t hits = ngs_line_hits(line, _tag(lines, h), lines.tag_mask)
     cdef int found = 0
     while hits and found < SAME:

@@ -80,7 +80,7 @@ def test_the_planted_winner_as_lines_to_paste(run: Run, log: Path) -> None:
     text = run(log, *H100).stdout
     assert f"Recommended: {PLANTED} lengths, +" in text
     assert "those of the 12 held out" in " ".join(text.split())
-    options = "--spec-type ngram-simple --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 300"
+    options = "--spec-type ngram-simple --policy fixed --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 300"
     assert found["serve"] == f"ngramspec serve {options}"
     for line in (found["serve"], f"llama-server {options}"):
         assert f"  {line}\n" in text
