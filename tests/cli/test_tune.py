@@ -80,12 +80,13 @@ def test_the_planted_winner_as_lines_to_paste(run: Run, log: Path) -> None:
     text = run(log, *H100).stdout
     assert f"Recommended: {PLANTED} lengths, +" in text
     assert "those of the 12 held out" in " ".join(text.split())
-    options = "--spec-type ngram-simple --policy fixed --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 300"
-    assert found["serve"] == f"ngramspec serve {options}"
-    for line in (found["serve"], f"llama-server {options}"):
+    name = "--spec-type ngram-simple"
+    sizes = "--spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 300"
+    assert found["serve"] == f"ngramspec serve {name} --policy fixed {sizes}"
+    for line in (found["serve"], f"llama-server {name} {sizes}"):
         assert f"  {line}\n" in text
     assert 'create_drafter("ngram-simple", size_n=3, size_m=300)\n' in text
-    assert 'NgramDraft("ngram-simple", size_n=3, size_m=300)\n' in text
+    assert 'NgramDraft("ngram-simple", size_n=3, size_m=300, policy="fixed")\n' in text
 
 
 @pytest.mark.usefixtures("few")
