@@ -117,3 +117,13 @@ cdef const float[::1] floats_view(object values, str name):
         pass
     raise InputError(f"{name} must be a float32 array of shape (n,), C-contiguous, got "
                      f"{getattr(values, 'dtype', type(values).__name__)} of shape {getattr(values, 'shape', '')}")
+
+
+cdef const float[::1] probabilities_view(object values, str name):
+    """View float32 numbers, each in 0..1."""
+    cdef const float[::1] view = floats_view(values, name)
+    cdef Py_ssize_t i
+    for i in range(view.shape[0]):
+        if not 0.0 <= view[i] <= 1.0:
+            raise InputError(f"{name} must hold probabilities in 0..1, got {view[i]} at position {i}")
+    return view

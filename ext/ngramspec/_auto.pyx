@@ -4,7 +4,7 @@ cimport cython
 from libc.math cimport isfinite
 from libc.stdlib cimport calloc, free, malloc, realloc
 
-from ngramspec._arguments cimport floats_view
+from ngramspec._arguments cimport probabilities_view
 from ngramspec._calibration cimport CalibrationC, calibration_apply, calibration_learn, calibration_start
 from ngramspec._candidate cimport CandidateC, Chooser, PassC
 from ngramspec._pass_costs cimport MOST_TOKENS, PassCosts
@@ -33,7 +33,7 @@ cdef class _Candidates:
     def __cinit__(self, AutoPolicy policy, chains):
         cdef Py_ssize_t i = 0
         self.count = len(chains)
-        self.views = [confidences(confidence) for _, confidence, _ in chains]
+        self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
         self.items = <CandidateC*>calloc(<size_t>self.count, sizeof(CandidateC))
         if self.items == NULL:
             raise MemoryError("no memory for the candidates")
@@ -119,7 +119,7 @@ cdef class AutoPolicy:
         Cost: O(tokens^2), about a microsecond for 64.
         """
         cdef CandidateC c
-        cdef const float[::1] claims = confidences(confidence)
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         check_batch(batch_tokens, decoding)
         self.describe(&c, source, claims, room)
@@ -184,7 +184,7 @@ cdef class AutoPolicy:
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
         """
-        cdef const float[::1] claims = confidences(confidence)
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         if not 0 <= num_right <= num_known <= claims.shape[0]:
             raise InputError(f"0 <= num_right <= num_known <= {claims.shape[0]} tokens must hold, got {num_right} and "
@@ -194,7 +194,7 @@ cdef class AutoPolicy:
 
     def calibrated(self, str source not None, confidence):
         """Return what confidences of a source are worth by what was learnt, a new float64 array."""
-        cdef const float[::1] claims = confidences(confidence)
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         cdef Py_ssize_t i
         cdef CalibrationC* c = self.source(source)
         return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
@@ -328,13 +328,3 @@ cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
     if not 1 <= decoding <= batch_tokens:
         raise InputError(f"1 <= decoding <= batch_tokens must hold, got {decoding} and {batch_tokens}")
     return 0
-
-
-cdef const float[::1] confidences(object values):
-    """View probabilities, each in 0..1."""
-    cdef const float[::1] view = floats_view(values, "confidence")
-    cdef Py_ssize_t i
-    for i in range(view.shape[0]):
-        if not 0.0 <= view[i] <= 1.0:
-            raise InputError(f"confidence must hold probabilities in 0..1, got {view[i]} at position {i}")
-    return view
