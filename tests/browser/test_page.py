@@ -195,7 +195,7 @@ def test_live_figures_move(server: Server, pages: Pages) -> None:
     page.get_by_text("0 · idle").wait_for()
     assert page.locator("#sources .fill").count() == len(after["sources"]) > 0
     assert "of 2,048 tokens" in page.locator("#slots").inner_text()
-    assert "tokens" in page.locator("#pools").inner_text()
+    assert "cells" in page.locator("#pools").inner_text()
     pages.shot(page, "live")
 
 
