@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, EngineThread, Sampling
+from ngramspec.engine import Engine, EngineThread, Gate, Sampling
 from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.bridge import Bridge
 from ngramspec.server.run import HttpServer, bind, url_of
@@ -144,7 +144,13 @@ def running_engine(
         target.exact_batch = measured(model)
     with target:
         engine = Engine(
-            target, drafter, slots=slots, params=params, max_queue=max_queue, exact=exact
+            target,
+            drafter,
+            slots=slots,
+            params=params,
+            policy=Gate(),  # knows no costs, so what is drafted does not depend on the machine
+            max_queue=max_queue,
+            exact=exact,
         )
         with EngineThread(engine):
             yield engine

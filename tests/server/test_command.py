@@ -143,7 +143,8 @@ def test_a_draft_model_and_a_unix_socket_can_be_used(spawn: Any, tmp_path: Path)
 
     path = tmp_path / "server.sock"
     small = str(embedded_model())
-    server = spawn("--host", str(path), "-md", small, "--spec-type", "draft-simple", "-np", "1")
+    draft = ("-md", small, "--spec-type", "draft-simple", "--policy", "fixed")
+    server = spawn("--host", str(path), *draft, "-np", "1")
     assert server.url() == f"unix:{path}"
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
         body = {"prompt": "def area(", "n_predict": 30, "temperature": 0}
