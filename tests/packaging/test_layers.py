@@ -19,6 +19,7 @@ LEVELS = {
     "costs": 1,
     "tree": 1,
     "native": 1,
+    "verify": 2,
     "formats": 2,
     "corpus": 2,
     "tokenizers": 2,

@@ -1,4 +1,4 @@
-"""The README's Python blocks run as they stand."""
+"""The Python blocks of the README and of the page on integrations run as they stand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.S | re.M)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = {"README": README, "integrations": (ROOT / "docs" / "integrations.md").read_text()}
+BLOCKS = {
+    f"{name}-{number}": block
+    for name, page in PAGES.items()
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M))
+}
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_a_python_block_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_python_block_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKS[number]],
+        [sys.executable, "-c", BLOCKS[name]],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -27,9 +33,8 @@ def test_a_python_block_of_the_readme_runs(number: int, tmp_path: Path) -> None:
 
 
 def test_the_readme_names_both_commands_and_no_missing_file() -> None:
-    assert len(BLOCKS) >= 2
+    assert {"README-1", "integrations-1"} <= set(BLOCKS)
     assert "make demo" in README
     assert "make test" in README
-    root = Path(__file__).parents[2]
     for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (root / target).exists(), target
+        assert (ROOT / target).exists(), target

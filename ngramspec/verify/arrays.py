@@ -1,0 +1,107 @@
+"""Arrays: numpy, or torch on one device, and what the two spell differently.
+
+Functions that both have under one name are called through `lib`; torch takes numpy's `axis` and
+`keepdims`. torch is never imported: whoever hands over a tensor has loaded it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+Array = Any  # numpy.ndarray or torch.Tensor
+
+
+def is_tensor(values: Any) -> bool:
+    """Return whether values are a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(values, torch.Tensor)
+
+
+class Arrays:
+    """Arrays(like): the library and device of `like`, numpy for whatever is no tensor."""
+
+    def __init__(self, like: Any) -> None:
+        self.lib: Any = sys.modules["torch"] if is_tensor(like) else np
+        self._place: dict[str, Any] = {"device": like.device} if is_tensor(like) else {}
+
+    def floats(self, values: Any, name: str, shape: tuple[str, ...]) -> Array:
+        """Return values here, as wide as they came; InputError unless floats of that many axes."""
+        array = _checked(values, name, shape, "floats")
+        return self.put(array)
+
+    def ints(self, values: Any, name: str, shape: tuple[str, ...]) -> Array:
+        """Return values here, as int64; InputError unless whole numbers of that many axes."""
+        array = _checked(values, name, shape, "whole numbers")
+        # Before they move: torch lacks some of numpy's kinds of whole numbers.
+        return self.put(array.long() if is_tensor(array) else array.astype(np.int64))
+
+    def put(self, array: Array) -> Array:
+        """Return an array or tensor as one of this library, on this device."""
+        if self.lib is np:
+            return np.asarray(array)
+        if is_tensor(array):
+            return array.detach().to(**self._place)
+        return self.lib.tensor(np.ascontiguousarray(array), **self._place)
+
+    def range(self, length: int) -> Array:
+        """Return 0..length-1 as int64."""
+        return self.lib.arange(length, dtype=self.lib.int64, **self._place)
+
+    def uniforms(self, generator: Any, shape: tuple[int, int]) -> Array:
+        """Return float64 in [0, 1); InputError unless the generator is of this library."""
+        if self.lib is np and isinstance(generator, np.random.Generator):
+            return generator.random(shape)
+        if self.lib is not np and isinstance(generator, self.lib.Generator):
+            kind, place = self.lib.float64, generator.device
+            return self.put(self.lib.rand(shape, generator=generator, dtype=kind, device=place))
+        kind = "numpy.random.Generator" if self.lib is np else "torch.Generator"
+        raise InputError(f"generator must be a {kind} like probs, got {type(generator).__name__}")
+
+    def int32(self, array: Array) -> Array:
+        """Return the array as int32, the type of token ids."""
+        return array.astype(np.int32) if self.lib is np else array.int()
+
+    def wide(self, array: Array) -> Array:
+        """Return the array as float64."""
+        return array.astype(np.float64, copy=False) if self.lib is np else array.double()
+
+    def gather(self, array: Array, index: Array) -> Array:
+        """Return array[..., index[...]]: one of the last axis for each of the others."""
+        take = np.take_along_axis if self.lib is np else self.lib.take_along_dim
+        found: Array = take(array, index[..., None], -1)
+        return found[..., 0]
+
+    def host(self, array: Array) -> Any:
+        """Return the array as a numpy array."""
+        return array if self.lib is np else array.cpu().numpy()
+
+
+def is_float(array: Array) -> bool:
+    """Return whether an array or tensor holds floats."""
+    if is_tensor(array):
+        return bool(array.dtype.is_floating_point)
+    return np.issubdtype(array.dtype, np.floating)
+
+
+def _is_whole(array: Array) -> bool:
+    if is_tensor(array):
+        torch = sys.modules["torch"]
+        return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
+    # A list without an element has no kind of its own.
+    return np.issubdtype(array.dtype, np.integer) or array.size == 0
+
+
+def _checked(values: Any, name: str, shape: tuple[str, ...], kind: str) -> Array:
+    array = values if is_tensor(values) else np.asarray(values)
+    right = is_float(array) if kind == "floats" else _is_whole(array)
+    if array.ndim != len(shape) or not right:
+        wanted = f"({', '.join(shape)}{',' * (len(shape) == 1)})"
+        raise InputError(
+            f"{name} must be {kind} of shape {wanted}, got {array.dtype} of {tuple(array.shape)}"
+        )
+    return array

@@ -1,0 +1,141 @@
+"""Sampled verification keeps the target's distribution, and with "compare" its very text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngramspec.verify import position_uniforms, verify_sampled
+
+METHODS = ("compare", "reject")
+# What follows depends on the last token; some tokens are impossible, one is certain.
+MODEL = np.array(
+    [
+        [0.05, 0.50, 0.20, 0.15, 0.10],
+        [0.10, 0.10, 0.60, 0.00, 0.20],
+        [0.30, 0.05, 0.05, 0.30, 0.30],
+        [0.00, 0.00, 0.00, 0.00, 1.00],
+        [0.25, 0.25, 0.25, 0.15, 0.10],
+    ]
+)
+SAMPLES = 60_000
+DRAFTS = [[1, 2, 4], [1, 2, 0], [2, 3, 4], [1, 3, 0], [3, 4, 0], [4, 4, 4]]
+
+
+def model_texts(made: Any, rng: Any) -> Any:
+    """Three tokens per request: what was emitted, then what the model says without drafts."""
+    text = made.tokens[:, :3].astype(int)
+    for j in range(1, 3):
+        missing = text[:, j] < 0
+        own = (MODEL[text[:, j - 1]].cumsum(-1) > rng.random((len(text), 1))).argmax(-1)
+        text[missing, j] = own[missing]
+    return text
+
+
+def excess(text: Any) -> float:
+    """Chi-square of the texts beside the model's probabilities, over its one in 10,000."""
+    wanted = np.einsum("i,ij,jk->ijk", MODEL[0], MODEL, MODEL).ravel() * len(text)
+    seen = np.bincount(text @ [25, 5, 1], minlength=125)
+    assert not seen[wanted == 0].any()
+    common = wanted >= 10
+    wanted = np.append(wanted[common], wanted[~common].sum())
+    seen = np.append(seen[common], seen[~common].sum())
+    freedom = len(wanted) - 1
+    part = 2 / (9 * freedom)  # Wilson and Hilferty
+    return float(
+        ((seen - wanted) ** 2 / wanted).sum() - freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
+    )
+
+
+def drafted(seed: int) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    drafts = np.array(DRAFTS)[rng.integers(0, len(DRAFTS), SAMPLES)]
+    lengths = rng.integers(0, 4, SAMPLES)
+    last = np.hstack([np.zeros((SAMPLES, 1), int), drafts])
+    return MODEL[last].astype(np.float32), drafts, lengths
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
+    probs, drafts, lengths = drafted(1)
+    rng = np.random.default_rng(2)
+    made = verify_sampled(probs, drafts, lengths, method=method, generator=rng)
+    assert made.num_accepted.mean() > 0.3
+    assert excess(model_texts(made, rng)) < 0
+
+
+def test_the_test_of_distribution_notices_a_residual_that_keeps_the_failed_token() -> None:
+    probs, drafts, lengths = drafted(1)
+    rng = np.random.default_rng(2)
+    made = verify_sampled(probs, drafts, lengths, method="reject", generator=rng)
+    failed = np.flatnonzero(made.num_accepted < lengths)
+    at = made.num_accepted[failed]
+    again = rng.random(len(failed)) < probs[failed, at, drafts[failed, at]]
+    made.tokens[failed[again], at[again]] = drafts[failed[again], at[again]]
+    assert excess(model_texts(made, rng)) > 0
+
+
+def test_the_methods_accept_equally_often_and_differ_in_text() -> None:
+    probs, drafts, lengths = drafted(3)
+    numbers = position_uniforms(np.arange(SAMPLES), np.zeros(SAMPLES, int), 4)
+    made = [
+        verify_sampled(probs, drafts, lengths, method=method, uniforms=numbers)
+        for method in METHODS
+    ]
+    means = [m.num_accepted.mean() for m in made]
+    assert abs(means[0] - means[1]) < 5 * math.sqrt(2 * 2 / SAMPLES)
+    assert (made[0].tokens != made[1].tokens).any()
+
+
+def test_compare_gives_the_text_of_no_drafts_for_a_seed() -> None:
+    def text(seed: int, guess: Any, count: int = 40) -> list[int]:
+        said = [0]
+        while len(said) <= count:
+            draft = guess(said)
+            probs = MODEL[[[said[-1], *draft]]]
+            numbers = position_uniforms([seed], [len(said)], len(draft) + 1)
+            made = verify_sampled(probs, [draft], [len(draft)], method="compare", uniforms=numbers)
+            said += made.tokens[0, : made.num_accepted[0] + 1].tolist()
+        return said[: count + 1]
+
+    plain = [text(seed, lambda said: []) for seed in range(8)]
+    assert len(set(map(tuple, plain))) == 8
+    for guess in (lambda said: [1, 2, 4], lambda said: said[:3], lambda said: [4] * len(said)):
+        assert [text(seed, guess) for seed in range(8)] == plain
+
+
+def test_rounding_leads_to_no_impossible_token() -> None:
+    # The largest number below 1, sums that round, and impossible tokens at both ends.
+    probs = np.zeros((3, 2, 9), np.float32)
+    probs[:, :, 2:7] = np.float32(0.2)
+    probs[1, 0, 2:7] = [0.1, 0.1, 0.1, 0.1, 0.6]
+    probs[2, 0] = 0
+    probs[2, 0, 6] = 1
+    top = np.full((3, 2), 1 - 2.0**-53)
+    low = np.zeros((3, 2))
+    drafts = [[3], [6], [6]]
+    for method in METHODS:
+        for numbers, ends in ((top, (6, 5)), (low, (2, 2))):
+            made = verify_sampled(probs, drafts, [1, 1, 1], method=method, uniforms=numbers)
+            assert made.num_accepted[2] == 1
+            assert made.tokens[2, 0] == 6
+            if numbers is top and method == "reject":
+                assert made.tokens[:2, 0].tolist() == list(ends)
+
+
+def test_position_uniforms_are_even_and_belong_to_positions() -> None:
+    numbers = position_uniforms(np.arange(300), np.zeros(300, int), 200)
+    later = position_uniforms(np.arange(300), np.full(300, 150), 50)
+    assert (numbers[:, 150:] == later).all()
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert len(np.unique(numbers)) == numbers.size
+    cells = np.bincount((numbers * 100).astype(int).ravel(), minlength=100)
+    assert ((cells - 600) ** 2 / 600).sum() < 161  # one in 10,000 at 99 degrees of freedom
+    for other in (numbers[:, 1:], numbers[1:]):  # neighbours in a text and neighbouring seeds
+        same = numbers[: len(other), : other.shape[1]]
+        assert abs(np.corrcoef(same.ravel(), other.ravel())[0, 1]) < 4 / math.sqrt(other.size)
+    assert position_uniforms([-1, 2**63 - 1], [0, 2**40], 0).shape == (2, 0)
