@@ -1,8 +1,8 @@
 """Draft for any causal model that has a forward pass and a cache that can be cut.
 
-Here a tiny Llama of random weights, greedy, checked against the same model without drafts; in float64,
-so that rounding, which depends on the size of a batch, decides no token. Needs torch and transformers:
-`python examples/any_model.py`
+Here a tiny Llama of random weights, greedy, checked against the same model without drafts; in
+float64, so that rounding, which depends on the size of a batch, decides no token. Needs torch and
+transformers: `python examples/any_model.py`
 """
 
 from __future__ import annotations
