@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from ngramspec.verify import position_uniforms, verify_sampled
+from ngramspec.verify.arrays import Arrays
+from ngramspec.verify.sampled import _sample
 
 METHODS = ("compare", "reject")
 # What follows depends on the last token; some tokens are impossible, one is certain.
@@ -139,3 +141,9 @@ def test_position_uniforms_are_even_and_belong_to_positions() -> None:
         same = numbers[: len(other), : other.shape[1]]
         assert abs(np.corrcoef(same.ravel(), other.ravel())[0, 1]) < 4 / math.sqrt(other.size)
     assert position_uniforms([-1, 2**63 - 1], [0, 2**40], 0).shape == (2, 0)
+
+
+def test_a_number_that_rounding_put_outside_falls_to_a_possible_token() -> None:
+    rows = np.array([[0.0, 0.0, 0.1, 0.1, 0.0]] * 2)
+    outside = np.array([0.79, 1.0])  # of the part from 0.8 to 1 that is left
+    assert _sample(Arrays(rows), rows, outside, np.full(2, 0.8)).tolist() == [2, 3]
