@@ -145,5 +145,5 @@ def test_position_uniforms_are_even_and_belong_to_positions() -> None:
 
 def test_a_number_that_rounding_put_outside_falls_to_a_possible_token() -> None:
     rows = np.array([[0.0, 0.0, 0.1, 0.1, 0.0]] * 2)
-    outside = np.array([0.79, 1.0])  # of the part from 0.8 to 1 that is left
+    outside = np.array([0.79, 1.01])  # of the part from 0.8 to 1 that is left
     assert _sample(Arrays(rows), rows, outside, np.full(2, 0.8)).tolist() == [2, 3]
