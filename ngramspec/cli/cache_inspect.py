@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from ngramspec.cli.vocabulary import (
     embedded_fingerprint,
     given_path,
     json_option,
-    quoted,
     text_of,
     tokenizer_of,
     tokenizer_options,
@@ -171,16 +169,3 @@ def _index_facts(found: Statistics) -> dict[str, Any]:
         "bytes_per_token": found.file_bytes / index.num_tokens if index.num_tokens else None,
         "sections": {name: section.size for name, section in container.sections.items()},
     }
-
-
-def top_rows(facts: dict[str, Any], tokenizer: Tokenizer | None) -> Iterator[tuple[str, ...]]:
-    """Yield count, n-gram, most frequent follower and its share of the n-grams of a size."""
-    for ngram in facts["top"]:
-        follower = ngram["follower"]
-        yield (
-            f"{ngram['count']:,}",
-            quoted(tokenizer, ngram["token_ids"]),
-            quoted(tokenizer, [follower["token_id"]]),
-            f"{follower['count'] / ngram['count']:.0%}",
-            f"{ngram['num_followers']:,}",
-        )

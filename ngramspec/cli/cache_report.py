@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ngramspec.cli.sizes import number_of, size_text
+from ngramspec.cli.vocabulary import quoted
 
 if TYPE_CHECKING:
     from ngramspec.tokenizers import Tokenizer
@@ -149,11 +150,22 @@ def _size_table(sizes: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _top_table(facts: Mapping[str, Any], tokenizer: Tokenizer | None) -> Table:
-    from ngramspec.cli.cache_inspect import top_rows
-
     columns = [("count", True), ("n-gram", False), ("most often followed by", False)]
     columns += [("share", True), ("followers", True)]
     table = plain_table(columns, f"Most frequent {facts['size']}-grams")
-    for row in top_rows(dict(facts), tokenizer):
+    for row in _top_rows(facts, tokenizer):
         table.add_row(*map(Text, row))
     return table
+
+
+def _top_rows(facts: Mapping[str, Any], tokenizer: Tokenizer | None) -> Iterator[tuple[str, ...]]:
+    """Yield count, n-gram, most frequent follower and its share of the n-grams of a size."""
+    for ngram in facts["top"]:
+        follower = ngram["follower"]
+        yield (
+            f"{ngram['count']:,}",
+            quoted(tokenizer, ngram["token_ids"]),
+            quoted(tokenizer, [follower["token_id"]]),
+            f"{follower['count'] / ngram['count']:.0%}",
+            f"{ngram['num_followers']:,}",
+        )
