@@ -24,7 +24,7 @@ def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str
 
 
 def test_json_shape(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "-s", "7")
+    made = run_json(invoke, "-p", PROMPT, "-s", "7", "--policy", "fixed")
     assert made["model"].endswith(".gguf")
     assert made["seed"] == 7
     assert len(made["token_ids"]) == len(made["accepted"]) <= 24
@@ -111,7 +111,7 @@ def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.Monk
 
 def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
     specs = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-cache")
-    short = ("--spec-ngram-simple-size-n", "3")
+    short = ("--spec-ngram-simple-size-n", "3", "--policy", "fixed")
     texts = {
         spec: run_json(
             invoke, "-p", PROMPT, "--spec-type", spec, *(short if spec == "ngram-simple" else ())

@@ -29,7 +29,7 @@ CODE = (
 )
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 GRAMMAR = 'root ::= ([a-z] | " ")+ "."?'
-SPEC = {"spec": "ngram-simple,ngram-cache", "size_n": 4, "size_m": 12}
+SPEC = {"policy": "fixed", "spec": "ngram-simple,ngram-cache", "size_n": 4, "size_m": 12}
 SHORT = ("greedy", "sampled", "stop", "stream")
 
 

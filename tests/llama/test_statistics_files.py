@@ -22,7 +22,11 @@ from ngramspec.tokenizers import fingerprint_of, load_tokenizer
 CODE = "def area(width, height):\n    return width * height\n"
 TASK = f"Repeat this code:\n\n```python\n{CODE}```"
 PROMPT = f"<|im_start|>user\n{TASK}<|im_end|>\n<|im_start|>assistant\n"
-ONLY_STATIC = {"dynamic_update": False, "lax_min_sample": (99, 99, 99, 99)}  # no drafts but its
+ONLY_STATIC: dict[str, Any] = {  # no drafts but its
+    "policy": "fixed",
+    "dynamic_update": False,
+    "lax_min_sample": (99, 99, 99, 99),
+}
 
 
 def write_statistics(path: Path, model: str, fingerprint: bytes | None = None) -> Path:
