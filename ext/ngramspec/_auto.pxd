@@ -18,8 +18,7 @@ cdef class AutoPolicy:
     cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
     cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept
-    cdef Py_ssize_t best_of(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens,
-                            Py_ssize_t decoding) noexcept
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept
     cdef double speed(self) noexcept
     cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept

@@ -164,11 +164,18 @@ cdef class AutoPolicy:
             InputError: An argument is out of its bounds, or not such an array.
             MemoryError: No room.
         """
+        cdef _Candidates described
+        cdef Py_ssize_t i, best = 0
+        cdef double net, top = 0.0
         check_batch(batch_tokens, decoding)
         if len(chains) == 0:
             raise InputError("there is no candidate to choose from")
         described = _Candidates(self, chains)
-        return self.best_of(described.items, described.count, batch_tokens, decoding)
+        for i in range(described.count if described.count > 1 else 0):
+            net = self.net_of(&described.items[i], batch_tokens, decoding)
+            if net > top:
+                best, top = i, net
+        return best
 
     def learn(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t num_right, Py_ssize_t num_known):
         """Learn what came of a candidate draft, sent or not.
@@ -267,17 +274,11 @@ cdef class AutoPolicy:
         if not self.probes(batch_tokens, decoding):
             self._chooser.one(c, &step)
 
-    cdef Py_ssize_t best_of(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens,
-                            Py_ssize_t decoding) noexcept:
-        """Return which of a slot's candidates gains most time, as if no other slot drafted."""
-        cdef Py_ssize_t i, best = 0
-        cdef double bare = self._costs.at(batch_tokens), rate = self.speed(), top = 0.0, net
-        for i in range(n if n > 1 else 0):
-            self.choose_one(&candidates[i], batch_tokens, decoding)
-            net = candidates[i].gain - rate * (self._costs.at(batch_tokens + candidates[i].chosen) - bare)
-            if net > top:
-                best, top = i, net
-        return best
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        """Choose for a candidate, and return what that gains beyond no draft, in tokens, if no other slot drafts."""
+        cdef double bare = self._costs.at(batch_tokens)
+        self.choose_one(c, batch_tokens, decoding)
+        return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
 
     cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept:

@@ -27,7 +27,8 @@ cdef class Drafter(Batches):
     """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; use create_drafter.
 
     One slot holds one running request: begin, then propose and accept in turn. All sources see
-    every token; a draft comes from the first source that has one, and feedback goes back to it.
+    every token; a draft comes from the first source that has one, with a policy from the one whose
+    draft is worth most, and feedback goes back to it.
 
     Args:
         sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.

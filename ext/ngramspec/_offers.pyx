@@ -27,27 +27,19 @@ cdef bint offers_best(Slots drafter, AutoPolicy policy, Py_ssize_t slot, Py_ssiz
                       Py_ssize_t decoding, CandidateC* best) except -1:
     """Make the draft that is worth most the pending one, whole, and describe it; False when there is none."""
     cdef SlotC* s = &drafter.d.slots[slot]
-    cdef CandidateC* candidates
-    cdef Py_ssize_t i, source = 0, n = 0
+    cdef double net, top = 0.0
+    cdef Py_ssize_t i, source = -1, n = 0
     for i in range(drafter.d.num_sources):
-        if s.made[i] > 0:
-            source = i
-            n += 1
-    if n == 0:
+        n += s.made[i] > 0
+    for i in range(drafter.d.num_sources):
+        if s.made[i] <= 0:
+            continue
+        _describe(drafter, policy, s, i, room, best)
+        net = policy.net_of(best, batch_tokens, decoding) if n > 1 else 0.0
+        if source < 0 or net > top:
+            source, top = i, max(net, 0.0)
+    if source < 0:
         return False
-    if n > 1:
-        candidates = <CandidateC*>calloc(<size_t>n, sizeof(CandidateC))
-        if candidates == NULL:
-            raise MemoryError("no memory for the candidates")
-        try:
-            n = 0
-            for i in range(drafter.d.num_sources):
-                if s.made[i] > 0:
-                    _describe(drafter, policy, s, i, room, &candidates[n])
-                    n += 1
-            source = _source_at(s, policy.best_of(candidates, n, batch_tokens, decoding))
-        finally:
-            free(candidates)
     _describe(drafter, policy, s, source, room, best)
     driver_take(&drafter.d, slot, source, s.made[source])
     return True
@@ -97,14 +89,3 @@ cdef int _describe(Slots drafter, AutoPolicy policy, const SlotC* s, Py_ssize_t 
     c.room = room
     c.calibration = policy.source((<Source>drafter._sources[source]).name)
     return 0
-
-
-cdef Py_ssize_t _source_at(const SlotC* s, Py_ssize_t index) noexcept:
-    """Return the source whose draft is the index-th one."""
-    cdef Py_ssize_t i = 0
-    while True:
-        if s.made[i] > 0:
-            if index == 0:
-                return i
-            index -= 1
-        i += 1

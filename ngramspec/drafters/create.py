@@ -46,7 +46,7 @@ def create_drafter(
 
     Args:
         spec: Names separated by commas, such as "ngram-mod,ngram-cache", or a sequence of names.
-            In a chain the first non-empty draft wins.
+            In a chain the first non-empty draft wins, with a policy the one that is worth most.
         slots: Requests that run at the same time, 1..65536.
         max_history: Tokens kept per slot, 1024..2**28; beyond it the older half is dropped.
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.

@@ -16,7 +16,9 @@ from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.errors import InputError
 
-CLAIM = 0.75  # probability of a token of which its source says nothing, before anything is learnt
+# Tokens, and right ones, that a source without claims is taken to have drafted before its first.
+KNOWN, RIGHT = 2.0, 1.5
+MEMORY = 64.0  # tokens of such a source that count
 
 
 class Offer(NamedTuple):
@@ -45,6 +47,7 @@ class Offers:
         self._chain, self._policy, self._capacity = chain, policy, capacity
         self._gate = Gate(capacity)
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
+        self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
 
     def begin(self, slot: int) -> None:
         """Forget what was learnt about the slot's last request."""
@@ -70,8 +73,15 @@ class Offers:
             differs = draft[:known] != emitted[:known]
             right = int(differs.argmax()) if differs.any() else known
             self._policy.learn(slot.id, source.name, claims, right, known)
+            self._remember(source.name, right, min(known, right + 1))
             if _has_own_passes(source) and known:
                 self._gate.record(slot.id, source.name, known, right)
+
+    def _remember(self, source: str, right: int, known: int) -> None:
+        """Count tokens of a source, for what is claimed of its next draft if it claims nothing."""
+        before = self._record.get(source, (KNOWN, RIGHT))
+        kept = min(1.0, MEMORY / (before[0] + known))
+        self._record[source] = kept * (before[0] + known), kept * (before[1] + right)
 
     def _ask(
         self, slots: Sequence[Slot], proposer: Proposer, own_passes: bool
@@ -103,7 +113,8 @@ class Offers:
         """Return what a source claims of its draft; None, and it is shut out, when that is none."""
         confidence = getattr(source, "confidence", None)
         if confidence is None:
-            return np.full(draft.size, CLAIM, dtype=np.float32)
+            known, right = self._record.get(source.name, (KNOWN, RIGHT))
+            return np.full(draft.size, right / known, dtype=np.float32)
         try:
             claims = np.ascontiguousarray(confidence(slot.id), dtype=np.float32)[: draft.size]
             if claims.shape != draft.shape or not ((claims >= 0) & (claims <= 1)).all():

@@ -132,7 +132,7 @@ def test_order_of_the_list_can_be_kept(invoke: Any) -> None:
 
 
 def test_max_draft_cuts_every_draft(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--max-draft", "1")
+    made = run_json(invoke, "-p", PROMPT, "--max-draft", "1", "--policy", "fixed")
     assert 0 < made["drafted"] == made["drafts"]
 
 

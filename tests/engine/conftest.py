@@ -1,11 +1,16 @@
-"""Fixtures: the tiny models of tests/llama, built once per session."""
+"""Fixtures: the tiny models of tests/llama, built once per session, and targets with a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from helpers.fake_target import FakeTarget
+from ngramspec.costs import PROFILES
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
@@ -23,3 +28,16 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]
         return str(embedded_model()) if name == "embedded" else build(name, folder)
 
     return path
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTarget]:
+    """Make a target with the costs of a profile, by whose clock the engine goes from then on."""
+
+    def make(profile: str = "moe", **options: Any) -> FakeTarget:
+        target = FakeTarget(costs=PROFILES[profile], **options)
+        clock = SimpleNamespace(perf_counter=lambda: target.now)
+        monkeypatch.setattr("ngramspec.engine.stepper.time", clock)
+        return target
+
+    return make

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,12 +12,15 @@ from helpers.fake_target import FakeTarget
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling
 
+Timed = Callable[..., FakeTarget]
 LENGTH = 150
 
 
-def run(period: int, slots: int, profile: str, max_batch: int = 64) -> tuple[Engine, FakeTarget]:
+def run(
+    timed: Timed, period: int, slots: int, profile: str, max_batch: int = 64
+) -> tuple[Engine, FakeTarget]:
     """Let as many requests as slots run side by side on a target with the costs of a profile."""
-    target = FakeTarget(sequences=slots, period=period, max_batch=max_batch)
+    target = timed(profile, sequences=slots, period=period, max_batch=max_batch)
     engine = Engine(target, "suffix", slots=slots, policy=AutoPolicy(costs=PROFILES[profile]))
     requests = [
         Request(
@@ -36,29 +41,29 @@ def run(period: int, slots: int, profile: str, max_batch: int = 64) -> tuple[Eng
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("slots", [1, 4])
-def test_repeating_text_takes_far_fewer_passes(slots: int, profile: str) -> None:
-    engine, target = run(11, slots, profile)
+def test_repeating_text_takes_far_fewer_passes(timed: Timed, slots: int, profile: str) -> None:
+    engine, target = run(timed, 11, slots, profile)
     stats = engine.stats()
     assert len(target.batches) < 0.75 * LENGTH
     assert stats.num_accepted_tokens > 0.7 * stats.num_draft_tokens
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_text_that_never_repeats_is_left_alone_where_drafts_cost(slots: int) -> None:
-    engine, _ = run(0, slots, "cpu")
+def test_text_that_never_repeats_is_left_alone_where_drafts_cost(timed: Timed, slots: int) -> None:
+    engine, _ = run(timed, 0, slots, "cpu")
     stats = engine.stats()
     assert stats.num_draft_tokens < 0.05 * stats.num_emitted_tokens
 
 
-def test_drafts_of_all_slots_fit_the_batch() -> None:
-    _, target = run(3, 8, "h100-8b", max_batch=20)
+def test_drafts_of_all_slots_fit_the_batch(timed: Timed) -> None:
+    _, target = run(timed, 3, 8, "h100-8b", max_batch=20)
     assert max(target.batches) <= 20
     assert np.mean(target.batches) > 8
 
 
-def test_fixed_and_no_drafts_are_obeyed() -> None:
+def test_fixed_and_no_drafts_are_obeyed(timed: Timed) -> None:
     for policy, most in ((AutoPolicy(fixed=3), 3), (AutoPolicy(0), 0)):
-        target = FakeTarget(sequences=1, period=5)
+        target = timed(sequences=1, period=5)
         engine = Engine(target, "suffix", slots=1, policy=policy)
         engine.generate([Request(prompt_ids=int32([4, 5]), max_tokens=100)])
         drafted = engine.stats().draft_lengths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, Generation, Request
 
+Timed = Callable[..., FakeTarget]
 LENGTH = 120
 PROMPT = int32([3, 5, 7])
 
@@ -55,28 +57,26 @@ def expected_text() -> Any:
     return int32(FakeTarget(period=0).expected(PROMPT.tolist(), LENGTH))
 
 
-def test_a_right_source_without_claims_is_learnt_to_be_right() -> None:
-    target, policy = FakeTarget(period=0), AutoPolicy(costs=PROFILES["moe"])
+def test_a_right_source_without_claims_is_learnt_to_be_right(timed: Timed) -> None:
+    target, policy = timed(period=0), AutoPolicy(costs=PROFILES["moe"])
     own = Own(target)
     engine = Engine(target, own, policy=policy)
     run(engine)
     assert engine.stats().num_accepted_tokens > 0.6 * LENGTH
     assert own.shortened.count(4) > 0.7 * len(own.shortened)  # a pass now and then has no drafts
-    assert policy.calibrated("own", np.full(4, 0.75, np.float32)).min() > 0.9
 
 
-def test_a_wrong_source_falls_silent_and_a_right_one_goes_on() -> None:
-    target, policy = FakeTarget(period=0), AutoPolicy(costs=PROFILES["moe"])
+def test_a_wrong_source_falls_silent_and_a_right_one_goes_on(timed: Timed) -> None:
+    target, policy = timed(period=0), AutoPolicy(costs=PROFILES["moe"])
     engine = Engine(target, Own(target, right=False), policy=policy)
     (made,) = run(engine, prediction_ids=expected_text())
     assert made.timings.num_prediction_accepted > 0.6 * LENGTH
-    assert engine.stats().num_draft_tokens < 1.2 * LENGTH
-    assert policy.calibrated("own", np.full(1, 0.75, np.float32))[0] < 0.7  # never sent: it learns
+    assert engine.stats().num_draft_tokens - engine.stats().num_accepted_tokens < 0.1 * LENGTH
 
 
 @pytest.mark.parametrize("claim", [None, np.full(4, 0.9, np.float32), [0.9] * 8])
-def test_slots_share_the_pass(claim: Any) -> None:
-    target = FakeTarget(period=0, max_batch=8)
+def test_slots_share_the_pass(timed: Timed, claim: Any) -> None:
+    target = timed(period=0, max_batch=8)
     engine = Engine(target, Own(target, claim=claim), slots=4, policy=AutoPolicy())
     run(engine, slots=4)
     assert max(target.batches) <= 8
@@ -86,16 +86,16 @@ def test_slots_share_the_pass(claim: Any) -> None:
 @pytest.mark.parametrize(
     "claim", [[0.9], [2.0] * 4, [float("nan")] * 4, "none", np.zeros((4, 2), np.float32)]
 )
-def test_a_source_that_claims_nonsense_is_shut_out(claim: Any) -> None:
-    target = FakeTarget(period=0)
+def test_a_source_that_claims_nonsense_is_shut_out(timed: Timed, claim: Any) -> None:
+    target = timed(period=0)
     engine = Engine(target, Own(target, claim=claim), policy=AutoPolicy())
     run(engine)
     assert engine.source_failures() == {"own": 1}
     assert engine.stats().num_draft_tokens == 0
 
 
-def test_a_source_that_cannot_be_shortened_is_shut_out() -> None:
-    target = FakeTarget(period=0)
+def test_a_source_that_cannot_be_shortened_is_shut_out(timed: Timed) -> None:
+    target = timed(period=0)
     own = Own(target)
     own.shorten = None  # type: ignore[assignment,method-assign]
     engine = Engine(target, own, policy=AutoPolicy())
@@ -103,16 +103,16 @@ def test_a_source_that_cannot_be_shortened_is_shut_out() -> None:
     assert engine.source_failures() == {"own": 1}
 
 
-def test_a_draft_model_is_asked_where_nothing_else_is_sent() -> None:
-    target, model = FakeTarget(period=0), FakeTarget(period=0)
+def test_a_draft_model_is_asked_where_nothing_else_is_sent(timed: Timed) -> None:
+    target, model = timed(period=0), FakeTarget(period=0)
     own = Own(target, right=False)
     engine = Engine(target, own, draft_model=DraftModel(model), policy=AutoPolicy())
     run(engine)
     assert engine.source_stats()["draft-model"].num_accepted_tokens > 0.25 * LENGTH
 
 
-def test_a_draft_model_that_is_never_right_is_seldom_asked() -> None:
-    target, model = FakeTarget(period=0), FakeTarget(period=5)
+def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None:
+    target, model = timed(period=0), FakeTarget(period=5)
     engine = Engine(target, None, draft_model=DraftModel(model), policy=AutoPolicy())
     run(engine)
     assert 0 < engine.source_stats()["draft-model"].propose_calls < 0.35 * LENGTH

@@ -17,6 +17,7 @@ import numpy as np
 from ngramspec._batch import Batch
 from ngramspec._rows import Rows
 from ngramspec._sampler import GreedySampler, Sampler
+from ngramspec.costs import CostTable
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError, CapacityError
 
@@ -35,6 +36,7 @@ class FakeTarget:
         end_every: About one token in so many is the end token; 0 = none.
         refusal: Share of the rollbacks that it refuses although its kind of memory could.
         split: Tokens are parts of characters, some of them of no valid one.
+        costs: What a decode takes by `now`, its own clock; None = nothing.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class FakeTarget:
         end_every: int = 0,
         refusal: float = 0.0,
         split: bool = False,
+        costs: CostTable | None = None,
     ) -> None:
         self.vocab_size = vocab_size
         self.num_sequences = sequences
@@ -69,6 +72,7 @@ class FakeTarget:
         self.end_every = end_every
         self.refusal, self.chance = refusal, random.Random(0)
         self.split = split
+        self.costs, self.now = costs, 0.0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
         self.undoable = [0] * sequences  # tokens of the last decode
         self.batches: list[int] = []  # sizes of all decodes
@@ -95,6 +99,7 @@ class FakeTarget:
         if self.cells is not None and used + tokens.size > self.cells:
             raise CapacityError("no room")
         self.batches.append(len(batch))
+        self.now += self.costs.cost(len(batch)) if self.costs else 0.0
         logits = []
         self.undoable = [0] * self.num_sequences
         for token, position, sequence, output in zip(

@@ -93,7 +93,7 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     config.write_text(
         "parallel: 2\nalias: [from-file, second]\ntemp: 0\nslots: on\n"
         f"lookup-cache-dynamic: {learned}\npool: {pool}\nspec_type: [ngram-mod, ngram-cache]\n"
-        "spec-ngram-mod-n-min: 4\n"
+        "policy: fixed\nspec-ngram-mod-n-min: 4\n"
     )
     server = spawn("--config", str(config), "--alias", "mine,other", LLAMA_ARG_N_PARALLEL="3",
                    LLAMA_API_KEY="secret")  # fmt: skip
