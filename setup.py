@@ -11,6 +11,8 @@ DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
 MODULES = [os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))]
 HEADERS = sorted(glob("ext/include/*.h"))
 CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
+if "-O" in os.environ.get("CFLAGS", ""):
+    CFLAGS = []  # they know better
 LDFLAGS = []
 if os.environ.get("NGRAMSPEC_SANITIZE") == "1":
     LDFLAGS = ["-fsanitize=address,undefined"]
@@ -44,5 +46,6 @@ setup(
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

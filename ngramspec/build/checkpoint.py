@@ -163,7 +163,9 @@ class WorkFolder:
             self.path.rmdir()
 
     def close(self) -> None:
-        """Let others go on with the folder; without a checkpoint there is nothing to keep."""
+        """Let others go on with the folder, if it was taken; without a checkpoint it goes."""
+        if self._lock is None or not self._lock.is_locked:
+            return
         if (self.path / STATE).exists():
             self._lock.release()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import time
@@ -278,25 +279,19 @@ def build(
     work = WorkFolder(
         means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
     )
-    state = work.open(resume=resume, restart=restart)
-    feed = Feed(plan, options)
     try:
+        state = work.open(resume=resume, restart=restart)
+        feed = Feed(plan, options)
         if state is not None:
             work.restore(state, feed)
+        with contextlib.closing(LocalBuild(feed, tokenizer, options, means, work)) as running:
+            progress.phase("reading", plan.num_bytes)
+            running.count(progress)
+            result = finish(running.counted(), output, plan, tokenizer, options, progress)
+        work.remove()
     except BaseException:
         work.close()
         raise
-    running = LocalBuild(feed, tokenizer, options, means, work)
-    try:
-        progress.phase("reading", plan.num_bytes)
-        running.count(progress)
-        result = finish(running.counted(), output, plan, tokenizer, options, progress)
-    except BaseException:
-        work.close()
-        raise
-    finally:
-        running.close()
-    work.remove()
     result.seconds.total = time.perf_counter() - started
     return result
 
