@@ -41,3 +41,9 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTarget]:
         return target
 
     return make
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the engine's clock: what pays is then what the costs say that a policy is given."""
+    monkeypatch.setattr("ngramspec.engine.stepper.time", SimpleNamespace(perf_counter=lambda: 1.0))

@@ -15,6 +15,8 @@ from ngramspec.engine import DraftModel, Engine, FixedLength, Request
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.errors import BackendError, CapacityError, InputError
 
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def make(n_max: int = 3, n_min: int = 0, p_min: float = 0.0, **target: Any) -> Any:
     model = FakeTarget(**{"sequences": 2, **target})

@@ -11,6 +11,8 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
 from ngramspec.engine import Chunk, Engine, EngineStats, Gate, Generation, Request
 
+pytestmark = pytest.mark.usefixtures("still")
+
 TOKENS = 1500
 START = 200  # tokens in which the gate may still learn that drafts do not pay
 WASTE = 0.03  # share of drafted tokens per emitted one after that; 3 tokens in 129 steps are 0.023

@@ -17,6 +17,8 @@ from ngramspec.engine.drafters import MAX_KINDS, OWNED, Drafters
 from ngramspec.engine.pools import NAMESPACE_CAPACITY
 from ngramspec.errors import FormatError, InputError
 
+pytestmark = pytest.mark.usefixtures("still")
+
 SMALL_POOL = {"ngram-mod": {"capacity": 1024, "n_match": 2, "n_min": 1, "n_max": 8}}
 ALL = "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache"
 

@@ -10,6 +10,8 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
 from ngramspec.engine import Engine, FixedLength, Generation, Request, Speculation
 
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def submit(engine: Engine, prompt: list[int], most: int = 30, **fields: Any) -> Generation:
     return engine.submit(Request(prompt_ids=int32(prompt), max_tokens=most, **fields))

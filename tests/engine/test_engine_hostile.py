@@ -23,6 +23,8 @@ from ngramspec.engine import (
 from ngramspec.engine.sources import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError
 
+pytestmark = pytest.mark.usefixtures("still")
+
 Submit = Callable[..., Generation]
 
 

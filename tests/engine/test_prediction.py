@@ -13,6 +13,8 @@ from helpers.machines import SETTINGS
 from ngramspec.engine import Engine, FixedLength, Generation, Request
 from ngramspec.engine.prediction import LONGEST, MATCH, PredictionSource
 
+pytestmark = pytest.mark.usefixtures("still")
+
 PROMPT = [90, 91, 92, 93]
 ANSWER = list(range(10, 40))
 
