@@ -18,6 +18,8 @@ cdef double FAR = 4.0       # a step counts as at most so many times its expecte
 cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
 cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
 cdef double LITTLE = 1.5      # so many times the tokens of a pass without
+cdef double STAKE = 2.0       # passes that trying sizes may lose
+cdef double SPENT = 0.005     # of which so much comes back with each pass
 cdef enum:
     PROBE = 8                 # steps after which one goes without drafts, as long as it is not
 
@@ -90,7 +92,7 @@ cdef class AutoPolicy:
     @property
     def rate(self):
         """Return the tokens emitted lately per unit of time, all slots together."""
-        return self.speed()
+        return self.speed() / self._costs.pace
 
     def begin(self, Py_ssize_t slot):
         """Do nothing: what is learnt is about sources, and holds for the slot's next request."""
@@ -263,26 +265,31 @@ cdef class AutoPolicy:
         return self._emitted / (self._passes * self._costs.at(1))
 
     cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        self.solve(c, batch_tokens, decoding)
+        if self.explores():
+            self.explore(c, batch_tokens, c.room)
+
+    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        """Choose for the only candidate of a pass by what is known."""
         cdef PassC step
-        if self._fixed >= 0:
-            c.chosen = max(min(self._fixed, c.n, c.room), <Py_ssize_t>0)
-            c.gain = 0.0
-            return
-        step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
         c.chosen = 0
         c.gain = 0.0
-        if not self.probes(batch_tokens, decoding):
+        if self._fixed >= 0:
+            c.chosen = max(min(self._fixed, c.n, c.room), <Py_ssize_t>0)
+        elif not self.probes(batch_tokens, decoding):
+            step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
             self._chooser.one(c, &step)
 
     cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
         """Choose for a candidate, and return what that gains beyond no draft, in tokens, if no other slot drafts."""
         cdef double bare = self._costs.at(batch_tokens)
-        self.choose_one(c, batch_tokens, decoding)
+        self.solve(c, batch_tokens, decoding)
         return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
 
     cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept:
         cdef PassC step
+        cdef CandidateC* c
         cdef Py_ssize_t i, left = capacity - batch_tokens
         if self._fixed >= 0:
             for i in range(n):
@@ -293,8 +300,24 @@ cdef class AutoPolicy:
         if self.probes(batch_tokens, decoding):
             for i in range(n):
                 candidates[i].chosen = 0
-        else:
-            self._chooser.many(candidates, n, &step, capacity)
+            return
+        self._chooser.many(candidates, n, &step, capacity)
+        if self.explores():
+            for i in range(n):
+                left -= candidates[i].chosen
+            c = &candidates[candidates[0].turn]  # the surest
+            self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
+
+    cdef bint explores(self) noexcept:
+        """Whether this pass may be of a size that was never tried."""
+        self._exploring = False
+        return (self._fixed < 0 and self._costs.timed and self._steps % PROBE == PROBE // 2 and self._lost < STAKE)
+
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept:
+        """Choose a size that was never tried, if there is one that probably costs little."""
+        cdef Py_ssize_t chosen = c.chosen
+        self._chooser.explore(c, base, most, STAKE - self._lost)
+        self._exploring = c.chosen > chosen
 
     cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept:
         """Whether this pass goes without drafts, to learn what that costs: else it might never be tried.
@@ -313,9 +336,15 @@ cdef class AutoPolicy:
             return
         if not (self._costs.timed and seconds > 0.0 and isfinite(seconds)):
             seconds = expected
+        else:
+            seconds /= self._costs.pace
         seconds = min(max(seconds, expected / FAR), expected * FAR)
         self._emitted = LATELY * self._emitted + <double>emitted
         self._steps += 1
+        if self._exploring:
+            self._lost += seconds / self._costs.at(1) - <double>emitted
+            self._exploring = False
+        self._lost = max(self._lost - SPENT, 0.0)
         self._passes = LATELY * self._passes + seconds / self._costs.at(1)
 
 

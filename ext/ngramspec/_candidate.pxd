@@ -33,6 +33,7 @@ cdef class Chooser:
     cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept
     cdef void solve(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most) noexcept
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept
     cdef bint may_pay(self, Py_ssize_t n) noexcept
     cdef double first_of(self, const CandidateC* c) noexcept

@@ -119,6 +119,25 @@ cdef class Chooser:
                 c.chosen = k
         c.gain = self.worth[c.chosen] - self.worth[0]
 
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept:
+        """Choose more of a chain, where nobody knows what such a batch costs and little can be lost.
+
+        Else a long draft is never tried where short ones do not pay. A batch hardly ever costs more than
+        its tokens one by one: it loses at most those that are wrong, probably no more than `stake`.
+        Sizes are tried that at most double a known one.
+        """
+        cdef Py_ssize_t k, below = base
+        cdef double reached = 1.0, wrong = 0.0
+        for k in range(1, min(c.n, self.max_draft, most, MOST_TOKENS - base) + 1):
+            reached *= calibration_apply(c.calibration, k - 1, c.p[k - 1])
+            wrong += 1.0 - reached
+            if wrong > stake:
+                break
+            if self.costs.weight[base + k] > 0.0:
+                below = base + k
+            if c.chosen < k <= 2 * below - base and not self.costs.known(base + k):
+                c.chosen = k
+
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept:
         """Set what a pass with 0..n drafted tokens costs this slot: its share, and all that its draft adds."""
         cdef Py_ssize_t k

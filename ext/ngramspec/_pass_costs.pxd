@@ -5,7 +5,8 @@ cdef enum:
 
 cdef class PassCosts:
     cdef readonly bint timed     # a time was observed: costs are in seconds
-    cdef double now[1025]        # cost by batch tokens; entry 0 is not used
+    cdef double now[1025]        # cost by batch tokens, at pace 1; entry 0 is not used
+    cdef double pace             # what such a cost takes now
     cdef double first[1025]      # what was given, in its own unit
     cdef double prior[1025]      # the same, as steep as was learnt
     cdef double weight[1025]     # observations of this size, 0 = none; `now` is then filled from others
@@ -14,6 +15,7 @@ cdef class PassCosts:
     cdef double steep            # how much steeper than given
     cdef Py_ssize_t age          # observations since counts were last halved
     cdef double at(self, Py_ssize_t tokens) noexcept nogil
+    cdef bint known(self, Py_ssize_t tokens) noexcept nogil
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil
     cdef void show(self, Py_ssize_t tokens) noexcept nogil
     cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil

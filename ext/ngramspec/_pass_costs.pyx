@@ -8,16 +8,19 @@ from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 
 cdef double FAR = 4.0        # an observation counts as at most so many times the estimate
+cdef double FOLLOWED = 0.25  # share of a change of a known size's time, in its logarithm, that all sizes follow
 cdef double MEMORY = 32.0    # observations that an estimate is the mean of
 cdef double NEW = 0.25       # observations that the guess for a size that was never seen stands for
 cdef double MOVED = 0.02     # a size's ratio moved so far: its unseen neighbours are filled anew
 cdef double TOKEN = 0.1      # cost of each further token beside a pass over one, where no table is given
+cdef double FEW = 2.0        # observations that make a size known
 cdef double HOLD = 0.02      # how much the given steepness weighs in what is learnt of it
 cdef double FLATTEST = 0.01  # bounds of that, times the given one
 cdef double STEEPEST = 100.0
 cdef enum:
     SMALL = 256              # sizes that count for it: large batches follow other rules
     USUAL = 64               # a change is one when it moves the cost of so many tokens
+    NEAR = 4                 # sizes are like one that differs by this part of it
     EARLY = 8                # observations before which a much lower one replaces the estimate
     NEAREST = 4              # observed sizes that tell the ratio beyond them
     HALVED = 512             # observations after which all counts are halved
@@ -30,7 +33,8 @@ cdef class PassCosts:
     As long as nothing was observed the given table counts, in its unit. Observations correct the sizes
     they are of; the ones between and beyond keep the table's shape, scaled as their neighbours are:
     costs jump where a library changes its method, so nothing is smoothed across sizes. How much the
-    whole shape rises from its first size on is learnt, too: a table may be of another machine.
+    whole shape rises from its first size on is learnt, too: a table may be of another machine. And all
+    sizes follow where known ones slow down or speed up: longer contexts and busy machines do that.
 
     Args:
         costs: A CostTable in any unit, None = each further token costs a tenth of a pass over one.
@@ -52,7 +56,7 @@ cdef class PassCosts:
             self.first[i] = 1.0 + TOKEN * <double>(i - 1) if dense is None else dense[i - 1]
         memcpy(self.prior, self.first, sizeof(self.first))
         memcpy(self.now, self.first, sizeof(self.first))
-        self.steep = 1.0
+        self.steep = self.pace = 1.0
 
     def cost(self, Py_ssize_t tokens):
         """Return the cost of a pass over so many tokens.
@@ -62,7 +66,7 @@ cdef class PassCosts:
         """
         if tokens < 1:
             raise InputError(f"a batch has 1 token or more, got {tokens}")
-        return self.at(tokens)
+        return self.pace * self.at(tokens)
 
     def observe(self, Py_ssize_t tokens, double seconds):
         """Learn what a pass took. What is not > 0, or of more than 1024 tokens, is passed over.
@@ -81,7 +85,7 @@ cdef class PassCosts:
             if self.weight[i] > 0.0:
                 sizes.add(i)
         name = "" if self.given is None else self.given.name
-        return CostTable(tuple((size, self.at(size)) for size in sorted(sizes)), name)
+        return CostTable(tuple((size, self.pace * self.at(size)) for size in sorted(sizes)), name)
 
     cdef double at(self, Py_ssize_t tokens) noexcept nogil:
         cdef double slope
@@ -90,8 +94,16 @@ cdef class PassCosts:
         slope = (self.now[MOST_TOKENS] - self.now[MOST_TOKENS // 2]) / <double>(MOST_TOKENS - MOST_TOKENS // 2)
         return self.now[MOST_TOKENS] + max(slope, 0.0) * <double>(tokens - MOST_TOKENS)
 
+    cdef bint known(self, Py_ssize_t tokens) noexcept nogil:
+        """Whether sizes like this one were seen a few times."""
+        cdef Py_ssize_t i
+        cdef double seen = 0.0
+        for i in range(tokens - tokens // NEAR, min(tokens + tokens // NEAR, <Py_ssize_t>MOST_TOKENS) + 1):
+            seen += self.weight[i]
+        return seen >= FEW
+
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil:
-        cdef double known
+        cdef double known, change
         if not (0 < tokens <= MOST_TOKENS and seconds > 0.0 and isfinite(seconds)):
             return
         known = self.now[tokens]
@@ -100,7 +112,11 @@ cdef class PassCosts:
             known = seconds
         elif self.weight[tokens] == 0.0:
             self.weight[tokens] = NEW
-        seconds = min(max(seconds, known / FAR), known * FAR)
+        seconds = min(max(seconds / self.pace, known / FAR), known * FAR)
+        if self.weight[tokens] >= EARLY:
+            change = exp(FOLLOWED * log(seconds / known))
+            self.pace *= change
+            seconds /= change
         if seconds < known / 2 and self.weight[tokens] < EARLY:
             # Passes are slow by accident, the first ones most of all, and never fast by accident.
             self.weight[tokens] = 1.0

@@ -122,7 +122,8 @@ class Pair(RuleBasedStateMachine):
         assert self.native.rate == pytest.approx(self.twin.rate, rel=CLOSE)
         known = self.native.costs()
         costs = [cost for _, cost in known.costs]
-        assert costs == pytest.approx([self.twin.costs.at(b) for b, _ in known.costs], rel=CLOSE)
+        twin = self.twin.costs
+        assert costs == pytest.approx([twin.pace * twin.at(b) for b, _ in known.costs], rel=CLOSE)
         claims = [0.0, 0.02, 0.3, 0.6, 0.9, 0.97, 0.999, 1.0]
         for source in ("a", "b"):
             made = self.native.calibrated(source, floats(claims)).tolist()
@@ -172,7 +173,7 @@ def test_costs_of_all_sizes_are_learnt_alike(
             twin.observe(tokens, seconds * unit)
     sizes = [*range(1, 1025), 1025, 5000]
     costs = [native.cost(tokens) for tokens in sizes]
-    assert costs == pytest.approx([twin.at(tokens) for tokens in sizes], rel=CLOSE)
+    assert costs == pytest.approx([twin.pace * twin.at(tokens) for tokens in sizes], rel=CLOSE)
     assert min(costs) > 0
     assert native.timed == twin.timed
 

@@ -138,10 +138,16 @@ class AutoPolicy:
         self.costs = PassCosts(costs)
         self.emitted = self.passes = 1.0
         self.steps = 0
+        self.exploring, self.lost = False, 0.0
         self.sources: dict[str, Calibration] = {}
 
     @property
     def rate(self) -> float:
+        return self.speed / self.costs.pace
+
+    @property
+    def speed(self) -> float:
+        """The rate at pace 1."""
         return self.emitted / (self.passes * self.costs.at(1))
 
     def calibrated(self, source: str, claims: Sequence[float]) -> list[float]:
@@ -158,7 +164,7 @@ class AutoPolicy:
     def prices(self, base: int, decoding: int, n: int) -> list[float]:
         """What a pass with 0..n drafted tokens beside `base` costs one of its slots, in tokens."""
         share = self.costs.at(base) / decoding - self.costs.at(base)
-        return [self.rate * (self.costs.at(base + k) + share) for k in range(n + 1)]
+        return [self.speed * (self.costs.at(base + k) + share) for k in range(n + 1)]
 
     def consider(
         self, source: str, claims: Sequence[float], most: int, base: int, decoding: int
@@ -171,7 +177,7 @@ class AutoPolicy:
         """Whether this pass has no drafts, to learn what that costs."""
         if bare > 1024 or not self.costs.timed or self.steps % 8 != 7:
             return False
-        little = self.rate * self.costs.at(bare) < 1.5 * decoding
+        little = self.speed * self.costs.at(bare) < 1.5 * decoding
         return self.costs.weight[bare] < (24 if little else 6)
 
     def choose(
@@ -185,17 +191,46 @@ class AutoPolicy:
         """Choose for one slot."""
         if self.fixed is not None:
             return Choice(max(0, min(self.fixed, len(claims), room)), [], [])
+        choice = self.solve(source, claims, room, batch_tokens, decoding)
+        choice.length = self.explore(source, claims, choice.length, room, batch_tokens)
+        return choice
+
+    def solve(
+        self, source: str, claims: Sequence[float], room: int, batch_tokens: int, decoding: int
+    ) -> Choice:
+        """Choose by what is known."""
         if self.probes(batch_tokens, decoding):
             return Choice(0, [0.0], [0.0])
         return self.consider(source, claims, room, batch_tokens, decoding)
+
+    def explore(
+        self, source: str, claims: Sequence[float], length: int, room: int, base: int
+    ) -> int:
+        """Now and then choose the longest draft of an unknown size that may lose little."""
+        self.exploring = False
+        if not self.costs.timed or self.steps % 8 != 4 or self.lost >= 2:
+            return length
+        p, right, below, chosen = self.calibrated(source, claims), 1.0, base, length
+        wrong = 0.0
+        for k in range(1, min(len(p), self.max_draft, room, 1024 - base) + 1):
+            right *= p[k - 1]
+            wrong += 1 - right
+            if wrong > 2 - self.lost:
+                break
+            if self.costs.weight[base + k] > 0:
+                below = base + k
+            if length < k <= 2 * below - base and not self.costs.known(base + k):
+                chosen = k
+        self.exploring = chosen > length
+        return chosen
 
     def best(self, chains: Chains, batch_tokens: int = 1, decoding: int = 1) -> int:
         """The candidate of one slot that gains most beyond none, the first one on ties."""
         nets = [0.0]
         for source, claims, room in chains if len(chains) > 1 and self.fixed is None else []:
-            choice = self.choose(source, claims, room, batch_tokens, decoding)
+            choice = self.solve(source, claims, room, batch_tokens, decoding)
             cost = self.costs.at(batch_tokens + choice.length) - self.costs.at(batch_tokens)
-            nets.append((choice.gain if choice.worths else 0.0) - self.rate * cost)
+            nets.append((choice.gain if choice.worths else 0.0) - self.speed * cost)
         return max(nets.index(max(nets)) - 1, 0)
 
     def choose_many(
@@ -221,7 +256,17 @@ class AutoPolicy:
             lengths, gain = self.take_turns(chains, capacity - base, base, decoding, whole)
             if gain > value:
                 best, value = lengths, gain
+        if not chains:
+            return best
+        first = max(chains, key=lambda one: self.first(*one))
+        i = chains.index(first)
+        others = base + sum(best) - best[i]
+        best[i] = self.explore(*first[:2], best[i], min(first[2], capacity - others), others)
         return best
+
+    def first(self, source: str, claims: Sequence[float], most: int) -> float:
+        """How sure a slot's first token is, -1 where none can be sent."""
+        return self.calibrated(source, claims)[0] if len(claims) and most > 0 else -1.0
 
     def take_turns(
         self,
@@ -232,11 +277,7 @@ class AutoPolicy:
         whole: bool,
     ) -> tuple[list[int], float]:
         """Return the lengths that the slots choose in turn, and what they bring beyond none."""
-        first = [
-            self.calibrated(source, claims)[0] if len(claims) and most > 0 else -1.0
-            for source, claims, most in chains
-        ]
-        turns = sorted(range(len(chains)), key=lambda i: -first[i])
+        turns = sorted(range(len(chains)), key=lambda i: -self.first(*chains[i]))
         lengths, gains = [0] * len(chains), [0.0] * len(chains)
         for i in turns if whole else []:
             _, claims, most = chains[i]
@@ -245,7 +286,7 @@ class AutoPolicy:
             choice = self.in_turn(chains, lengths, i, room, base, decoding)
             lengths[i], gains[i] = choice.length, choice.gain
         pass_costs = self.costs.at(base + sum(lengths)) - self.costs.at(base)
-        return lengths, sum(gains) - self.rate * pass_costs
+        return lengths, sum(gains) - self.speed * pass_costs
 
     def in_turn(
         self, chains: Chains, lengths: Sequence[int], i: int, room: int, base: int, decoding: int
@@ -274,7 +315,13 @@ class AutoPolicy:
         expected = self.costs.at(batch_tokens)
         if not (self.costs.timed and seconds > 0 and math.isfinite(seconds)):
             seconds = expected
+        else:
+            seconds /= self.costs.pace
         self.steps += 1
         self.emitted = 0.99 * self.emitted + emitted
         seconds = min(max(seconds, expected / 4), expected * 4)
         self.passes = 0.99 * self.passes + seconds / self.costs.at(1)
+        if self.exploring:
+            self.lost += seconds / self.costs.at(1) - emitted
+            self.exploring = False
+        self.lost = max(self.lost - 0.005, 0)

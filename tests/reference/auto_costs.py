@@ -19,6 +19,7 @@ class PassCosts:
         self.weight = [0.0] * (MOST + 1)
         self.shown = [0.0] * (MOST + 1)  # ratio to the prior, as those around know it
         self.steep, self.timed, self.age = 1.0, False, 0
+        self.pace = 1.0  # what a cost of 1 takes now
 
     def at(self, tokens: int) -> float:
         """The cost of a batch; beyond the table it goes on as in its second half."""
@@ -26,6 +27,11 @@ class PassCosts:
             return self.now[tokens]
         slope = (self.now[MOST] - self.now[MOST // 2]) / (MOST - MOST // 2)
         return self.now[MOST] + max(slope, 0.0) * (tokens - MOST)
+
+    def known(self, tokens: int) -> bool:
+        """Whether sizes like this one, a quarter more or less, were seen twice."""
+        near = range(tokens - tokens // 4, min(tokens + tokens // 4, MOST) + 1)
+        return sum(self.weight[i] for i in near) >= 2
 
     def seen(self) -> list[int]:
         """The sizes that were observed and not forgotten."""
@@ -39,7 +45,11 @@ class PassCosts:
         if self.timed and self.weight[tokens] == 0:
             self.weight[tokens] = 0.25
         self.timed = True
-        seconds = min(max(seconds, known / 4), known * 4)
+        seconds = min(max(seconds / self.pace, known / 4), known * 4)
+        if self.weight[tokens] >= 8:
+            change = (seconds / known) ** 0.25
+            self.pace *= change
+            seconds /= change
         if seconds < known / 2 and self.weight[tokens] < 8:
             self.weight[tokens], self.now[tokens] = 1.0, seconds
         else:

@@ -101,6 +101,14 @@ def test_sure_chains_come_near_the_best_fixed_length(curve: str) -> None:
     assert run(AutoPolicy(costs=costs), chain(0.98, 0.98), costs, STEPS).rate >= 0.95 * best
 
 
+@pytest.mark.parametrize("short", [1, 2])
+def test_long_drafts_are_tried_where_short_ones_do_not_pay(short: int) -> None:
+    costs = CostTable(tuple((b, b if b < 9 else 9 + 0.05 * (b - 9)) for b in range(1, 200)))
+    text = phases(300, chain(0.98, 0.98, short), chain(0.98, 0.98))
+    lengths = [run(AutoPolicy(), text, costs, 600, s, noise=0.1).lengths for s in range(5)]
+    assert np.median([np.mean(made[400:]) for made in lengths]) > 9
+
+
 @pytest.mark.parametrize("curve", PROFILES)
 def test_it_falls_silent_where_nothing_repeats_and_wakes_up_where_it_does(curve: str) -> None:
     costs = CURVES[curve]
