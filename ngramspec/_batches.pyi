@@ -14,6 +14,21 @@ class Batches(Trees):
         out: npt.NDArray[np.int32],
         out_lens: npt.NDArray[np.int32],
     ) -> None: ...
+    def follow_batch(
+        self,
+        slots: npt.NDArray[np.int32],
+        token_ids: npt.NDArray[np.int32],
+        lengths: npt.NDArray[np.int32],
+        accepted: npt.NDArray[np.int32],
+    ) -> None: ...
+    def find_slots(
+        self,
+        slots: npt.NDArray[np.int32],
+        token_ids: npt.NDArray[np.int32],
+        lengths: npt.NDArray[np.int32],
+        rows: npt.NDArray[np.int32],
+        found: npt.NDArray[np.int32],
+    ) -> None: ...
     def replay(
         self,
         prompt: npt.NDArray[np.int32] | Sequence[int],

@@ -1,0 +1,86 @@
+"""BatchDrafts: one drafter for all rows of an engine's batch, from token table to draft lists."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from ngramspec._drafter import Drafter
+from ngramspec.adapters.rows import Rows, TokenIds
+
+
+class BatchDrafts:
+    """Draft for the rows of a batch.
+
+    Args:
+        drafter: One slot per row that can be there, used by nobody else.
+        max_draft: Longest draft, in tokens, >= 1.
+        max_length: Most tokens that the engine lets a text have; a draft leaves room for one more.
+        vocab_size: Drafts end before the first id that is not below it, as a file may hold some;
+            0 = any id.
+
+    Not locked: one thread at a time.
+    """
+
+    def __init__(
+        self, drafter: Drafter, max_draft: int, max_length: int, vocab_size: int = 0
+    ) -> None:
+        self.drafter = drafter
+        self.rows = Rows(drafter)
+        self._last = max_length - 1
+        self._vocab_size = vocab_size or 1 << 31
+        self._drafts = np.zeros((drafter.slots, max_draft), np.int32)
+        self._lens = np.zeros(drafter.slots, np.int32)
+        self.num_tokens = 0  # of the pass that verifies the last drafts, the newest ones included
+
+    def draft(
+        self,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        counts: TokenIds,
+        most: TokenIds | int,
+        keys: Sequence[Hashable] | None = None,
+        prompt_lens: TokenIds | None = None,
+    ) -> list[list[int]]:
+        """Take up a step's rows and draft what may follow them.
+
+        Args:
+            token_ids, lengths, counts, keys, prompt_lens: As for Rows.follow.
+            most: Longest draft of each row, int32 of shape (b,), or of all.
+
+        Returns:
+            One list per row, empty where it has no draft.
+
+        Raises:
+            As Rows.follow.
+
+        Cost: O(b + emitted and drafted tokens).
+        """
+        slots = self.rows.follow(token_ids, lengths, counts, keys, prompt_lens)
+        drafted: list[list[int]] = [[] for _ in range(slots.size)]
+        at = np.flatnonzero(slots >= 0)
+        self.num_tokens = at.size
+        if not at.size:
+            return drafted
+        chosen = slots[at]
+        limits = np.minimum(most if isinstance(most, int) else most[at], self._last - lengths[at])
+        drafts, lens = self._drafts[: at.size], self._lens[: at.size]
+        limits = np.maximum(limits, 0).astype(np.int32, copy=False)
+        self.drafter.propose_batch(chosen, limits, drafts, lens)
+        if drafts.max() >= self._vocab_size:
+            self._cut(chosen, drafts, lens)
+        self.num_tokens += int(lens.sum())
+        for row, tokens, size in zip(at.tolist(), drafts.tolist(), lens.tolist(), strict=True):
+            if size:
+                drafted[row] = tokens[:size]
+        return drafted
+
+    def _cut(self, slots: TokenIds, drafts: TokenIds, lens: TokenIds) -> None:
+        """End drafts before ids that the model does not have."""
+        outside = drafts >= self._vocab_size
+        first = np.where(outside.any(axis=1), outside.argmax(axis=1), drafts.shape[1])
+        for i in np.flatnonzero(first < lens).tolist():
+            lens[i] = first[i]
+            self.drafter.shorten(int(slots[i]), int(first[i]))
+        drafts[outside] = 0

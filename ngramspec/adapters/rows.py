@@ -1,0 +1,178 @@
+"""Rows: which slot of a drafter serves which row of an engine's batch, when rows move."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._drafter import Drafter
+
+TokenIds = npt.NDArray[np.int32]
+
+
+class Rows:
+    """Follow the rows of a batch with the slots of a drafter.
+
+    An engine keeps the texts of a batch in rows of one table; rows move, end and begin between its
+    steps, and requests that it preempts come back in any row. A row is known by its key where the
+    engine gives one, else by its content: the slot that had the row last, then the slot with the
+    longest history that the row begins with, as far as some of its tokens say. Texts that are equal
+    in all places looked at are taken for one; drafts may suffer then, nothing else.
+
+    Args:
+        drafter: One slot per row that can be there, used by nobody else.
+
+    Not locked: one thread at a time.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        num = drafter.slots
+        self._drafter = drafter
+        self._slot_of_row = np.full(num, -1, np.int32)
+        self._accepted = np.empty(num, np.int32)
+        self._active = np.zeros(num, np.bool_)
+        self._num_active = 0
+        self._used = np.zeros(num, np.int64)  # step in which the slot was last active
+        self._step = 0
+        self._slot_of_key: dict[Hashable, int] = {}
+        self._key_of_slot: list[Hashable] = [None] * num
+        self.steady = False  # the last step found every row where it was
+
+    def follow(
+        self,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        counts: TokenIds,
+        keys: Sequence[Hashable] | None = None,
+        prompt_lens: TokenIds | None = None,
+    ) -> TokenIds:
+        """Bring the slots up to date with a step's rows.
+
+        Args:
+            token_ids: The table: int32, shape (r, w), C-contiguous. Not kept.
+            lengths: int32, shape (b,), b <= r: tokens in each row, the newest ones included.
+            counts: int32, shape (b,): tokens that the step emitted, 0 = the row is not decoding.
+            keys: What names each row's request, for all calls or none; None = known by content.
+            prompt_lens: int32, shape (b,): tokens of each prompt; None = all but the newest.
+
+        Returns:
+            int32, shape (b,): the slot of each row, -1 where it is not decoding, or there are more
+            rows than slots. New.
+
+        Raises:
+            InputError: The arrays are not as described, or a text has an id below 0.
+            MemoryError: No room.
+
+        Cost: O(b + emitted tokens); a text that begins, or comes back, once its length.
+        """
+        num = min(len(counts), self._drafter.slots)
+        self._step += 1
+        decoding = counts[:num] > 0
+        slots = np.where(decoding, self._known(num, keys), -1).astype(np.int32, copy=False)
+        accepted = self._accepted[:num]
+        self._drafter.follow_batch(slots, token_ids, lengths[:num], accepted)
+        lost = np.flatnonzero(decoding & (accepted < 0)).astype(np.int32)
+        self.steady = lost.size == 0 and np.count_nonzero(decoding) == self._num_active == num
+        if lost.size:
+            slots[lost] = -1
+            if keys is not None:
+                self._end_others(slots)
+            self._seat(slots, lost, token_ids, lengths, counts, keys, prompt_lens)
+        self._end_others(slots)
+        self._slot_of_row[:num] = slots
+        self._slot_of_row[num:] = -1
+        if num == len(counts):
+            return slots
+        return np.concatenate([slots, np.full(len(counts) - num, -1, np.int32)])
+
+    def _known(self, num: int, keys: Sequence[Hashable] | None) -> TokenIds:
+        if keys is None:
+            return self._slot_of_row[:num]
+        find = self._slot_of_key.get
+        return np.fromiter((find(key, -1) for key in keys[:num]), np.int32, num)
+
+    def _seat(
+        self,
+        slots: TokenIds,
+        lost: TokenIds,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        counts: TokenIds,
+        keys: Sequence[Hashable] | None,
+        prompt_lens: TokenIds | None,
+    ) -> None:
+        """Give the rows that no slot follows one, and bring it up to date."""
+        found = self._found(slots, lost, token_ids, lengths, keys)
+        joined = np.full(slots.size, -1, np.int32)
+        for row, slot in zip(lost.tolist(), found.tolist(), strict=True):
+            known = int(lengths[row] - counts[row])
+            if not (self._active[slot] and self._drafter.length(slot) == known):
+                if prompt_lens is not None:
+                    known = min(known, int(prompt_lens[row]))
+                self._begin(slot, token_ids[row, :known])
+            if keys is not None:
+                self._name(slot, keys[row])
+            joined[row] = slot
+        accepted = self._accepted[: slots.size]
+        self._drafter.follow_batch(joined, token_ids, lengths[: slots.size], accepted)
+        slots[lost] = np.where(accepted[lost] >= 0, joined[lost], -1)
+
+    def _found(
+        self,
+        slots: TokenIds,
+        lost: TokenIds,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        keys: Sequence[Hashable] | None,
+    ) -> TokenIds:
+        """Return a slot for each lost row: its key's, one that knows its text, or the oldest."""
+        free = np.ones(self._active.size, np.bool_)
+        free[slots[slots >= 0]] = False
+        found = np.full(lost.size, -1, np.int32)
+        if keys is not None:
+            for i, row in enumerate(lost.tolist()):
+                found[i] = self._slot_of_key.get(keys[row], -1)
+            free[found[found >= 0]] = False
+        new = np.flatnonzero(found < 0)
+        some = np.empty(new.size, np.int32)
+        choice = np.flatnonzero(free).astype(np.int32)
+        self._drafter.find_slots(choice, token_ids, lengths, lost[new], some)
+        found[new] = some
+        free[some[some >= 0]] = False
+        rest = np.flatnonzero(found < 0)
+        # Of those whose request has ended the one that ended first.
+        order = np.lexsort((self._used, self._active))
+        found[rest] = order[free[order]][: rest.size]
+        return found
+
+    def _begin(self, slot: int, prompt: TokenIds) -> None:
+        if self._active[slot]:
+            self._end(slot)
+        self._drafter.begin(slot, prompt)
+        self._active[slot] = True
+        self._num_active += 1
+
+    def _end_others(self, slots: TokenIds) -> None:
+        """End the requests whose rows are gone; their texts stay, in case that they come back."""
+        seated = slots[slots >= 0]
+        if seated.size != self._num_active:
+            gone = self._active.copy()
+            gone[seated] = False
+            for slot in np.flatnonzero(gone).tolist():
+                self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        self._drafter.end(slot)
+        self._active[slot] = False
+        self._num_active -= 1
+        self._used[slot] = self._step
+
+    def _name(self, slot: int, key: Hashable) -> None:
+        before = self._key_of_slot[slot]
+        if before != key:
+            if self._slot_of_key.get(before) == slot:
+                del self._slot_of_key[before]
+            self._key_of_slot[slot] = key
+            self._slot_of_key[key] = slot

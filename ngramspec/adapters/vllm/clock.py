@@ -1,0 +1,39 @@
+"""StepClock: what the steps of an engine cost, for the policy that chooses draft lengths."""
+
+from __future__ import annotations
+
+import time
+
+from ngramspec._auto import AutoPolicy
+
+
+class StepClock:
+    """Take the time from one step's drafts to the next step's call: the pass and all around it.
+
+    Args:
+        policy: Learns it; None = nothing is to be learnt.
+    """
+
+    def __init__(self, policy: AutoPolicy | None) -> None:
+        self._policy = policy
+        self._num_tokens = 0
+        self._started = self._stopped = 0.0
+
+    def stop(self) -> None:
+        """End a step: its tokens are there."""
+        if self._policy is not None:
+            self._stopped = time.perf_counter()
+
+    def start(self, num_tokens: int, steady: bool) -> None:
+        """Begin the next one, and learn from the last.
+
+        Args:
+            num_tokens: Tokens that the pass will verify, 0 = not known.
+            steady: The last pass had the rows that it was thought to have: no prompts, no pause.
+        """
+        if self._policy is None:
+            return
+        if steady and self._num_tokens:
+            self._policy.observe(self._num_tokens, self._stopped - self._started)
+        self._num_tokens = num_tokens
+        self._started = time.perf_counter()

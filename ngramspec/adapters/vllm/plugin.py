@@ -1,0 +1,104 @@
+"""The `vllm.general_plugins` entry point: our drafter in place of vLLM's for `method="suffix"`.
+
+Nothing happens unless NGRAMSPEC_VLLM=suffix is set: vLLM loads plugins before it has a
+configuration. vLLM may call this in each of its processes, and more than once in one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from typing import Any
+
+from ngramspec.adapters.vllm.figures import log
+
+SWITCH = "NGRAMSPEC_VLLM"
+HOME = "vllm.v1.spec_decode.suffix_decoding"
+NAME = "SuffixDecodingProposer"
+RUNNER = "vllm.v1.worker.gpu_model_runner"
+BATCH = "vllm.v1.worker.gpu_input_batch"
+CONFIG = "vllm.config.speculative"
+CHECK = "has_arctic_inference"  # a name in CONFIG; the method is refused while it says no
+# What the replaced class is called with, self left out.
+INIT = ("vllm_config",)
+PROPOSE = ("num_speculative_tokens", "input_batch", "sampled_token_ids", "slot_mappings")
+BATCH_FIELDS = ("req_id_to_index", "num_prompt_tokens", "token_ids_cpu", "num_tokens_no_spec")
+
+
+def register() -> None:
+    """Put the proposer in place, if the environment asks for it; log why it cannot be done."""
+    wanted = os.environ.get(SWITCH, "")
+    if not wanted:
+        return
+    if wanted != "suffix":
+        log.warning("ngramspec: %s must be suffix, got %r: nothing is changed", SWITCH, wanted)
+        return
+    try:
+        problem = install()
+    except Exception as error:  # vLLM is free to change all of this
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
+        log.warning("ngramspec does not fit this vLLM, which goes on without it: %s", problem)
+
+
+def install() -> str:
+    """Replace the proposer class; return why it was left alone, "" when it is in place.
+
+    Raises:
+        ImportError, AttributeError: vLLM has not what is looked for; nothing is changed.
+    """
+    home = importlib.import_module(HOME)
+    base = getattr(home, NAME)
+    if not getattr(base, "is_ngramspec", False):
+        problem = misfit(base, importlib.import_module(BATCH).InputBatch)
+        if problem:
+            return problem
+        from ngramspec.adapters.vllm.suffix import suffix_proposer
+
+        made = suffix_proposer(base)
+        setattr(home, NAME, made)
+        _hold_asks()
+        base = made
+    runner = sys.modules.get(RUNNER)  # it takes the name over when it is imported
+    if runner is not None:
+        setattr(runner, NAME, base)
+    _allow_method()
+    return ""
+
+
+def misfit(base: Any, input_batch: Any) -> str:
+    """Return what of vLLM is not as it was when this was written, "" when all is."""
+    for method, known in (("__init__", INIT), ("propose", PROPOSE)):
+        found = tuple(inspect.signature(getattr(base, method)).parameters)[1:]
+        if found != known:
+            return f"{NAME}.{method} takes {', '.join(found)} instead of {', '.join(known)}"
+    source = inspect.getsource(input_batch)
+    for name in BATCH_FIELDS:
+        if f"self.{name}" not in source:
+            return f"InputBatch has no {name}"
+    if not hasattr(input_batch, "req_ids"):
+        return "InputBatch has no req_ids"
+    return ""
+
+
+def _hold_asks() -> None:
+    """Let batches keep what requests say about drafts; without it all are drafted for alike."""
+    from ngramspec.adapters.vllm.asks import hold_asks
+
+    batch = importlib.import_module(BATCH).InputBatch
+    found = tuple(inspect.signature(batch.add_request).parameters)
+    if found != ("self", "request"):
+        log.warning("ngramspec: requests cannot have options of their own in this vLLM")
+    elif not getattr(batch.add_request, "holds_asks", False):
+        batch.add_request = hold_asks(batch.add_request)
+
+
+def _allow_method() -> None:
+    """Let the configuration take the method where Arctic Inference is not installed."""
+    if importlib.util.find_spec("arctic_inference") is None:
+        config = importlib.import_module(CONFIG)
+        getattr(config, CHECK)  # an AttributeError names what is gone
+        setattr(config, CHECK, lambda: True)

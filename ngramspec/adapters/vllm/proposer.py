@@ -1,0 +1,118 @@
+"""Proposer: the class for vLLM's `method="custom_class"`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ngramspec._auto import AutoPolicy
+from ngramspec._drafter import Drafter
+from ngramspec.adapters.batch_drafts import BatchDrafts
+from ngramspec.adapters.rows import TokenIds
+from ngramspec.adapters.vllm.clock import StepClock
+from ngramspec.adapters.vllm.figures import SourceFigures, log
+from ngramspec.adapters.vllm.settings import ProposerSettings, read_settings
+from ngramspec.drafters import create_drafter
+
+
+class Proposer:
+    """Propose drafts to vLLM's V1 model runner from n-grams and suffixes of the texts.
+
+    Configure: speculative_config={"method": "custom_class", "model":
+    "ngramspec.adapters.vllm.Proposer", "num_speculative_tokens": K}; options in
+    additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/integrations.md. All requests
+    share the pool. vLLM does not say which request a row is of: rows are known by their content.
+
+    Only the rank whose drafts vLLM uses makes any. With the external launcher, where every rank
+    schedules for itself, all do; nothing then depends on time, so equal steps give equal drafts.
+
+    Args:
+        vllm_config: vllm.config.VllmConfig.
+
+    Raises:
+        InputError, FormatError, VocabMismatchError, OSError: As create_drafter, for the options.
+
+    Not locked: one thread at a time, as vLLM calls it.
+    """
+
+    def __init__(self, vllm_config: Any) -> None:
+        self.settings = read_settings(vllm_config)
+        self._failed = False
+        self.drafts: BatchDrafts | None = None
+        if not self.settings.drafts_here:
+            return
+        drafter = make_drafter(self.settings, self.settings.params)
+        self.drafts = make_drafts(self.settings, drafter)
+        self._clock = StepClock(drafter.policy if self.settings.one_drafts else None)
+        self._figures = SourceFigures(drafter.stats, self.settings.options.log_seconds)
+
+    def propose(
+        self,
+        sampled_token_ids: list[list[int]],
+        num_tokens_no_spec: TokenIds,
+        token_ids_cpu: TokenIds,
+        slot_mappings: Any = None,
+    ) -> list[list[int]]:
+        """Draft what may follow each row; the call that vLLM makes after each step.
+
+        Args:
+            sampled_token_ids: What the step emitted, by row; empty for a partial prefill.
+            num_tokens_no_spec: int32, shape (r,), r >= rows: tokens of each, those included.
+            token_ids_cpu: int32, shape (r, max_model_len): the texts. Not kept.
+            slot_mappings: Not used.
+
+        Returns:
+            One list per row of at most num_speculative_tokens ids, empty for no draft. After a
+            failure, which is logged once, all are empty for good.
+
+        Cost: O(rows + emitted and drafted tokens); a prompt that begins, its length.
+        """
+        num = len(sampled_token_ids)
+        if self.drafts is None or self._failed or not num:
+            return [[] for _ in range(num)]
+        self._clock.stop()
+        try:
+            drafted = self.drafts.draft(
+                token_ids_cpu,
+                num_tokens_no_spec[:num],
+                counts_of(sampled_token_ids),
+                self.settings.max_draft,
+            )
+        except Exception:  # whatever it is, the engine goes on
+            self._failed = True
+            log.exception("ngramspec failed and drafts nothing from now on")
+            return [[] for _ in range(num)]
+        self._figures.report()
+        self._clock.start(self.drafts.num_tokens, self.drafts.rows.steady)
+        return drafted
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no model to load."""
+
+
+def counts_of(sampled_token_ids: list[list[int]]) -> TokenIds:
+    """Return how many tokens each row got."""
+    return np.fromiter(map(len, sampled_token_ids), np.int32, len(sampled_token_ids))
+
+
+def make_drafter(settings: ProposerSettings, params: Any) -> Drafter:
+    """Return a drafter for all rows of the engine.
+
+    Raises:
+        As create_drafter.
+    """
+    options = settings.options
+    chosen = AutoPolicy(min(settings.max_draft, 1024)) if options.policy == "auto" else None
+    return create_drafter(
+        options.drafter,
+        slots=settings.max_rows,
+        max_history=settings.max_history,
+        params=params,
+        policy=chosen,
+    )
+
+
+def make_drafts(settings: ProposerSettings, drafter: Drafter) -> BatchDrafts:
+    """Return what drafts for the engine's rows with a drafter."""
+    return BatchDrafts(drafter, settings.max_draft, settings.max_length, settings.vocab_size)

@@ -1,0 +1,189 @@
+"""ProposerSettings: what vLLM's configuration and the environment say about drafts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.errors import InputError
+
+KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
+ENVIRONMENT = "NGRAMSPEC_"
+POLICIES = ("auto", "fixed")
+MAX_NAMESPACES = 1024
+_MIN_HISTORY = 1024
+_CHANGING = ("dynamic", "pool")  # files that other processes write to
+# Options that may come from the environment, and how their text is read.
+_FROM_TEXT: dict[str, Any] = {
+    "drafter": str,
+    "policy": str,
+    "namespaces": int,
+    "log_seconds": float,
+    "static": str,
+    "dynamic": str,
+    "pool": str,
+    "tokenizer": str,
+    "any_tokenizer": lambda text: text.lower() in ("1", "true", "yes"),
+    "params": json.loads,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be set, besides parameters of the drafters."""
+
+    drafter: str = "suffix"  # names, separated by commas
+    policy: str = "auto"  # "auto": drafts as long as they pay; "fixed": as far as the drafters go
+    namespaces: int = 32  # namespaces of requests with pools of their own at a time, 0 = one pool
+    log_seconds: float = 60.0  # between lines of the log with figures by source, 0 = none
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            InputError: A value is of the wrong type or out of its bounds.
+        """
+        parse_names(self.drafter, "priority")
+        if self.policy not in POLICIES:
+            raise InputError(f"policy must be one of {', '.join(POLICIES)}, got {self.policy!r}")
+        if type(self.namespaces) is not int or not 0 <= self.namespaces <= MAX_NAMESPACES:
+            raise InputError(f"namespaces must be in 0..{MAX_NAMESPACES}, got {self.namespaces!r}")
+        seconds = self.log_seconds
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
+            raise InputError(f"log_seconds must be a number >= 0, got {seconds!r}")
+        own = self.params
+        if not isinstance(own, Mapping) or not all(isinstance(p, Mapping) for p in own.values()):
+            raise InputError(f"params must be parameters by drafter name, got {own!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposerSettings:
+    """Facts of an engine, and the options for it.
+
+    drafts_here: Drafts of this process are used; on other ranks none are made.
+    one_drafts: No other rank's drafts must be equal, so measured time may decide.
+    """
+
+    options: Options
+    params: Mapping[str, Mapping[str, Any]]  # of each drafter, by name
+    max_draft: int
+    max_length: int  # tokens of a text
+    max_rows: int
+    vocab_size: int
+    drafts_here: bool = True
+    one_drafts: bool = True
+
+    @property
+    def max_history(self) -> int:
+        """Return the tokens that a slot keeps."""
+        return min(max(self.max_length, _MIN_HISTORY), 1 << 28)
+
+
+def read_settings(
+    vllm_config: Any, environment: Mapping[str, str] | None = None
+) -> ProposerSettings:
+    """Read additional_config["ngramspec"], which goes before NGRAMSPEC_* of the environment.
+
+    Args:
+        vllm_config: vllm.config.VllmConfig.
+        environment: None = this process's.
+
+    Raises:
+        InputError: An option is unknown, of the wrong type or out of its bounds, or a file that
+            other processes write to is named where all ranks must draft the same.
+    """
+    given = _from_environment(os.environ if environment is None else environment)
+    given.update(_from_config(getattr(vllm_config, "additional_config", None)))
+    known = {option.name for option in fields(Options)}
+    options = Options(**{name: given.pop(name) for name in list(given) if name in known})
+    alone, drafts_here = _ranks(vllm_config.parallel_config)
+    tokenizer = _tokenizer_path(vllm_config.model_config)
+    if tokenizer and "tokenizer" not in given:
+        given["tokenizer"] = tokenizer
+    params = drafter_params(options, given)
+    changing = [role for own in params.values() for role in _CHANGING if role in own]
+    if changing and not alone:
+        raise InputError(
+            f"{changing[0]} is a file that all ranks would change, but with the external launcher "
+            "they must draft the same; use static files there"
+        )
+    return ProposerSettings(
+        options=options,
+        params=params,
+        max_draft=int(vllm_config.speculative_config.num_speculative_tokens),
+        max_length=int(vllm_config.model_config.max_model_len),
+        max_rows=int(vllm_config.scheduler_config.max_num_seqs),
+        vocab_size=int(vllm_config.model_config.get_vocab_size()),
+        drafts_here=drafts_here,
+        one_drafts=alone,
+    )
+
+
+def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parameters of each drafter: those that it knows of the shared ones, and its own.
+
+    Raises:
+        InputError: No drafter knows a parameter, or params names one that is not used.
+    """
+    names = parse_names(options.drafter, "priority")
+    known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
+    everything = set().union(*known.values())
+    for key in set(shared) - everything - {"tokenizer"}:
+        hint = nearest(key, sorted(everything | {one.name for one in fields(Options)}))
+        raise InputError(f"unknown option {key!r} for {', '.join(names)}; {hint}")
+    made = {name: {k: v for k, v in shared.items() if k in known[name]} for name in names}
+    for name, own in options.params.items():
+        if name not in made:
+            raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
+        made[name].update(own)
+    return made
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    given = {}
+    for name, read in _FROM_TEXT.items():
+        text = environment.get(ENVIRONMENT + name.upper(), "")
+        if text:
+            try:
+                given[name] = read(text)
+            except ValueError as error:
+                raise InputError(f"{ENVIRONMENT}{name.upper()}={text!r}: {error}") from None
+    return given
+
+
+def _from_config(additional: Any) -> dict[str, Any]:
+    own = additional.get(KEY) if isinstance(additional, Mapping) else None
+    if own is None:
+        return {}
+    if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
+        raise InputError(f'additional_config["{KEY}"] must hold options by name, got {own!r}')
+    return dict(own)
+
+
+def _ranks(parallel: Any) -> tuple[bool, bool]:
+    """Return whether only one rank's drafts are used, and whether this is it.
+
+    vLLM takes the drafts of the first tensor-parallel rank of the last pipeline stage; other stages
+    make no proposer. With the external launcher every rank schedules for itself.
+    """
+    if getattr(parallel, "distributed_executor_backend", None) == "external_launcher":
+        return int(parallel.world_size) == 1, True
+    stage = int(parallel.tensor_parallel_size)
+    stage *= int(getattr(parallel, "prefill_context_parallel_size", 1))
+    return True, int(parallel.rank) % stage == 0
+
+
+def _tokenizer_path(model_config: Any) -> str:
+    """Return the model's tokenizer.json where it is a local file, to check statistics against."""
+    folder = getattr(model_config, "tokenizer", None) or getattr(model_config, "model", None)
+    if not isinstance(folder, str):
+        return ""
+    path = Path(folder) / "tokenizer.json"
+    return str(path) if path.is_file() else ""
