@@ -32,6 +32,7 @@ class BatchDrafts:
         self._vocab_size = vocab_size or 1 << 31
         self._drafts = np.zeros((drafter.slots, max_draft), np.int32)
         self._lens = np.zeros(drafter.slots, np.int32)
+        self._same = np.zeros(drafter.slots, np.int32)
         self.num_tokens = 0  # of the pass that verifies the last drafts, the newest ones included
 
     def draft(
@@ -58,23 +59,36 @@ class BatchDrafts:
         Cost: O(b + emitted and drafted tokens).
         """
         slots = self.rows.follow(token_ids, lengths, counts, keys, prompt_lens)
-        drafted: list[list[int]] = [[] for _ in range(slots.size)]
-        at = np.flatnonzero(slots >= 0)
-        self.num_tokens = at.size
-        if not at.size:
-            return drafted
+        at: TokenIds | slice = slice(None)
+        if not self.rows.steady:
+            at = np.flatnonzero(slots >= 0).astype(np.int32)
         chosen = slots[at]
-        limits = np.minimum(most if isinstance(most, int) else most[at], self._last - lengths[at])
-        drafts, lens = self._drafts[: at.size], self._lens[: at.size]
-        limits = np.maximum(limits, 0).astype(np.int32, copy=False)
+        num = self.num_tokens = chosen.size
+        if not num:
+            return [[] for _ in range(slots.size)]
+        drafts, lens = self._drafts[:num], self._lens[:num]
+        limits = self._limits(most if isinstance(most, int) else most[at], lengths[at])
         self.drafter.propose_batch(chosen, limits, drafts, lens)
         if drafts.max() >= self._vocab_size:
             self._cut(chosen, drafts, lens)
-        self.num_tokens += int(lens.sum())
-        for row, tokens, size in zip(at.tolist(), drafts.tolist(), lens.tolist(), strict=True):
-            if size:
-                drafted[row] = tokens[:size]
+        sizes = lens.tolist()
+        self.num_tokens += sum(sizes)
+        made = [row[:size] for row, size in zip(drafts.tolist(), sizes, strict=True)]
+        if isinstance(at, slice):
+            return made
+        drafted: list[list[int]] = [[] for _ in range(slots.size)]
+        for row, draft in zip(at.tolist(), made, strict=True):
+            drafted[row] = draft
         return drafted
+
+    def _limits(self, most: TokenIds | int, lengths: TokenIds) -> TokenIds:
+        """Return the longest draft of each row that leaves room in its text."""
+        if isinstance(most, int) and int(lengths.max()) + most <= self._last:
+            limits = self._same[: lengths.size]
+            limits.fill(most)
+            return limits
+        limits = np.minimum(most, self._last - lengths)
+        return np.maximum(limits, 0).astype(np.int32, copy=False)
 
     def _cut(self, slots: TokenIds, drafts: TokenIds, lens: TokenIds) -> None:
         """End drafts before ids that the model does not have."""

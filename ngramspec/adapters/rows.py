@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ngramspec._drafter import Drafter
 
 TokenIds = npt.NDArray[np.int32]
+_NONE = np.int32(-1)
 
 
 class Rows:
@@ -69,23 +70,39 @@ class Rows:
         """
         num = min(len(counts), self._drafter.slots)
         self._step += 1
-        decoding = counts[:num] > 0
-        slots = np.where(decoding, self._known(num, keys), -1).astype(np.int32, copy=False)
         accepted = self._accepted[:num]
+        known = self._known(num, keys)
+        all_decode = bool(counts[:num].all())
+        slots = known.copy() if all_decode else np.where(counts[:num] > 0, known, _NONE)
         self._drafter.follow_batch(slots, token_ids, lengths[:num], accepted)
-        lost = np.flatnonzero(decoding & (accepted < 0)).astype(np.int32)
-        self.steady = lost.size == 0 and np.count_nonzero(decoding) == self._num_active == num
+        self.steady = all_decode and num == self._num_active and bool((accepted >= 0).all())
+        if self.steady and num == len(counts):
+            return slots  # as they were
+        self._reseat(slots, token_ids, lengths, counts, keys, prompt_lens)
+        self._slot_of_row[:num] = slots
+        self._slot_of_row[num:] = -1
+        if num == len(counts):
+            return slots
+        return np.concatenate([slots, np.full(len(counts) - num, -1, np.int32)])
+
+    def _reseat(
+        self,
+        slots: TokenIds,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        counts: TokenIds,
+        keys: Sequence[Hashable] | None,
+        prompt_lens: TokenIds | None,
+    ) -> None:
+        """Find slots for the rows that theirs did not follow, and end the requests of no row."""
+        missed = (counts[: slots.size] > 0) & (self._accepted[: slots.size] < 0)
+        lost = np.flatnonzero(missed).astype(np.int32)
         if lost.size:
             slots[lost] = -1
             if keys is not None:
                 self._end_others(slots)
             self._seat(slots, lost, token_ids, lengths, counts, keys, prompt_lens)
         self._end_others(slots)
-        self._slot_of_row[:num] = slots
-        self._slot_of_row[num:] = -1
-        if num == len(counts):
-            return slots
-        return np.concatenate([slots, np.full(len(counts) - num, -1, np.int32)])
 
     def _known(self, num: int, keys: Sequence[Hashable] | None) -> TokenIds:
         if keys is None:

@@ -203,6 +203,15 @@ def test_a_moved_row_keeps_its_slot_and_is_not_begun_anew(table: Table, drafter:
     assert drafter.history(first).tolist() == [1, 2, 3, 1]
 
 
+def test_the_next_turn_of_an_ended_request_begins(table: Table, drafter: Drafter) -> None:
+    (slot,) = table.show([[1, 2, 3, 4]], [1])
+    assert table.show([[1, 2, 3, 4, 5, 6, 7, 8]], [1]) == [slot]  # 3 tokens more than emitted
+    moved = table.show([[9], [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]], [1, 1])
+    assert moved[1] == slot
+    assert drafter.stats()["ngram-simple"].begin_calls == 3
+    assert drafter.history(slot).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]
+
+
 def test_a_row_that_lost_tokens_begins_anew(table: Table, drafter: Drafter) -> None:
     (slot,) = table.show([[1, 2, 3, 4, 5]], [1])
     (again,) = table.show([[1, 2, 3]], [1])

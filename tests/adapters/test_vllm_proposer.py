@@ -18,7 +18,7 @@ from helpers.vllm_engine import config
 from helpers.vllm_scenario import OPTIONS
 from ngramspec import create_drafter
 from ngramspec.adapters.vllm import Proposer
-from ngramspec.adapters.vllm.asks import DEFAULT, hold_asks, read_ask
+from ngramspec.adapters.vllm.asks import DEFAULT, RequestAsk, hold_asks, read_ask
 from ngramspec.adapters.vllm.clock import StepClock
 from ngramspec.adapters.vllm.figures import SourceFigures
 from ngramspec.adapters.vllm.settings import Options, read_settings
@@ -240,12 +240,16 @@ def test_requests_say_what_they_want_of_drafts() -> None:
     assert read_ask(None) is read_ask(SimpleNamespace(extra_args=None)) is DEFAULT
     assert read_ask(asking(speculate=False)).speculate is False
     assert read_ask(asking(namespace="a", n_max=0)).namespace == "a"
+    flat = {"ngramspec.speculate": 0, "ngramspec.n_max": 3, "other": 1}  # as HTTP brings it
+    assert read_ask(SimpleNamespace(extra_args=flat)) == RequestAsk(speculate=False, n_max=3)
+    assert read_ask(SimpleNamespace(extra_args={"other": {"speculate": False}})) is DEFAULT
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        {"speculate": 0},
+        {"speculate": 2},
+        {"speculate": "no"},
         {"namespace": 3},
         {"namespace": "x" * 257},
         {"n_max": -1},

@@ -18,7 +18,10 @@ HELD_AT = "_ngramspec_asks"  # attribute of an InputBatch: asks by request id
 
 @dataclass(frozen=True, kw_only=True)
 class RequestAsk:
-    """SamplingParams(extra_args={"ngramspec": {...}}) of a request."""
+    """SamplingParams(extra_args={"ngramspec": {...}}) of a request.
+
+    Or flat, {"ngramspec.namespace": ...}: vllm_xargs of an HTTP request has no nested values.
+    """
 
     speculate: bool = True
     namespace: str = ""  # requests of different namespaces share no pool
@@ -48,15 +51,19 @@ def read_ask(sampling_params: Any) -> RequestAsk:
         InputError: A field is unknown, of the wrong type or out of its bounds.
     """
     extra = getattr(sampling_params, "extra_args", None)
-    own = extra.get(KEY) if isinstance(extra, Mapping) else None
-    if own is None:
+    if not isinstance(extra, Mapping) or not any(str(name).startswith(KEY) for name in extra):
         return DEFAULT
-    known = [one.name for one in fields(RequestAsk)]
+    own = extra.get(KEY, {})
     if not isinstance(own, Mapping):
         raise InputError(f"extra_args[{KEY!r}] must hold options by name, got {own!r}")
+    flat = f"{KEY}."
+    own = {**own, **{n[len(flat) :]: v for n, v in extra.items() if str(n).startswith(flat)}}
+    known = [one.name for one in fields(RequestAsk)]
     for name in own:
         if name not in known:
             raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), known)}")
+    if type(own.get("speculate")) is int and own["speculate"] in (0, 1):
+        own["speculate"] = bool(own["speculate"])  # HTTP brings no truth values
     return RequestAsk(**own)
 
 
