@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -404,6 +407,23 @@ def test_importing_the_adapter_imports_no_engine() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert not {"vllm", "torch", "prometheus_client"} & set(shown.split())
+
+
+def test_the_page_shows_options_that_are_taken() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
+    blocks = re.findall(r"^```py\n(.*?)^```$", page.partition("## vLLM")[2], re.S | re.M)
+    shown = {
+        word.arg: ast.literal_eval(word.value)
+        for block in blocks[:2]
+        for call in ast.walk(ast.parse(block))
+        if isinstance(call, ast.Call)
+        for word in call.keywords
+    }
+    module, _, name = shown["speculative_config"]["model"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is Proposer
+    settings = read_settings(config(**shown["additional_config"]["ngramspec"]), {})
+    assert settings.params["suffix"]["static"] == "code.suffix"
+    assert read_ask(SimpleNamespace(extra_args=shown["extra_args"])).namespace == "tenant-7"
 
 
 def test_options_have_defaults_that_are_valid() -> None:
