@@ -23,11 +23,14 @@ from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_inde
 from ngramspec._suffix_pool cimport SuffixPool
 from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
 from ngramspec._suffix_tree cimport suffix_tree
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, ngs_lock, ngs_unlock, token_t
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, ngs_lock, ngs_unlock, token_t, uint32_t
 
 import numpy as np
 
 from ngramspec.errors import InputError
+
+cdef extern from "ngs_suffix.h" nogil:
+    int ngs_ones(uint32_t mask)
 
 cdef enum:
     FIRST_ROOM = 4096     # tokens that the first index of a slot has room for
@@ -239,6 +242,47 @@ cdef class SuffixSource(Source):
         free(self._state.slots)
         free(self._state.model)
         free(self._state.tree)
+
+    @property
+    def floor(self):
+        """Return the probability that all of a draft is right below which it ends; may be set, 0..1.
+
+        Used by one thread at a time, and not beside the drafter's calls.
+        """
+        return self._state.floor
+
+    @floor.setter
+    def floor(self, double floor):
+        if not 0 <= floor <= 1:
+            raise InputError(f"floor must be in 0..1, got {floor}")
+        self._state.floor = <float>floor
+
+    def match_length(self, Py_ssize_t slot, token_t token):
+        """Return how much of the text agrees with where the slot's last proposal found `token`.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token: The first token of a draft.
+
+        Returns:
+            int: Of the newest 32 tokens, those that also stand before `token`, at the place that agrees
+            most; mismatches between them do not end the count. 0 when no place has the token.
+
+        Raises:
+            InputError: slot is out of range.
+
+        Cost: O(1). Used by one thread at a time, and not beside the drafter's calls.
+        """
+        cdef SuffixSlotC* s
+        cdef int most = 0
+        cdef int i
+        if not 0 <= slot < self.slots:
+            raise InputError(f"slot must be in 0..{self.slots - 1}, got {slot}")
+        s = &self._state.slots[slot]
+        for i in range(s.num_candidates):
+            if s.candidates[i].token == token:
+                most = max(most, ngs_ones(s.candidates[i].mask))
+        return most
 
     def considered(self, Py_ssize_t slot):
         """Return what the slot's last proposal weighed, to learn from or to look at.

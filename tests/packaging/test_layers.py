@@ -28,6 +28,7 @@ LEVELS = {
     "engine": 4,
     "build": 4,
     "adapters": 5,
+    "compat": 5,
     "bench": 5,
     "server": 6,
     "cli": 7,

@@ -284,6 +284,36 @@ def test_a_source_tells_what_the_last_proposal_weighed() -> None:
             source.considered(slot)
 
 
+def test_a_source_tells_how_much_agrees_with_where_a_token_was_found() -> None:
+    source = SuffixSource(1, None, 8, 0.0, True, confidence_weights())
+    drafter = Drafter([source])
+    drafted(drafter, [1, 2, 3, 4, 5, 6, 7, 9, 2, 3], 3)
+    assert [source.match_length(0, token) for token in (4, 5)] == [2, 0]
+    text = list(range(100, 140))
+    drafted(drafter, [*text, 3, *text[:20], 5, *text[21:30]], 3)
+    assert source.match_length(0, text[30]) == 29  # a changed token does not end it
+    drafted(drafter, [*text, 3, *text[:38]], 3)
+    assert source.match_length(0, text[38]) == 32
+    for slot in (-1, 1):
+        with pytest.raises(InputError, match=r"slot must be in 0..0"):
+            source.match_length(slot, 1)
+
+
+def test_the_bound_of_a_source_can_be_set() -> None:
+    source = SuffixSource(1, None, 8, 0.0, True, confidence_weights())
+    drafter = Drafter([source])
+    assert source.floor == 0.0
+    text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
+    assert len(drafted(drafter, text, 8)) == 8
+    source.floor = 0.5
+    assert source.floor == 0.5
+    assert 0 < len(drafted(drafter, text, 8)) < 8
+    for floor in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match=r"floor must be in 0..1, got"):
+            source.floor = floor
+    assert source.floor == 0.5
+
+
 def test_the_weights_are_there_and_cannot_be_changed() -> None:
     weights = confidence_weights()
     assert (weights.shape, weights.dtype) == ((1089,), np.float32)

@@ -1,0 +1,262 @@
+"""SuffixDecodingCache: what vLLM and TensorRT-LLM want of arctic_inference, over our drafter.
+
+Surface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. Behind it are a slot per request
+and one SuffixPool of what requests said, instead of suffix trees. docs/integrations.md tells what
+differs; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, KeysView, Sequence
+from typing import TYPE_CHECKING
+
+from ngramspec._drafter import Drafter
+from ngramspec._suffix import SuffixSource
+from ngramspec._suffix_pool import SuffixPool
+from ngramspec.compat.arctic_draft import DraftLimits, SuffixDecodingDraft, as_tokens
+from ngramspec.compat.arctic_request import Request
+from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
+from ngramspec.drafters.config import SuffixConfig
+from ngramspec.drafters.seats import Seats
+from ngramspec.errors import InputError
+from ngramspec.models import confidence_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ngramspec._suffix_index import SuffixIndex
+    from ngramspec.compat.arctic_draft import Ids
+    from ngramspec.drafters.config import PathLike
+
+    Tokens = npt.NDArray[np.int32] | Sequence[int]
+
+MOST_REQUESTS = 0x7FFFFFFF
+MAX_HISTORY = 1 << 24
+TREE_WIDTH = 8
+
+
+class SuffixDecodingCache:
+    """Drafts per request from its own text and from what other requests said.
+
+    Args:
+        max_tree_depth: Tokens of a context that are looked at, >= 1; drafts are 64 at most.
+        max_cached_requests: Requests that `cached_requests` lists, the oldest give way; -1 = any
+            number, 0 = requests share nothing. What is kept of them is bounded by the pool.
+        capacity: Tokens of other requests kept, 4096..29,000,000; 31 bytes each.
+        pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
+        pool_prompts: Draft from other requests' prompts, too, not only from their responses.
+        static: Index of a corpus (`build-cache --kind suffix`) that is read besides, or its path.
+        any_tokenizer: Take an index that was built with another tokenizer than is known.
+
+    Raises:
+        InputError: A value is out of its bounds. A ValueError.
+        FormatError: `static` is not a whole index file.
+        OSError: It cannot be read.
+
+    Not locked: one thread at a time, as Arctic's. Several caches may share a pool across threads.
+    Source: SuffixDecoding (arXiv 2411.04975) for the idea and the surface.
+    """
+
+    def __init__(
+        self,
+        max_tree_depth: int = 64,
+        max_cached_requests: int = -1,
+        *,
+        capacity: int = SuffixConfig.capacity,
+        pool: SuffixPool | None = None,
+        pool_prompts: bool = False,
+        static: SuffixIndex | PathLike | None = None,
+        any_tokenizer: bool = False,
+    ) -> None:
+        if max_cached_requests > MOST_REQUESTS:
+            raise InputError(
+                f"max_cached_requests must be at most {MOST_REQUESTS}, got {max_cached_requests}"
+            )
+        if max_tree_depth < 1:
+            raise InputError(f"max_tree_depth must be >= 1, got {max_tree_depth}")
+        self._depth = max_tree_depth
+        self._most_cached = max_cached_requests
+        config = SuffixConfig(
+            capacity=capacity, pool=pool, pool_prompts=pool_prompts, static=static,
+            share=max_cached_requests != 0, any_tokenizer=any_tokenizer,
+        )  # fmt: skip
+        self._pool = (pool or SuffixPool(capacity)) if config.share else None
+        self._index = None
+        if static is not None:
+            from ngramspec.drafters.statistics import open_index
+
+            self._index = open_index(config)
+        self._sources: dict[Drafter, SuffixSource] = {}
+        self._seats = Seats(lambda slots: self._make(slots, pool_prompts))
+        self._strays = Seats(lambda slots: self._make(slots, False), 1)
+        self._active: dict[Hashable, Request] = {}
+        self._cached: dict[Hashable, None] = {}
+
+    @property
+    def max_tree_depth(self) -> int:
+        """Return the tokens of a context that are looked at."""
+        return self._depth
+
+    @property
+    def max_cached_requests(self) -> int:
+        """Return how many requests `cached_requests` lists at most, negative for any number."""
+        return self._most_cached
+
+    @property
+    def active_requests(self) -> KeysView[Hashable]:
+        """Return a view of the requests that were started and not stopped, oldest first."""
+        return self._active.keys()
+
+    @property
+    def cached_requests(self) -> KeysView[Hashable]:
+        """Return a view of the requests that were started and not evicted, oldest first."""
+        return self._cached.keys()
+
+    @property
+    def pool(self) -> SuffixPool | None:
+        """Return the pool of what requests said, None where they share nothing."""
+        return self._pool
+
+    def start_request(self, req_id: Hashable, prompt_token_ids: Tokens) -> None:
+        """Begin a request.
+
+        Args:
+            req_id: Its name; may be that of a request which was stopped.
+            prompt_token_ids: int32 array, shape (n,), contiguous, or a sequence of int; n >= 0,
+                ids >= 0. Copied.
+
+        Raises:
+            ValueError: The request is already active, or the prompt is no such array.
+            TypeError: The prompt holds something else than int32 numbers.
+            Nothing is changed then.
+
+        Cost: O(n).
+        """
+        if req_id in self._active:
+            raise InputError(f"request {req_id!r} is already active")
+        tokens = as_tokens(prompt_token_ids, "prompt_token_ids")
+        seat = self._seats.take()
+        try:
+            seat.drafter.begin(seat.slot, tokens)
+        except BaseException:
+            self._seats.leave(seat)
+            raise
+        source = self._sources[seat.drafter]
+        self._active[req_id] = Request(seat, source, self._depth, tokens)
+        if self._most_cached != 0:
+            self._cached.pop(req_id, None)
+            self._cached[req_id] = None
+            while 0 < self._most_cached < len(self._cached):
+                del self._cached[next(iter(self._cached))]
+
+    def add_active_response(self, req_id: Hashable, token_ids: Tokens) -> None:
+        """Append what the target emitted, accepted draft tokens included.
+
+        Args:
+            req_id: An active request.
+            token_ids: As of `start_request`.
+
+        Raises:
+            ValueError: The request is not active, or token_ids is no such array.
+            TypeError: token_ids holds something else than int32 numbers.
+            Nothing is changed then.
+
+        Cost: O(n).
+        """
+        request = self._request(req_id)
+        request.extend(as_tokens(token_ids, "token_ids"))
+
+    def speculate(
+        self,
+        req_id: Hashable,
+        context: Tokens,
+        max_spec_tokens: int | None = None,
+        max_spec_factor: float = 1.0,
+        max_spec_offset: float = 0.0,
+        min_token_prob: float = 0.1,
+        use_tree_spec: bool = False,
+    ) -> SuffixDecodingDraft:
+        """Draft what may follow a context.
+
+        Args:
+            req_id: An active request.
+            context: As of `start_request`: the newest tokens of the request, or all of them; only
+                the last max_tree_depth are looked at. Any other context is drafted for from what
+                other requests said. A context of less than 2 tokens has no draft.
+            max_spec_tokens: Tokens of the draft, at most, and 64 at most; None = max_tree_depth.
+            max_spec_factor: The draft has at most max_spec_factor * match_len
+            max_spec_offset: + max_spec_offset tokens.
+            min_token_prob: A draft ends where all of it is less likely right than this.
+            use_tree_spec: Draft a tree, at most 8 tokens wide.
+
+        Returns:
+            SuffixDecodingDraft: A new one; empty when nothing is known.
+
+        Raises:
+            ValueError: The request is not active, or context is no such array.
+            TypeError: context holds something else than int32 numbers.
+
+        Cost: O(max_tree_depth) bytes compared, O(drafted tokens); independent of the texts.
+        """
+        request = self._request(req_id)
+        tokens = as_tokens(context, "context", self._depth)
+        if len(tokens) < 2:
+            return SuffixDecodingDraft()
+        limits = DraftLimits(
+            max(0, min(self._depth if max_spec_tokens is None else max_spec_tokens, LONGEST)),
+            max_spec_factor,
+            max_spec_offset,
+            min_token_prob,
+            TREE_WIDTH if use_tree_spec else 1,
+        )
+        if request.ends_with(tokens):
+            return request.draft(len(tokens), limits)
+        return self._stray(tokens, limits)
+
+    def stop_request(self, req_id: Hashable) -> None:
+        """End a request; what it said stays in the pool.
+
+        Raises:
+            ValueError: The request is not active.
+        """
+        request = self._request(req_id)
+        del self._active[req_id]
+        self._seats.give_back(request.seat)
+
+    def evict_cached_response(self, req_id: Hashable) -> None:
+        """Take a request out of `cached_requests`; its text leaves the pool when room is needed.
+
+        Raises:
+            ValueError: The request is not cached.
+        """
+        if req_id not in self._cached:
+            raise InputError(f"request {req_id!r} is not cached")
+        del self._cached[req_id]
+
+    def _request(self, req_id: Hashable) -> Request:
+        request = self._active.get(req_id)
+        if request is None:
+            raise InputError(f"request {req_id!r} is not active")
+        return request
+
+    def _stray(self, context: Ids, limits: DraftLimits) -> SuffixDecodingDraft:
+        """Draft for a context that is not a request's end, and leave no trace of it."""
+        seat = self._strays.take()
+        try:
+            seat.drafter.begin(seat.slot, context)
+        except BaseException:
+            self._strays.leave(seat)
+            raise
+        stray = Request(seat, self._sources[seat.drafter], self._depth, context)
+        draft = stray.draft(len(context), limits)
+        self._strays.give_back(seat)
+        return draft
+
+    def _make(self, slots: int, prompts: bool) -> Drafter:
+        # Drafts end where the caller says, so they have no bound of their own.
+        weights = confidence_weights()
+        source = SuffixSource(slots, self._pool, LONGEST, 0.0, prompts, weights, self._index)
+        drafter = Drafter([source], slots, MAX_HISTORY)
+        self._sources[drafter] = source
+        return drafter
