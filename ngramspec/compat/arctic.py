@@ -7,13 +7,13 @@ differs; `ngramspec.compat.arctic_install.install` puts it where engines look fo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, KeysView, Sequence
+from collections.abc import Hashable, KeysView
 from typing import TYPE_CHECKING
 
 from ngramspec._drafter import Drafter
 from ngramspec._suffix import SuffixSource
 from ngramspec._suffix_pool import SuffixPool
-from ngramspec.compat.arctic_draft import DraftLimits, SuffixDecodingDraft, as_tokens
+from ngramspec.compat.arctic_draft import DraftLimits, SuffixDecodingDraft, TokenIds, as_tokens
 from ngramspec.compat.arctic_request import Request
 from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
 from ngramspec.drafters.config import SuffixConfig
@@ -22,14 +22,10 @@ from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from ngramspec._suffix_index import SuffixIndex
     from ngramspec.compat.arctic_draft import Ids
     from ngramspec.drafters.config import PathLike
 
-    Tokens = npt.NDArray[np.int32] | Sequence[int]
 
 MOST_REQUESTS = 0x7FFFFFFF
 MAX_HISTORY = 1 << 24
@@ -40,10 +36,10 @@ class SuffixDecodingCache:
     """Drafts per request from its own text and from what other requests said.
 
     Args:
-        max_tree_depth: Tokens of a context that are looked at, >= 1; drafts are 64 at most.
+        max_tree_depth: TokenIds of a context that are looked at, >= 1; drafts are 64 at most.
         max_cached_requests: Requests that `cached_requests` lists, the oldest give way; -1 = any
             number, 0 = requests share nothing. What is kept of them is bounded by the pool.
-        capacity: Tokens of other requests kept, 4096..29,000,000; 31 bytes each.
+        capacity: TokenIds of other requests kept, 4096..29,000,000; 31 bytes each.
         pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
         pool_prompts: Draft from other requests' prompts, too, not only from their responses.
         static: Index of a corpus (`build-cache --kind suffix`) that is read besides, or its path.
@@ -118,7 +114,7 @@ class SuffixDecodingCache:
         """Return the pool of what requests said, None where they share nothing."""
         return self._pool
 
-    def start_request(self, req_id: Hashable, prompt_token_ids: Tokens) -> None:
+    def start_request(self, req_id: Hashable, prompt_token_ids: TokenIds) -> None:
         """Begin a request.
 
         Args:
@@ -150,7 +146,7 @@ class SuffixDecodingCache:
             while 0 < self._most_cached < len(self._cached):
                 del self._cached[next(iter(self._cached))]
 
-    def add_active_response(self, req_id: Hashable, token_ids: Tokens) -> None:
+    def add_active_response(self, req_id: Hashable, token_ids: TokenIds) -> None:
         """Append what the target emitted, accepted draft tokens included.
 
         Args:
@@ -170,7 +166,7 @@ class SuffixDecodingCache:
     def speculate(
         self,
         req_id: Hashable,
-        context: Tokens,
+        context: TokenIds,
         max_spec_tokens: int | None = None,
         max_spec_factor: float = 1.0,
         max_spec_offset: float = 0.0,
@@ -184,7 +180,7 @@ class SuffixDecodingCache:
             context: As of `start_request`: the newest tokens of the request, or all of them; only
                 the last max_tree_depth are looked at. Any other context is drafted for from what
                 other requests said. A context of less than 2 tokens has no draft.
-            max_spec_tokens: Tokens of the draft, at most, and 64 at most; None = max_tree_depth.
+            max_spec_tokens: TokenIds of the draft, at most, and 64 at most; None = max_tree_depth.
             max_spec_factor: The draft has at most max_spec_factor * match_len
             max_spec_offset: + max_spec_offset tokens.
             min_token_prob: A draft ends where all of it is less likely right than this.

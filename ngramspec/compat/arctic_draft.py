@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ngramspec.errors import InputError
 
 Ids = npt.NDArray[np.int32]
+TokenIds = Ids | Sequence[int]
 
 
 @dataclass

@@ -81,6 +81,7 @@ NATIVE_LEVELS = {
     "_slots": 6,
     "_suffix_tree": 7,
     "_trees": 7,
+    "_tree_rows": 2,
     "_offers": 7,
     "_suffix": 8,
     "_batches": 8,

@@ -1,0 +1,234 @@
+"""Corpus: what SGLang's NGRAM worker calls its corpus, over our drafters.
+
+Surface: sglang 0.5.23, sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus. The worker shows
+only the ends of texts; by `meet`, which the plugin hooks in before it, whole prompts are known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._tree_rows import tree_rows
+from ngramspec.adapters.sglang.documents import Documents
+from ngramspec.adapters.sglang.followed import Followed
+from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
+from ngramspec.drafters.seats import Seats
+from ngramspec.engine.pools import Pools
+from ngramspec.errors import InputError
+from ngramspec.stats import SourceStats
+
+MAX_WIDTH = 64
+log = logging.getLogger("ngramspec")
+Rows = npt.NDArray[np.int64]
+_EMPTY = np.empty(0, np.int32)
+
+
+class Corpus:
+    """Draft trees for the running requests, in SGLang's rows.
+
+    Args:
+        max_trie_depth: Tokens of a text's end that batch_get is shown, >= 1.
+        min_bfs_breadth: Not used: trees are as wide as pays.
+        max_bfs_breadth: Most tokens of the same depth, >= 1.
+        draft_token_num: Rows per request, >= 1: the newest token and so many drafted ones less one.
+        match_type: Not used; "BFS" and "PROB" are SGLang's rules.
+        capacity: Not used; NGRAMSPEC_PARAMS has our pool's.
+        external_sam_budget: Not used: a corpus has as much of a tree as it deserves.
+        external_corpus_max_tokens: Tokens of all external corpora, at most.
+        settings: None = of the environment.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        As create_drafter: The settings are wrong, or a file of theirs.
+
+    What fails later is logged once, and nothing is drafted from then on: rows hold the newest token
+    and padding, so the engine goes on. One thread at a time, but for load_external_corpus_named.
+    """
+
+    def __init__(
+        self,
+        max_trie_depth: int = 18,
+        min_bfs_breadth: int = 1,
+        max_bfs_breadth: int = 8,
+        draft_token_num: int = 8,
+        match_type: str = "BFS",
+        capacity: int = 1000000,
+        external_sam_budget: int = 0,
+        external_corpus_max_tokens: int = 10000000,
+        *,
+        settings: CorpusSettings | None = None,
+    ) -> None:
+        for name, value in (
+            ("max_trie_depth", max_trie_depth),
+            ("max_bfs_breadth", max_bfs_breadth),
+            ("draft_token_num", draft_token_num),
+        ):
+            if value < 1:
+                raise InputError(f"{name} must be >= 1, got {value}")
+        self.draft_token_num = draft_token_num
+        self.external_corpus_max_tokens = external_corpus_max_tokens
+        self._depth = max_trie_depth
+        self._width = min(max_bfs_breadth, MAX_WIDTH)
+        self._settings = read_settings() if settings is None else settings
+        self._documents = Documents()
+        self._index: Any = None  # that the seats read
+        self._broken = False
+        self.reset()
+
+    @property
+    def remaining_token_budget(self) -> int:
+        """Return the tokens that external corpora may still have."""
+        return self.external_corpus_max_tokens - self._documents.num_tokens
+
+    def meet(self, requests: Iterable[Any]) -> None:
+        """Take the whole texts of requests that are not known yet.
+
+        Args:
+            requests: With rid, origin_input_ids_unpadded and output_ids.
+
+        Cost: O(text) for a new request, else O(1).
+        """
+        if self._broken:
+            return
+        try:
+            for request in requests:
+                if request.rid not in self._followed:
+                    self._begin(request)
+        except Exception:
+            self._break()
+
+    def batch_get(
+        self,
+        req_ids: Sequence[str],
+        batch_tokens: Sequence[Sequence[int]],
+        total_lens: Sequence[int],
+    ) -> tuple[Rows, Rows]:
+        """Draft a tree for each request.
+
+        Args:
+            req_ids: Their names.
+            batch_tokens: The ends of their texts, at least one token each.
+            total_lens: How long the texts are.
+
+        Returns:
+            (tokens, mask): int64, shapes (b * d,) and (b * d * d,), d = draft_token_num, new.
+            Rows are breadth first below the newest token; mask[i, j] = 1 where row j is i or an
+            ancestor of it. Padding is 0, below the newest token.
+
+        Cost: O(b * d * d), independent of the texts.
+        """
+        d = self.draft_token_num
+        tokens = np.empty((len(req_ids), d), np.int64)
+        mask = np.empty((len(req_ids), d * d), np.int64)
+        for i, (name, tail, length) in enumerate(
+            zip(req_ids, batch_tokens, total_lens, strict=True)
+        ):
+            ids, parents = self._tree(name, tail, length)
+            tree_rows(ids, parents, tail[-1], tokens[i], mask[i])
+        return tokens.reshape(-1), mask.reshape(-1)
+
+    def batch_put(self, batch_tokens: Sequence[Sequence[int]]) -> None:
+        """Do nothing: batch_get has seen them."""
+
+    def synchronize(self) -> None:
+        """Do nothing: nothing is pending."""
+
+    def erase_match_state(self, req_ids: Iterable[str]) -> None:
+        """End requests; what they said stays in the pool."""
+        for name in req_ids:
+            followed = self._followed.pop(name, None)
+            if followed is not None and not self._broken:
+                followed.leave()
+
+    def reset(self) -> None:
+        """Forget all requests and what they said; external corpora stay."""
+        self._pools = Pools(self._settings.params)
+        self._seats = self._new_seats()
+        self._followed: dict[str, Followed] = {}
+
+    def load_external_corpus_named(self, corpus_id: str, chunks: Iterable[Sequence[int]]) -> int:
+        """Take in a corpus; requests that begin after commit_external_corpus_load read it.
+
+        Returns:
+            int: Its tokens.
+
+        Raises:
+            InputError: The name is known, there are no or too many tokens, or the drafter suffix
+                is not used, or reads a file already. A ValueError.
+        """
+        if "suffix" not in self._settings.params or self._settings.has_index:
+            raise InputError(
+                "external corpora are read by the drafter suffix, where it reads no file"
+            )
+        return self._documents.stage(corpus_id, chunks, self.remaining_token_budget)
+
+    def commit_external_corpus_load(self, corpus_id: str, loaded_token_count: int) -> None:
+        """Make a loaded corpus known."""
+        self._documents.commit(corpus_id)
+
+    def remove_external_corpus(self, corpus_id: str) -> None:
+        """Forget a corpus; requests that run read it to their end."""
+        self._documents.remove(corpus_id)
+
+    def list_external_corpora(self) -> dict[str, int]:
+        """Return the tokens of each corpus by name."""
+        return self._documents.sizes()
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return what each source did, by name; of requests since the corpora changed."""
+        found: dict[str, SourceStats] = {}
+        for drafter in self._seats.drafters:
+            for name, one in drafter.stats().items():
+                found[name] = found[name].plus(one) if name in found else one
+        return found
+
+    def _tree(
+        self, name: str, tail: Sequence[int], length: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        if self._broken:
+            return _EMPTY, _EMPTY
+        try:
+            followed = self._followed.get(name) or self._new(name)
+            if followed.mute:
+                return _EMPTY, _EMPTY
+            try:
+                followed.follow(tail, length)
+            except (InputError, OverflowError) as error:
+                self._silence(followed, name, error)
+                return _EMPTY, _EMPTY
+            return followed.propose(self.draft_token_num - 1, self._width)
+        except Exception:
+            self._break()
+            return _EMPTY, _EMPTY
+
+    def _begin(self, request: Any) -> None:
+        followed = self._new(request.rid)
+        try:
+            followed.begin(request.origin_input_ids_unpadded, request.output_ids)
+        except (InputError, OverflowError) as error:
+            self._silence(followed, request.rid, error)
+
+    def _new(self, name: str) -> Followed:
+        index = self._documents.index
+        if index is not self._index:
+            self._index = index
+            self._seats = self._new_seats()
+        followed = self._followed[name] = Followed(self._seats, self._depth)
+        return followed
+
+    def _new_seats(self) -> Seats:
+        index, pools = self._index, self._pools
+        return Seats(lambda slots: self._settings.make(pools, slots, index))
+
+    def _silence(self, followed: Followed, name: str, error: Exception) -> None:
+        followed.mute = True
+        log.warning("request %s has no drafts: %s", name, error)
+
+    def _break(self) -> None:
+        self._broken = True
+        log.exception("ngramspec failed and drafts nothing from now on; SGLang goes on without")

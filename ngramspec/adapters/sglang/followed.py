@@ -1,0 +1,109 @@
+"""Followed: one request of SGLang on a slot, brought up to date from the end of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.drafters.seats import Seat, Seats
+
+Ids = npt.NDArray[np.int32]
+_NONE: list[int] = []
+
+
+class Followed:
+    """A slot and what is known of the request's text.
+
+    Args:
+        seats: Where the seat comes from and goes back to.
+        depth: Tokens of the text's end that SGLang shows, >= 1.
+    """
+
+    def __init__(self, seats: Seats, depth: int) -> None:
+        self.seat: Seat = seats.take()
+        self.mute = False  # the text holds what no drafter takes
+        self._seats = seats
+        self._depth = depth
+        self._length = 0  # tokens of the text
+        self._end = b""  # its last `depth` tokens
+        self._ids, self._parents = _NONE, _NONE  # the tree that is verified
+        self._begun = False
+
+    def begin(self, prompt: Any, output: Any) -> None:
+        """Take the whole text of a request.
+
+        Args:
+            prompt, output: Token ids, anything that numpy reads.
+
+        Raises:
+            InputError: One is no token id. The text is empty then.
+        """
+        self._forget()
+        drafter, slot = self.seat
+        given, said = np.array(prompt, np.int32), np.array(output, np.int32)
+        drafter.begin(slot, given)
+        self._begun = True
+        drafter.accept(slot, said, 0)
+        self._length = len(given) + len(said)
+        self._end = np.concatenate((given[-self._depth :], said))[-self._depth :].tobytes()
+
+    def follow(self, tail: Sequence[int], length: int) -> None:
+        """Take what is new of the text.
+
+        Args:
+            tail: Its last tokens, at least one.
+            length: All its tokens.
+
+        Raises:
+            InputError: One is no token id.
+
+        Cost: O(len(tail)). A tail that does not go on from what is known is a text of its own.
+        """
+        ids = np.array(tail, np.int32)
+        new = length - self._length
+        known = ids[: len(ids) - new] if new > 0 else ids
+        goes_on = self._begun and 0 <= new <= len(ids) and self._end.endswith(known.tobytes())
+        if not goes_on:
+            self.begin(ids, _NONE)
+            self._length = length
+            return
+        if new:
+            fresh = ids[len(ids) - new :]
+            drafter, slot = self.seat
+            drafter.accept(slot, fresh, self._right(fresh))
+            self._ids, self._parents = _NONE, _NONE
+            self._length = length
+            self._end = (self._end + fresh.tobytes())[-4 * self._depth :]
+
+    def propose(self, most: int, width: int) -> tuple[Ids, Ids]:
+        """Return tokens and parents of a tree."""
+        drafter, slot = self.seat
+        tokens, parents, _ = drafter.propose_tree(slot, most, width)
+        self._ids, self._parents = tokens.tolist(), parents.tolist()
+        return tokens, parents
+
+    def leave(self) -> None:
+        """End the request and give the seat back."""
+        if self._begun:
+            self._seats.give_back(self.seat)
+        else:
+            self._seats.leave(self.seat)
+
+    def _forget(self) -> None:
+        self._ids, self._parents, self._length, self._end = _NONE, _NONE, 0, b""
+
+    def _right(self, tokens: Ids) -> int:
+        """Return how many of the new tokens, but the last, are a path of the tree."""
+        at, right = -1, 0
+        if not self._ids:
+            return 0
+        for token in tokens[:-1].tolist():
+            after = range(at + 1, len(self._ids))
+            at = next((i for i in after if self._parents[i] == at and self._ids[i] == token), -1)
+            if at < 0:
+                break
+            right += 1
+        return right

@@ -1,0 +1,61 @@
+"""The entry point sglang.srt.plugins: SGLang's NGRAM algorithm drafts from ours where asked to."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from ngramspec.adapters.sglang.contract import CLASS, CORPUS, HOOKS, METHOD, WORKER, differences
+from ngramspec.adapters.sglang.corpus import Corpus
+from ngramspec.adapters.sglang.settings import read_settings
+from ngramspec.engine.pools import Pools
+
+SWITCH = "NGRAMSPEC_SGLANG"
+log = logging.getLogger("ngramspec")
+
+
+def plugin() -> None:
+    """Hook our corpus in, if the environment says NGRAMSPEC_SGLANG=1; SGLang calls this.
+
+    Nothing happens otherwise, nor where SGLang is not as expected or the settings are wrong: that
+    is logged, and SGLang drafts by itself. SGLang calls it in each of its processes.
+    """
+    if os.environ.get(SWITCH, "") in ("", "0"):
+        return
+    try:
+        changed = differences(_read, Corpus)
+        if changed:
+            log.warning(
+                "%s is set, but this SGLang is another one than ngramspec knows: %s. It drafts by "
+                "itself", SWITCH, "; ".join(changed),
+            )  # fmt: skip
+            return
+        settings = read_settings()
+        settings.make(Pools(settings.params), 1)  # says what is wrong with them before it matters
+        hooks: Any = importlib.import_module(HOOKS)
+        register, kinds = hooks.HookRegistry.register, hooks.HookType
+        register(f"{CORPUS}.{CLASS}", Corpus, kinds.REPLACE)
+        register(f"{WORKER}.NGRAMWorker.{METHOD}", meet, kinds.BEFORE)
+        log.info("SGLang's NGRAM algorithm drafts by ngramspec: %s", settings.spec)
+    except Exception:
+        log.exception("%s: SGLang drafts by itself", SWITCH)
+
+
+def meet(worker: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
+    """Show our corpus the whole texts of new requests, before the worker shows it their ends."""
+    corpus = getattr(worker, "ngram_corpus", None)
+    if isinstance(corpus, Corpus):
+        corpus.meet(getattr(batch, "reqs", ()))
+
+
+def _read(module: str) -> str:
+    """Return the source of a module of SGLang, without importing it."""
+    spec = importlib.util.find_spec("sglang")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("sglang is not installed")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return (folder.joinpath(*module.split(".")[1:]).with_suffix(".py")).read_text("utf-8")
