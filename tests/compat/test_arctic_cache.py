@@ -205,6 +205,17 @@ def test_the_oldest_requests_are_no_longer_cached(most: int) -> None:
     assert list(cache.active_requests) == ["a", "b", "c"]
 
 
+def test_a_request_that_is_started_again_is_the_newest() -> None:
+    cache = SuffixDecodingCache(max_cached_requests=2)
+    for name in "ab":
+        cache.start_request(name, [1])
+    cache.stop_request("a")
+    cache.start_request("a", [1])
+    assert list(cache.cached_requests) == ["b", "a"]
+    cache.start_request("c", [1])
+    assert list(cache.cached_requests) == ["a", "c"]
+
+
 def test_the_views_are_sets_that_follow_the_cache() -> None:
     cache = SuffixDecodingCache(24, 10)
     active = cache.active_requests
