@@ -1,0 +1,97 @@
+"""Checks: calls of generate() that drafts cannot serve, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ngramspec.errors import InputError
+
+# Layers whose rejected tokens can be taken back, or that keep none.
+DYNAMIC = ("DynamicLayer", "DynamicSlidingWindowLayer")
+STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
+LAYERS = (*DYNAMIC, *STATIC, "DummyLayer")
+OUTPUTS = ("output_attentions", "output_hidden_states", "output_logits", "output_scores")
+LAYER_TYPES = {"full_attention", "sliding_attention"}
+
+
+def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
+    """Raise InputError unless drafts can serve a call of generate().
+
+    Args:
+        model: The model.
+        config: The prepared GenerationConfig.
+        kwargs: What generate() would hand to the model.
+    """
+    if model.config.is_encoder_decoder:
+        raise InputError("encoder-decoder models are not supported: drafts need a decoder alone")
+    if getattr(model, "_is_stateful", False):
+        raise InputError(
+            f"{type(model).__name__} keeps a recurrent state: it cannot take back rejected drafts"
+        )
+    mode = str(getattr(config.get_generation_mode(), "value", ""))
+    if mode not in ("greedy_search", "sample"):
+        raise InputError(f"drafts work for greedy search and sampling, not for {mode}")
+    if config.return_dict_in_generate:
+        for name in OUTPUTS:
+            if getattr(config, name, False):
+                raise InputError(f"{name}=True is not supported: passes do not go token by token")
+    if not config.use_cache:
+        raise InputError("use_cache=False is not supported: verification needs a cache")
+    for name in ("inputs_embeds", "token_type_ids", "mm_token_type_ids"):
+        if kwargs.get(name) is not None:
+            raise InputError(f"{name} is not supported: give input_ids alone")
+    check_cache(kwargs.get("past_key_values"), config)
+
+
+def check_cache(cache: Any, config: Any) -> None:
+    """Raise InputError unless rejected tokens can be taken back from a cache."""
+    from transformers.cache_utils import DynamicCache, StaticCache
+
+    if type(cache) not in (DynamicCache, StaticCache):
+        raise InputError(
+            f"expected a DynamicCache or StaticCache, got {type(cache).__name__}: others "
+            "cannot take back rejected drafts"
+        )
+    if cache.offloading:
+        raise InputError("offloaded caches are not supported")
+    for layer in cache.layers:
+        name = type(layer).__name__
+        if name not in LAYERS:
+            raise InputError(f"a cache with layers of {name} cannot take back rejected drafts")
+        # Such a layer drops what leaves its window at once.
+        if name == "StaticSlidingWindowLayer" and layer.max_cache_len < config.max_length - 1:
+            raise InputError(
+                f"a static cache cannot take back drafts once {config.max_length - 1} tokens "
+                f"outgrow its sliding window of {layer.max_cache_len}: use a dynamic cache"
+            )
+
+
+def check_batch(model: Any, kwargs: dict[str, Any]) -> None:
+    """Raise InputError unless rows of a model may stand at different places.
+
+    For that the model must take a mask and positions of our own.
+    """
+    cache = kwargs["past_key_values"]
+    text = model.config.get_text_config()
+    if getattr(cache, "_is_user_defined", False):
+        raise InputError(
+            "past_key_values of your own needs batch size 1: for more rows leave it out, or say "
+            'cache_implementation="static"'
+        )
+    if text._attn_implementation not in ("sdpa", "eager"):
+        raise InputError(
+            'a batch of more than one row needs attn_implementation="sdpa" or "eager", '
+            f"got {text._attn_implementation!r}"
+        )
+    positions = kwargs.get("position_ids")
+    if positions is None or positions.ndim != 2 or getattr(text, "alibi", False):
+        raise InputError(
+            f"{type(model).__name__} does not take one position per token: batch size 1 only"
+        )
+    kinds = set(getattr(text, "layer_types", None) or ())
+    if (
+        hasattr(model, "create_masks_for_generate")
+        or getattr(text, "attention_chunk_size", None)
+        or not kinds <= LAYER_TYPES
+    ):
+        raise InputError(f"{type(model).__name__} makes masks of its own: batch size 1 only")

@@ -1,0 +1,111 @@
+"""ngramspec_generate: the custom_generate function of transformers' generate()."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ngramspec.adapters.transformers.speculator import NgramSpeculator, as_lender
+from ngramspec.drafters.config import check_int
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec._drafter import Drafter
+
+
+def ngramspec_generate(
+    model: Any,
+    input_ids: Any,
+    logits_processor: Iterable[Any] = (),
+    stopping_criteria: Iterable[Any] = (),
+    generation_config: Any = None,
+    drafter: str | Sequence[str] | Drafter | NgramSpeculator = "suffix",
+    verification: Literal["compare", "reject"] = "compare",
+    seeds: int | Sequence[int] | None = None,
+    max_draft: int | None = None,
+    streamer: Any = None,
+    synced_gpus: bool = False,
+    **model_kwargs: Any,
+) -> Any:
+    """Generate with drafts: `model.generate(..., custom_generate=ngramspec_generate, drafter=...)`.
+
+    Greedy search and sampling for any batch size, with everything that generate() prepares: logits
+    processors and warpers, stopping criteria, generation_config, left-padding, streamer. drafter,
+    verification, seeds and max_draft are given to generate(); it hands over the rest.
+
+    Args:
+        model, input_ids, logits_processor, stopping_criteria, generation_config, streamer,
+            synced_gpus, model_kwargs: From generate().
+        drafter: Drafter names as for create_drafter, for this call alone; an NgramSpeculator, which
+            remembers texts and costs from call to call; or a Drafter, whose slots 0..rows - 1
+            are used, by one call at a time.
+        verification: How sampled drafts are verified: "compare" gives the text that the same seed
+            gives without drafts; "reject" gives another of the same distribution for less work.
+        seeds: Of the random numbers, one per row or one for all (row i then has seeds + i), whole
+            numbers of 63 bits; None takes them from torch's default generator.
+        max_draft: Longest draft in tokens, 0 for none; None = the drafter's.
+
+    Returns:
+        As generate(): int64 tensor (rows, length), prompts and text, padded behind a row's end; or
+        a GenerateDecoderOnlyOutput, with the cache for batch size 1.
+
+    Raises:
+        InputError: An argument is not as described, or generate() was asked for what drafts cannot
+            serve: beams, recurrent or encoder-decoder models, scores, attentions and so on.
+        Whatever the model, a processor, a criterion or the streamer raises.
+
+    Cost: A pass per step. Batch size 1 cuts rejected tokens off the model's own cache, O(layers). A
+    batch runs on buffers where each row has its own places: nothing is moved or copied, but a
+    mask of rows x queries x tokens is made per pass, and rows that ended are computed along.
+    Threads: as the model; see NgramSpeculator. Source: Leviathan et al. (arXiv 2211.17192).
+    """
+    from ngramspec.adapters.transformers.checks import check_call
+    from ngramspec.adapters.transformers.loop import Loop
+    from ngramspec.adapters.transformers.scores import Scores
+
+    if verification not in ("compare", "reject"):
+        raise InputError(f'verification must be "compare" or "reject", got {verification!r}')
+    if synced_gpus:
+        raise InputError("synced_gpus=True is not supported: processes would draft differently")
+    if generation_config is None or input_ids.ndim != 2 or not input_ids.shape[1]:
+        raise InputError("call this through generate(custom_generate=...), with a prompt of ids")
+    check_call(model, generation_config, model_kwargs)
+    lender = as_lender(drafter)
+    if max_draft is None:
+        max_draft = lender.max_draft
+    check_int("max_draft", max_draft, 0, 1024)
+    streamer = streamer or _kept_streamer(sys._getframe(1))
+    scores = Scores(logits_processor)
+    numbers = _seeds(seeds, input_ids) if generation_config.do_sample else None
+    with lender.lend(input_ids.shape[0]) as lent:
+        loop = Loop(model, input_ids, generation_config, model_kwargs, stopping_criteria, scores)
+        loop.sample(numbers, verification)
+        return loop.run(lent, min(max_draft, lent.max_draft), streamer)
+
+
+def _seeds(seeds: Any, input_ids: Any) -> Any:
+    """Return a seed per row, int64."""
+    import torch
+
+    rows = input_ids.shape[0]
+    if seeds is None:
+        return torch.randint(0, 2**62, (rows,)).numpy()
+    given = np.asarray(seeds)
+    if not np.issubdtype(given.dtype, np.integer) or given.shape not in ((), (rows,)):
+        raise InputError(f"seeds must be one whole number or one per row ({rows}), got {seeds!r}")
+    return given.astype(np.int64) + (0 if given.shape else np.arange(rows))
+
+
+def _kept_streamer(frame: Any) -> Any:
+    """Return the streamer that generate() was given, None for none.
+
+    generate() of transformers 5 puts the prompt into it, but does not hand it to a custom_generate
+    function: its keywords are those that _sample does not have.
+    """
+    home = frame.f_globals.get("__name__")
+    if home != "transformers.generation.utils" or frame.f_code.co_name != "generate":
+        return None
+    return frame.f_locals.get("streamer")
