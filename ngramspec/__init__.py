@@ -17,6 +17,8 @@ from ngramspec.stats import Replay, SourceStats
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.attach import attach
     from ngramspec.adapters.llama_cpp.draft import NgramDraft
+    from ngramspec.adapters.transformers.generate import ngramspec_generate
+    from ngramspec.adapters.transformers.speculator import NgramSpeculator
     from ngramspec.formats.cache_file import open_cache
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.formats.pool_file import open_pool
@@ -30,6 +32,7 @@ __all__ = [
     "HashPool",
     "NgramCache",
     "NgramDraft",
+    "NgramSpeculator",
     "Replay",
     "SourceStats",
     "StaticCache",
@@ -38,6 +41,7 @@ __all__ = [
     "attach",
     "create_drafter",
     "embedded_model",
+    "ngramspec_generate",
     "open_cache",
     "open_pool",
     "open_suffix_index",
@@ -49,7 +53,9 @@ __all__ = [
 _LATE = {
     "DynamicFile": "ngramspec.formats.dynamic_file",
     "NgramDraft": "ngramspec.adapters.llama_cpp",
+    "NgramSpeculator": "ngramspec.adapters.transformers",
     "attach": "ngramspec.adapters.llama_cpp",
+    "ngramspec_generate": "ngramspec.adapters.transformers",
     "open_cache": "ngramspec.formats.cache_file",
     "open_pool": "ngramspec.formats.pool_file",
     "open_suffix_index": "ngramspec.formats.suffix_file",

@@ -58,8 +58,9 @@ def ngramspec_generate(
         Whatever the model, a processor, a criterion or the streamer raises.
 
     Cost: A pass per step. Batch size 1 cuts rejected tokens off the model's own cache, O(layers). A
-    batch runs on buffers where each row has its own places: nothing is moved or copied, but a
-    mask of rows x queries x tokens is made per pass, and rows that ended are computed along.
+    batch runs on buffers where each row has its own places: no step moves or copies tokens, but a
+    mask of rows x queries x tokens is made per pass, all rows are padded to the longest draft, and
+    rows that ended are computed along until they are half of all, and then dropped.
     Threads: as the model; see NgramSpeculator. Source: Leviathan et al. (arXiv 2211.17192).
     """
     from ngramspec.adapters.transformers.checks import check_call

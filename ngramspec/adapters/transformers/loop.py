@@ -17,8 +17,6 @@ from ngramspec.adapters.transformers.stops import Stops
 from ngramspec.adapters.transformers.texts import Texts
 from ngramspec.verify import position_uniforms, verify_greedy, verify_sampled
 
-MOST = 1024  # longest draft
-
 
 class Loop:
     """One call of generate(): the rows of a batch until all have ended.
@@ -89,7 +87,7 @@ class Loop:
         if self._scores.reads_text:
             for row in rows:
                 draft = self._drafts.tokens[row, : lengths[row]]
-                texts.write(row, int(texts.lengths[row]), draft)
+                texts.write(int(row), int(texts.lengths[row]), draft)
         started = time.perf_counter()
         logits = self._pass.run(self._batch(width))
         made = self._verified(logits, width)
@@ -130,21 +128,21 @@ class Loop:
         texts, before = self._texts, self._open.copy()
         counts = np.zeros(len(before), dtype=np.int64)
         ended = np.zeros(len(before), dtype=bool)
-        for row in np.flatnonzero(before):
+        for row in np.flatnonzero(before).tolist():
             said = emitted[row, : int((emitted[row] >= 0).sum())]
             counts[row], ended[row] = self._stops.cut(texts, row, said)
             texts.write(row, int(texts.lengths[row]), said[: counts[row]])
         self._stops.check(texts, counts, ended)
-        for row in np.flatnonzero(before):
+        for row in np.flatnonzero(before).tolist():
             said = emitted[row, : counts[row]]
             accepted = min(int((emitted[row] >= 0).sum()) - 1, len(said))
-            self._drafts.accept(int(row), said, accepted)
+            self._drafts.accept(row, said, accepted)
             self._newest[row] = said[-1]
         texts.lengths += counts
         if queries:
             self._pass.keep(counts, queries)
-        for row in np.flatnonzero(ended):
-            self._end(int(row))
+        for row in np.flatnonzero(ended).tolist():
+            self._end(row)
         if self._streamer is not None:
             self._stream()
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.transformers.checks import STATIC, check_batch
-from ngramspec.adapters.transformers.row_cache import Places, make_layers
+from ngramspec.adapters.transformers.row_cache import Places, RowStore, make_layers
 
 FIRST_ROOM = 256  # tokens behind the prompts that a growing buffer has at first
 
@@ -132,6 +132,8 @@ class RowsPass(Pass):
         mask = kwargs.get("attention_mask")
         self._prompt = None if mask is None else mask.bool()
         self._starts = np.full(rows, prompt_len, dtype=np.int64)
+        self._held = np.arange(rows)  # rows of the batch that the buffers hold
+        self._ended = np.zeros(rows, dtype=bool)
 
     def prefill(self) -> Any:
         """Compute the prompts."""
@@ -141,34 +143,62 @@ class RowsPass(Pass):
         positions = self._kwargs["position_ids"]
         # Places count padding, positions do not.
         offsets = positions[:, -1:] + 1 - self._input_ids.shape[1]
-        self._offsets = offsets.expand(len(self._starts), 1).to(self._model.device)
-        rows = torch.arange(len(self._starts), device=self._model.device)
-        self._places.rows = rows[:, None]
+        self._offsets = offsets.expand(len(self._starts), 1).to(self._model.device).clone()
+        self._places.rows = torch.arange(len(self._starts), device=self._model.device)[:, None]
         if self._prompt is not None:
             self._prompt = self._prompt.to(self._model.device)
         return logits
 
     def run(self, token_ids: Any) -> Any:
-        """Return logits after each token, float32 (rows, queries, vocab_size)."""
+        """Return logits after each token, float32 (rows, queries, vocab_size), 0 for ended rows."""
         import torch
 
         queries = token_ids.shape[1]
-        starts = torch.from_numpy(self._starts).to(self._model.device)
+        starts = torch.from_numpy(self._starts[self._held]).to(self._model.device)
         columns = starts[:, None] + torch.arange(queries, device=starts.device)
         self._places.columns = columns
-        self._places.end = int(self._starts.max()) + queries
-        return self._forward(token_ids, self._masks(columns), columns + self._offsets)
+        self._places.end = int(self._starts[self._held].max()) + queries
+        held = torch.from_numpy(self._held).to(token_ids.device)
+        all_held = len(held) == len(token_ids)
+        ids = token_ids if all_held else token_ids[held]
+        logits = self._forward(ids, self._masks(columns), columns + self._offsets)
+        if all_held:
+            return logits
+        return logits.new_zeros((len(token_ids), *logits.shape[1:])).index_copy_(0, held, logits)
 
     def keep(self, counts: npt.NDArray[np.int64], queries: int) -> None:
         """Keep each row's first tokens of the pass. O(rows): the next pass writes over the rest."""
         self._starts += counts
 
     def release(self, row: int) -> None:
-        """Forget a row that has ended: it is computed along, at the start of its buffer."""
+        """Forget a row that has ended.
+
+        It is computed along, at the start of its buffer, until half of the rows held have ended:
+        then the others are copied, so that all copies of a call are as much as one of its cache.
+        """
+        self._ended[row] = True
         self._starts[row] = 0
-        self._offsets[row] = 0
+        here = self._held == row
+        self._offsets[here] = 0
         if self._prompt is not None:
-            self._prompt[row] = True  # a query that sees nothing would be NaN
+            self._prompt[here] = True  # a query that sees nothing would be NaN
+        ended = self._ended[self._held]
+        if len(ended) // 2 <= ended.sum() < len(ended) and self._places.columns is not None:
+            self._drop(np.flatnonzero(~ended))
+
+    def _drop(self, kept: npt.NDArray[np.int64]) -> None:
+        """Hold only some of the rows."""
+        import torch
+
+        index = torch.from_numpy(kept).to(self._model.device)
+        self._held = self._held[kept]
+        self._offsets = self._offsets[index]
+        self._places.rows = self._places.rows[: len(kept)]
+        if self._prompt is not None:
+            self._prompt = self._prompt[index]
+        for layer in self.cache.layers:
+            if isinstance(layer, RowStore):
+                layer.select(index)
 
     def close(self) -> None:
         """Leave nothing in the cache: its rows are of unequal length."""
@@ -178,9 +208,9 @@ class RowsPass(Pass):
         """Return the mask, or one per kind of layer where the model has several."""
         text = self._model.config.get_text_config()
         window = getattr(text, "sliding_window", None)
-        if not hasattr(text, "layer_types"):
+        kinds: Sequence[str] = sorted(set(getattr(text, "layer_types", None) or ()))
+        if not kinds:
             return self._mask(columns, window)
-        kinds: Sequence[str] = sorted(set(text.layer_types))
         wide = {"full_attention": None, "sliding_attention": window}
         return {kind: self._mask(columns, wide[kind]) for kind in kinds}
 

@@ -69,6 +69,10 @@ class RowStore:
         self._length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def select(self, rows: Any) -> None:
+        """Keep some rows only: a copy."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many keys a pass sees and the index of the first."""
         return self._length + query_length, 0

@@ -1,0 +1,287 @@
+"""generate() with drafts: greedy texts, and everything that ends or changes them."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+
+from ngramspec import AutoPolicy, create_drafter
+from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate
+
+CACHES = (None, "static")
+
+
+def greedy(model: Any, inputs: Any, **options: Any) -> Any:
+    return model.generate(**inputs, **{"max_new_tokens": 64, "do_sample": False, **options})
+
+
+def drafted(model: Any, inputs: Any, drafter: Any = None, **options: Any) -> Any:
+    """The same call with drafts, which must have been accepted now and then."""
+    drafter = drafter or NgramSpeculator("suffix", policy="fixed")
+    made = greedy(
+        model, inputs, custom_generate=ngramspec_generate, drafter=drafter, **copy.copy(options)
+    )
+    assert sum(stats.num_accepted_tokens for stats in drafter.stats().values()) > 0
+    return made
+
+
+def same(a: Any, b: Any) -> bool:
+    import torch
+
+    return torch.equal(a, b)
+
+
+def row(inputs: Any, index: int) -> Any:
+    """One row without its padding."""
+    kept = inputs["attention_mask"][index].bool()
+    return {key: values[index : index + 1, kept] for key, values in inputs.items()}
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_one_row_says_what_it_says_without_drafts(
+    model: Any, tokenizer: Any, prompts: list[str], cache: Any
+) -> None:
+    for prompt in prompts:
+        inputs = tokenizer(prompt, return_tensors="pt")
+        wanted = greedy(model, inputs, max_new_tokens=128, cache_implementation=cache)
+        made = drafted(model, inputs, max_new_tokens=128, cache_implementation=cache)
+        assert same(made, wanted)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_rows_of_a_batch_say_what_they_say_without_drafts(
+    model: Any, batch: Any, cache: Any
+) -> None:
+    # Long enough that some rows have ended and others have not, and that buffers grow.
+    options = {"max_new_tokens": 300, "cache_implementation": cache}
+    wanted = greedy(model, batch, **options)
+    ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in wanted]
+    assert len(set(ends)) > 2
+    assert same(drafted(model, batch, **options), wanted)
+    speculator = NgramSpeculator(policy=AutoPolicy())
+    assert same(drafted(model, batch, speculator, **options), wanted)
+    # Again, from the texts of the first time: nearly nothing is left to be computed alone.
+    before = speculator.stats()["suffix"].num_accepted_tokens
+    assert same(drafted(model, batch, speculator, **options), wanted)
+    assert speculator.stats()["suffix"].num_accepted_tokens > before
+
+
+def test_a_batch_is_its_rows(model: Any, batch: Any) -> None:
+    texts = drafted(model, batch, max_new_tokens=40)
+    for i, text in enumerate(texts):
+        inputs = row(batch, i)
+        alone = drafted(model, inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
+        assert text[-40:].tolist()[: len(alone)] == alone.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_short_answers(model: Any, batch: Any, count: int) -> None:
+    for inputs in (batch, row(batch, 1)):
+        wanted = greedy(model, inputs, max_new_tokens=count)
+        made = greedy(model, inputs, max_new_tokens=count, custom_generate=ngramspec_generate)
+        assert same(made, wanted)
+
+
+def test_drafters_come_by_name_and_ready_made(model: Any, batch: Any) -> None:
+    wanted = greedy(model, batch)
+    for drafter in ("suffix", ["ngram-simple", "ngram-cache"], "ngram-mod,suffix"):
+        assert same(
+            greedy(model, batch, custom_generate=ngramspec_generate, drafter=drafter), wanted
+        )
+    ready = create_drafter("ngram-simple", slots=6, size_n=3)
+    assert same(drafted(model, batch, ready), wanted)
+    assert same(drafted(model, batch, ready, max_draft=2), wanted)
+
+
+def test_a_drafter_that_fails_leaves_the_text_alone(model: Any, batch: Any, caplog: Any) -> None:
+    drafter = create_drafter("suffix", slots=4)
+
+    def spoil(ids: Any, scores: Any, **_: Any) -> bool:
+        if ids.shape[1] == batch["input_ids"].shape[1] + 20 and drafter.length(2):
+            drafter.begin(2, [])
+            drafter.end(2)
+        return False
+
+    wanted = greedy(model, batch)
+    with caplog.at_level(logging.WARNING, "ngramspec"):
+        assert same(drafted(model, batch, drafter, stopping_criteria=[spoil]), wanted)
+    assert [record.name.split(".")[-1] for record in caplog.records] == ["drafts"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repetition_penalty": 1.3},
+        {"no_repeat_ngram_size": 5},
+        {"encoder_repetition_penalty": 1.2, "min_new_tokens": 50},
+        {"bad_words_ids": [[268], [90, 12]], "suppress_tokens": [11, 12]},
+        {"prefix_allowed_tokens_fn": lambda row, ids: [row + 20, (len(ids) % 3) + 30, 40]},
+        {"exponential_decay_length_penalty": (20, 1.4), "remove_invalid_values": True},
+        {"forced_eos_token_id": 7, "begin_suppress_tokens": [10]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_processors_see_each_row_as_if_its_draft_were_emitted(
+    model: Any, batch: Any, options: Any
+) -> None:
+    for inputs in (batch, row(batch, 0)):
+        wanted = greedy(model, inputs, **options)
+        assert same(drafted(model, inputs, **options), wanted)
+
+
+def test_a_processor_of_ones_own_sees_the_whole_batch(model: Any, batch: Any) -> None:
+    import torch
+
+    def favour(ids: Any, scores: Any) -> Any:
+        assert ids.shape[0] == scores.shape[0]
+        places = torch.arange(scores.shape[0])
+        scores[places, (ids[:, -1] + ids.shape[1] + places) % scores.shape[1]] += 9
+        return scores
+
+    for inputs in (batch, row(batch, 0)):
+        wanted = greedy(model, inputs, logits_processor=[favour])
+        made = greedy(
+            model,
+            inputs,
+            logits_processor=[favour],
+            custom_generate=ngramspec_generate,
+            drafter=NgramSpeculator("suffix", policy="fixed"),
+        )
+        assert same(made, wanted)
+
+
+def test_defaults_come_from_the_generation_config(model: Any, batch: Any) -> None:
+    config = copy.deepcopy(model.generation_config)
+    config.update(repetition_penalty=1.1, max_new_tokens=30, eos_token_id=[2, 268])
+    wanted = model.generate(**batch, generation_config=config)
+    made = model.generate(**batch, generation_config=config, custom_generate=ngramspec_generate)
+    assert same(made, wanted)
+
+
+def test_stopping_criteria_end_rows_where_they_would(
+    model: Any, tokenizer: Any, batch: Any
+) -> None:
+    from transformers import StopStringCriteria
+
+    def at_a_colon(ids: Any, scores: Any, **_: Any) -> Any:
+        return (ids[:, -2:-1] == 28).any(dim=1) | (ids[:, -1] == 295)
+
+    strings = StopStringCriteria(tokenizer, ["return", "with self", '"kind"'])
+    for criteria in ([strings], [at_a_colon], [at_a_colon, strings]):
+        for inputs in (batch, row(batch, 1)):
+            prompt_len = inputs["input_ids"].shape[1]
+            wanted = greedy(model, inputs, max_new_tokens=100, stopping_criteria=criteria)
+            made = drafted(model, inputs, max_new_tokens=100, stopping_criteria=criteria)
+            assert same(made, wanted)
+            assert wanted.shape[1] < prompt_len + 100 or (wanted[:, -1] == 0).any()
+
+
+def test_time_ends_all_rows(model: Any, batch: Any) -> None:
+    made = greedy(model, batch, max_time=1e-9, custom_generate=ngramspec_generate)
+    assert made.shape[1] == batch["input_ids"].shape[1] + 1
+
+
+class Listener:
+    """A streamer of any batch size."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[int]] = []
+        self.ended = 0
+
+    def put(self, value: Any) -> None:
+        self.heard.append(value.tolist())
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_streamers_hear_what_they_would(model: Any, batch: Any) -> None:
+    for inputs in (batch, row(batch, 0)):
+        plain, ours = Listener(), Listener()
+        greedy(model, inputs, max_new_tokens=200, streamer=plain)
+        drafted(model, inputs, max_new_tokens=200, streamer=ours)
+        assert ours.heard == plain.heard
+        assert ours.ended == 1
+
+
+def test_text_streamers(model: Any, tokenizer: Any, batch: Any, capsys: Any) -> None:
+    from transformers import TextStreamer
+
+    texts = []
+    for generate in (greedy, drafted):
+        generate(model, row(batch, 0), streamer=TextStreamer(tokenizer, skip_prompt=True))
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert "def " in texts[0]
+
+
+def test_the_returned_cache_is_that_of_the_text(model: Any, batch: Any) -> None:
+    inputs = row(batch, 0)
+    longer = greedy(model, inputs, max_new_tokens=60)
+    for cache in CACHES:
+        options = {"return_dict_in_generate": True, "cache_implementation": cache}
+        made = drafted(model, inputs, max_new_tokens=30, **options)
+        assert same(made.sequences, longer[:, : made.sequences.shape[1]])
+        if cache is None:
+            past = made.past_key_values
+            assert past.get_seq_length() == made.sequences.shape[1] - 1
+            rest = {"input_ids": made.sequences, "past_key_values": past}
+            assert same(drafted(model, rest, max_new_tokens=30), longer)
+    made = drafted(model, batch, return_dict_in_generate=True)
+    assert same(made.sequences, greedy(model, batch))
+    assert made.past_key_values is None
+
+
+def test_a_static_cache_of_ones_own(model: Any, batch: Any) -> None:
+    from transformers import StaticCache
+
+    inputs = row(batch, 0)
+    wanted = greedy(model, inputs)
+    cache = StaticCache(config=model.config, max_cache_len=400)
+    for _ in range(2):
+        assert same(drafted(model, inputs, past_key_values=cache), wanted)
+        assert int(cache.get_seq_length()) == wanted.shape[1] - 1
+        cache.reset()
+
+
+def test_prompts_in_chunks(model: Any, batch: Any) -> None:
+    for inputs in (batch, row(batch, 0)):
+        wanted = greedy(model, inputs, prefill_chunk_size=48)
+        assert same(drafted(model, inputs, prefill_chunk_size=48), wanted)
+
+
+def test_the_policy_learns_what_passes_take(model: Any, batch: Any) -> None:
+    speculator = NgramSpeculator("suffix")
+    assert speculator.policy is not None
+    before = speculator.policy.costs().cost(1)
+    greedy(model, row(batch, 0), custom_generate=ngramspec_generate, drafter=speculator)
+    assert speculator.policy.costs().cost(1) < before / 2  # in seconds now, of passes
+
+
+def test_the_exported_model_is_the_one_llama_cpp_runs(
+    model: Any, tokenizer: Any, prompts: list[str]
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    llama_cpp = pytest.importorskip("llama_cpp", reason="compares with llama.cpp")
+    import torch
+
+    from ngramspec import embedded_model
+
+    llama = llama_cpp.Llama(str(embedded_model()), n_ctx=1024, logits_all=True, verbose=False)
+    right = total = 0
+    for prompt in prompts:
+        ids = tokenizer(prompt)["input_ids"]
+        assert llama.tokenize(prompt.encode(), add_bos=False, special=True) == ids
+        llama.reset()
+        llama.eval(ids)
+        theirs = numpy.array(llama.scores[: len(ids)])
+        ours = model(torch.tensor([ids])).logits[0].detach().numpy()
+        # llama.cpp rounds activations to 8 bits for these weights; logits spread by 3.
+        assert numpy.abs(ours - theirs).mean() < 0.2
+        right += (ours.argmax(1) == theirs.argmax(1)).sum()
+        total += len(ids)
+    llama.close()
+    assert right > 0.95 * total
