@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, InputError
 
 torch = pytest.importorskip("torch", reason="runs models of torch")
 transformers = pytest.importorskip("transformers", reason="drives transformers")
@@ -143,6 +143,12 @@ def test_what_drafts_cannot_serve_is_refused(options: dict[str, Any], message: s
             ngramspec_generate(tiny("Llama"), torch.ones(1, 2), (), (), config, synced_gpus=True)
         return
     refused(tiny("Llama", attention="eager"), prompts(1), message, **options)
+
+
+def test_a_transformers_without_such_caches_is_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr(transformers, "__version__", "5.16.1")
+    with pytest.raises(BackendError, match="drafts need the caches of 5.23 or later"):
+        tiny("Llama").generate(**prompts(1), custom_generate=ngramspec_generate)
 
 
 def test_inputs_that_are_not_ids_are_refused() -> None:

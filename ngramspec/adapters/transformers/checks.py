@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, InputError
 
 # Layers whose rejected tokens can be taken back, or that keep none.
 DYNAMIC = ("DynamicLayer", "DynamicSlidingWindowLayer")
 STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
 LAYERS = (*DYNAMIC, *STATIC, "DummyLayer")
+OLDEST = (5, 23)  # 5.0 counts from the start of a cache; batches of 5.16 failed the tests
 OUTPUTS = ("output_attentions", "output_hidden_states", "output_logits", "output_scores")
 LAYER_TYPES = {"full_attention", "sliding_attention"}
+
+
+def check_release() -> None:
+    """Raise BackendError for a transformers whose caches are called in another way."""
+    import transformers
+
+    release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    if release < OLDEST:
+        raise BackendError(
+            f"transformers {transformers.__version__}: drafts need the caches of 5.23 or later"
+        )
 
 
 def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:

@@ -55,6 +55,7 @@ def ngramspec_generate(
     Raises:
         InputError: An argument is not as described, or generate() was asked for what drafts cannot
             serve: beams, recurrent or encoder-decoder models, scores, attentions and so on.
+        BackendError: This transformers is too old.
         Whatever the model, a processor, a criterion or the streamer raises.
 
     Cost: A pass per step. Batch size 1 cuts rejected tokens off the model's own cache, O(layers). A
@@ -63,7 +64,7 @@ def ngramspec_generate(
     rows that ended are computed along until they are half of all, and then dropped.
     Threads: as the model; see NgramSpeculator. Source: Leviathan et al. (arXiv 2211.17192).
     """
-    from ngramspec.adapters.transformers.checks import check_call
+    from ngramspec.adapters.transformers.checks import check_call, check_release
     from ngramspec.adapters.transformers.loop import Loop
     from ngramspec.adapters.transformers.scores import Scores
 
@@ -73,6 +74,7 @@ def ngramspec_generate(
         raise InputError("synced_gpus=True is not supported: processes would draft differently")
     if generation_config is None or input_ids.ndim != 2 or not input_ids.shape[1]:
         raise InputError("call this through generate(custom_generate=...), with a prompt of ids")
+    check_release()
     check_call(model, generation_config, model_kwargs)
     lender = as_lender(drafter)
     if max_draft is None:
