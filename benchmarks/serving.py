@@ -7,10 +7,11 @@
         --spec-args "--spec-ngram-mod-n-match 12 --spec-ngram-mod-n-min 8"
 
 Servers: ours; llama.cpp's llama-server (PROGRAM, of the version that the installed llama-cpp-python
-has); and llama_cpp.server of llama-cpp-python, which serves one request at a time and drafts by
-prompt lookup, whatever the type. All get the same model, slots, threads, context and prompts, at
-temperature 0, and run one after another. Servers take turns in every round and start anew each
-time, so that nobody has seen a prompt before; no prompt comes twice in a round.
+has), with ngram-mod where ours has `suffix`; and llama_cpp.server of llama-cpp-python, which serves
+one request at a time and drafts by prompt lookup, whatever the type. All get the same model, slots,
+threads, context and prompts, at temperature 0, and run one after another. Servers take turns in
+every round and start anew each time, so that nobody has seen a prompt before; no prompt comes
+twice in a round.
 
 Workloads: `fresh` prompts are random words and the answer goes on to --n-predict tokens (on
 llama_cpp.server it may end earlier); a small model soon repeats itself there, one by

@@ -114,6 +114,14 @@ class LlamaServer(Server):
     def __init__(self, program: str) -> None:
         self.program = (program,)
 
+    def variant(self, spec_type: str) -> str:
+        """Return the type, or ngram-mod, which shares a pool too, for `suffix`: it has none."""
+        return spec_type.replace("suffix", "ngram-mod")
+
+    def command(self, settings: Settings, spec_type: str, port: int) -> list[str]:
+        """Return the command line."""
+        return super().command(settings, self.variant(spec_type), port)
+
 
 class LlamaCppPython(Server):
     """The server in llama-cpp-python: one request at a time; its drafter is prompt lookup."""

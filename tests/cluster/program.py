@@ -126,6 +126,7 @@ def run(job: dict[str, Any], output: Path, cluster: Any = None, host: Any = None
 
 def main(folder: Path) -> None:
     """Run all jobs: alone, then those that bring an address, the others on one connection."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs that ignore it
     jobs = json.loads((folder / "jobs.json").read_text())
     outcomes = {name: run(job, folder / name) for name, job in jobs.items() if job.get("alone")}
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "_system_config": QUICK})

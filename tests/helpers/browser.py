@@ -96,11 +96,12 @@ class Pages:
 
     def close(self) -> None:
         """Close all pages; fail when a console complained of anything unexpected."""
-        for context in self.contexts:
-            context.close()
         # Answers of 4xx and 5xx are what some tests are about; Chromium reports all of them.
         expected = "the server responded with a status"
-        assert not [text for text in self.complaints if expected not in text]
+        unexpected = [text for text in self.complaints if expected not in text]
+        for context in self.contexts:
+            context.close()  # what it cuts off is complained of, too
+        assert not unexpected, unexpected
 
 
 def send(page: Any, text: str) -> None:
