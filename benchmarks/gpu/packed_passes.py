@@ -1,0 +1,265 @@
+"""Passes: verification passes of a packed model, from token arrays on the host and back.
+
+On CUDA every shape is captured as a graph once, so that a pass costs what the device needs and not
+what Python needs to launch it. Tokens, queries and context are rounded up to few sizes for that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packed_llama import Cache, Packing, causal_mask, forward
+
+Int32 = npt.NDArray[np.int32]
+CONTEXT_STEP = 512
+PREFILL_CHUNK = 512
+
+
+class Size(NamedTuple):
+    """What a graph is captured for."""
+
+    tokens: int
+    longest: int  # queries of a row
+    context: int
+
+
+class Timing(NamedTuple):
+    """One pass in seconds: on the device, and how long the device had nothing to do before it."""
+
+    device: float
+    idle: float | None  # None: not known, as on a CPU, or not a pass right after another
+
+
+def rounded_tokens(count: int) -> int:
+    """Return the tokens to compute: a third more at most, a quarter beyond 16."""
+    for most, step in ((8, 1), (32, 4), (64, 8), (128, 16), (256, 32), (512, 64)):
+        if count <= most:
+            return -(-count // step) * step
+    return -(-count // 128) * 128
+
+
+def rounded_longest(longest: int) -> int:
+    """Return the queries per row: one, and a power of two for the draft."""
+    return 1 if longest <= 1 else 1 + (1 << (longest - 2).bit_length())
+
+
+class Passes:
+    """Runs passes of up to `rows` texts.
+
+    Args:
+        model: From random_model.
+        cache: Its cache; a row per text.
+        max_draft: Longest draft in tokens.
+        graphs: Capture CUDA graphs.
+
+    After `launch` the device works and the host is free until `wait`. One pass at a time.
+    """
+
+    def __init__(self, model: Any, cache: Cache, max_draft: int, graphs: bool) -> None:
+        self._model, self._cache = model, cache
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        self.on_cuda = self.device.type == "cuda"
+        self.graphs = graphs and self.on_cuda
+        config = model.config
+        self._group = config.num_attention_heads // config.num_key_value_heads
+        self._vocab = config.vocab_size
+        most = rounded_tokens(cache.rows * (1 + max_draft))
+        queries = cache.rows * rounded_longest(1 + max_draft)
+        room = 4 * most + 2 * queries
+        self._staged = torch.zeros(room, dtype=torch.int64, pin_memory=self.on_cuda)
+        self._staged_np = self._staged.numpy()
+        self._inputs = torch.zeros(room, dtype=torch.int64, device=self.device)
+        self._chosen = torch.zeros(most, dtype=torch.int64, pin_memory=self.on_cuda)
+        self._made: dict[Size, tuple[Any, torch.Tensor]] = {}  # graph and its output
+        self._pool = torch.cuda.graph_pool_handle() if self.graphs else None
+        self._log: list[tuple[Any, Any, bool]] = []  # begin, end, right after the one before
+        self._followed = False
+        self._num_tokens = 0
+        self.capture_seconds = 0.0  # all so far
+        self.graph_error = ""  # why there are no graphs, where that was not asked for
+        self.sizes: dict[Size, int] = {}  # passes of each
+
+    def fill(self, row: int, token_ids: Int32) -> None:
+        """Compute a prompt into a row of the cache; what was there is gone. Not timed."""
+        for at in range(0, len(token_ids), PREFILL_CHUNK):
+            self._fill_chunk(row, at, token_ids[at : at + PREFILL_CHUNK])
+        self._followed = False
+        self.synchronize()
+
+    @torch.no_grad()
+    def _fill_chunk(self, row: int, at: int, tokens: Int32) -> None:
+        device, count = self.device, len(tokens)
+        ids = torch.from_numpy(tokens.astype(np.int64) % self._vocab).to(device)
+        positions = torch.arange(at, at + count, device=device)
+        length = min(self._cache.length, -(-(at + count) // CONTEXT_STEP) * CONTEXT_STEP)
+        order = torch.arange(count, device=device)
+        packing = Packing(
+            cache=self._cache,
+            where=positions + row * self._cache.length,
+            padded=order[None],
+            unpadded=order,
+            mask=causal_mask(positions[None], length, self._group, self.dtype),
+            first=row,
+            count=1,
+            length=length,
+        )
+        forward(self._model, ids, positions, packing, keep=1)
+
+    def launch(self, newest: Int32, positions: Int32, drafts: Int32, lengths: Int32) -> None:
+        """Start a pass over all rows.
+
+        Args:
+            newest: (rows,), the last token of each text, not yet in the cache.
+            positions: (rows,), its position.
+            drafts: (rows, m). lengths: (rows,), tokens of each draft, 0..m.
+        """
+        size, self._num_tokens = self._stage(newest, positions, drafts, lengths)
+        self.sizes[size] = self.sizes.get(size, 0) + 1
+        staged = self._staged[: self._staged_tokens(size)]
+        if self.graphs and size not in self._made:
+            self._capture(size, staged)
+        begun = self._moment()
+        self._inputs[: len(staged)].copy_(staged, non_blocking=True)
+        if self.graphs:
+            graph, chosen = self._made[size]
+            graph.replay()
+        else:
+            chosen = self._compute(size)
+        self._chosen[: size.tokens].copy_(chosen, non_blocking=True)
+        self._log.append((begun, self._moment(), self._followed))
+        self._followed = True
+
+    def wait(self) -> npt.NDArray[np.int64]:
+        """Return the likeliest token after each token of the pass, when they are there.
+
+        The array is overwritten by the next pass.
+        """
+        if self.on_cuda:
+            self._log[-1][1].synchronize()
+        found: npt.NDArray[np.int64] = self._chosen[: self._num_tokens].numpy()
+        return found
+
+    def timings(self) -> list[Timing]:
+        """Return what the passes since the last call took, in their order."""
+        self.synchronize()
+        found: list[Timing] = []
+        before: Any = None
+        for begun, ended, followed in self._log:
+            idle = _seconds(before, begun) if followed and before is not None else None
+            found.append(Timing(_seconds(begun, ended), idle if self.on_cuda else None))
+            before = ended
+        self._log.clear()
+        return found
+
+    def synchronize(self) -> None:
+        """Wait until the device has nothing to do."""
+        if self.on_cuda:
+            torch.cuda.synchronize(self.device)
+
+    def _stage(
+        self, newest: Int32, positions: Int32, drafts: Int32, lengths: Int32
+    ) -> tuple[Size, int]:
+        """Lay out the inputs of a pass on the host; return its size and its tokens."""
+        rows, length = self._cache.rows, self._cache.length
+        counts = lengths.astype(np.int64) + 1
+        total, longest = int(counts.sum()), rounded_longest(int(counts.max()))
+        context = int((positions + counts).max())
+        context = min(length, -(-context // CONTEXT_STEP) * CONTEXT_STEP)
+        size = Size(rounded_tokens(total), longest, context)
+        parts = self._parts(self._staged_np, size)
+        ids, where, at, unpadded, padded, asked = parts
+        row = np.repeat(np.arange(rows), counts)
+        first = np.cumsum(counts) - counts
+        index = np.arange(total) - first[row]  # in the row, 0 = its newest token
+        ids[:total] = newest[row]
+        drafted = index > 0
+        ids[:total][drafted] = drafts[row[drafted], index[drafted] - 1]
+        ids[:total] %= self._vocab
+        at[:total] = positions[row] + index
+        where[:total] = row * length + at[:total]
+        unpadded[:total] = row * longest + index
+        # Padding: computed like all else, written where no text is.
+        ids[total:] = at[total:] = unpadded[total:] = 0
+        where[total:] = rows * length + np.arange(size.tokens - total)
+        step = np.minimum(np.arange(longest), (counts - 1)[:, None])
+        padded.reshape(rows, longest)[:] = first[:, None] + step
+        asked.reshape(rows, longest)[:] = positions[:, None] + step
+        return size, total
+
+    def _parts(self, array: Any, size: Size) -> list[Any]:
+        """Return views of ids, where, positions, unpadded, padded and the queries' positions."""
+        found, start = [], 0
+        for count in (*[size.tokens] * 4, *[self._cache.rows * size.longest] * 2):
+            found.append(array[start : start + count])
+            start += count
+        return found
+
+    def _staged_tokens(self, size: Size) -> int:
+        return 4 * size.tokens + 2 * self._cache.rows * size.longest
+
+    @torch.no_grad()
+    def _compute(self, size: Size) -> torch.Tensor:
+        """Return the chosen tokens of a pass whose inputs are on the device."""
+        ids, where, at, unpadded, padded, asked = self._parts(self._inputs, size)
+        rows = self._cache.rows
+        mask = causal_mask(asked.view(rows, size.longest), size.context, self._group, self.dtype)
+        packing = Packing(
+            cache=self._cache,
+            where=where,
+            padded=padded.view(rows, size.longest),
+            unpadded=unpadded,
+            mask=mask,
+            first=0,
+            count=rows,
+            length=size.context,
+        )
+        return forward(self._model, ids, at, packing, keep=0).argmax(dim=-1)
+
+    def _capture(self, size: Size, staged: torch.Tensor) -> None:
+        """Capture the graph of a size, with the inputs of its first pass; not timed.
+
+        Where that fails, this and all later passes run without graphs, and `graph_error` says why.
+        """
+        started = time.perf_counter()
+        self.synchronize()
+        self._inputs[: len(staged)].copy_(staged)
+        try:
+            self._made[size] = self._captured(size)
+        except RuntimeError as error:
+            self.graphs, self.graph_error = False, f"{type(error).__name__}: {error}"
+            self._made.clear()
+        self.synchronize()
+        self._followed = False
+        self.capture_seconds += time.perf_counter() - started
+
+    def _captured(self, size: Size) -> tuple[Any, torch.Tensor]:
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # what is set up at a first call cannot be captured
+            for _ in range(2):
+                self._compute(size)
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            chosen = self._compute(size)
+        return graph, chosen
+
+    def _moment(self) -> Any:
+        """Return now: an event in the device's queue, on a CPU the time."""
+        if not self.on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def _seconds(begun: Any, ended: Any) -> float:
+    if isinstance(begun, float):
+        return float(ended - begun)
+    return float(begun.elapsed_time(ended)) / 1e3

@@ -1,0 +1,81 @@
+"""Modes: what is compared, as "DRAFTER:POLICY" or "none"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec import AutoPolicy, create_drafter
+from ngramspec.engine.policy import make_policy
+from ngramspec.errors import InputError
+
+PLAIN = "none"
+DEFAULT = (
+    PLAIN,
+    "suffix:auto",
+    "suffix:gate",
+    "suffix:fixed-4",
+    "suffix:fixed-8",
+    "suffix:fixed-16",
+    "ngram-mod,ngram-cache:auto",
+    "ngram-simple:auto",
+)
+SOURCE = "ngram"  # what a policy calls the drafter
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A drafter and a policy.
+
+    names: as create_drafter takes them, "" = no drafts.
+    policy: "auto", "gate" or "fixed-N".
+    """
+
+    names: str
+    policy: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return what tables call it."""
+        return f"{self.names}:{self.policy}" if self.names else PLAIN
+
+    def longest(self, max_draft: int) -> int:
+        """Return the longest draft of a policy that takes any."""
+        given = self.policy.partition("-")[2]
+        return min(int(given), max_draft) if given else max_draft
+
+    def make_policy(self, max_draft: int) -> Any:
+        """Return a fresh policy for an engine or a drafter, None without drafts."""
+        if not self.names:
+            return None
+        kind = self.policy.partition("-")[0]
+        return make_policy(kind, self.longest(max_draft))
+
+    def make_drafter(self, slots: int, policy: Any) -> Any:
+        """Return a fresh drafter, None without drafts; an AutoPolicy cuts its drafts itself."""
+        if not self.names:
+            return None
+        auto = policy if isinstance(policy, AutoPolicy) else None
+        return create_drafter(self.names, slots=slots, policy=auto)
+
+
+def parse_mode(text: str) -> Mode:
+    """Return the mode that a text names.
+
+    Raises:
+        InputError: It is not "none" or "DRAFTER:POLICY", or there is no such drafter or policy.
+    """
+    if text == PLAIN:
+        return Mode("")
+    names, _, policy = text.partition(":")
+    kind, _, length = policy.partition("-")
+    if kind not in ("auto", "gate", "fixed") or (kind == "fixed") != length.isdigit():
+        raise InputError(f"{text!r}: expected none, or DRAFTER:auto, :gate or :fixed-N")
+    create_drafter(names)  # says what is wrong with it
+    return Mode(names, policy)
+
+
+def parse_modes(texts: list[str]) -> list[Mode]:
+    """Return the modes, plain decoding first: all others are compared with it."""
+    modes = [parse_mode(text) for text in (PLAIN, *texts)]
+    return list(dict.fromkeys(modes))

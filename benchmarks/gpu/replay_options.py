@@ -1,0 +1,120 @@
+"""What the replays of transformers have in common: options, the model on its device."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from packed_llama import SHAPES, Cache, Shape, random_model
+from packed_passes import CONTEXT_STEP, Passes
+from replay_setup import device_facts, facts
+from replay_texts import Text, load_texts, set_names
+
+SLACK = 64  # tokens that a row has beyond its text
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The defaults of a size of run."""
+
+    batches: tuple[int, ...]
+    requests: int  # at least, and 3 per row
+    prompt: int
+    output: int
+    rounds: int
+
+
+SCALES = {
+    "8b": Scale((1, 8, 32), 12, 2048, 128, 3),
+    "small": Scale((1, 2, 4), 4, 96, 32, 1),
+}
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the common options."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--small", action="store_true", help="a few layers; always without a GPU")
+    made.add_argument("--batch", type=int, nargs="+", help="rows (1 8 32; small: 1 2 4)")
+    made.add_argument("--sets", nargs="+", default=set_names(), help="recorded sets (all)")
+    made.add_argument("--requests", type=int, help="per batch size (12 or 3 per row; small: 4)")
+    made.add_argument("--prompt", type=int, help="last tokens of prompts (2048; small: 96)")
+    made.add_argument("--output", type=int, help="first tokens of outputs (128; small: 32)")
+    made.add_argument("--rounds", type=int, help="runs of each mode after one to warm up (3)")
+    made.add_argument("--max-draft", type=int, default=32, help="longest draft (32)")
+    made.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    made.add_argument("--seed", type=int, default=1, help="of the weights")
+    made.add_argument("--json", type=Path, help="where results go")
+    return made
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Fill in what was left open, by what there is to run on.
+
+    Raises:
+        SystemExit: A number is out of its bounds.
+    """
+    options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if options.device.type == "cpu" and not options.small:
+        print("No CUDA device: a small model on the CPU instead. Its figures say nothing of GPUs.")
+        options.small = True
+    options.scale = SCALES["small" if options.small else "8b"]
+    options.shape = SHAPES["small" if options.small else "8b"]
+    options.dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
+    options.batch = options.batch or list(options.scale.batches)
+    for name in ("prompt", "output", "rounds"):
+        if getattr(options, name) is None:
+            setattr(options, name, getattr(options.scale, name))
+    least = {"prompt": 1, "output": 4, "rounds": 1, "max_draft": 1}
+    for name, low in least.items():
+        if getattr(options, name) < low:
+            raise SystemExit(f"--{name.replace('_', '-')} must be {low} or more")
+    if min(options.batch) < 1:
+        raise SystemExit("--batch must be 1 or more")
+
+
+def requests_for(options: argparse.Namespace, rows: int) -> list[Text]:
+    """Return the texts of a batch size."""
+    count = options.requests or max(options.scale.requests, 3 * rows)
+    return load_texts(options.sets, max(count, rows), options.prompt, options.output)
+
+
+def make_model(options: argparse.Namespace) -> Any:
+    """Return the model, and say how large it is."""
+    shape: Shape = options.shape
+    model = random_model(shape, options.device, options.dtype, options.seed)
+    count = sum(weights.numel() for weights in model.parameters())
+    print(
+        f"{count / 1e6:.1f} M random weights, {shape.layers} layers of {shape.hidden}, "
+        f"{str(options.dtype).removeprefix('torch.')}, on {options.device}",
+        flush=True,
+    )
+    return model
+
+
+def make_passes(model: Any, options: argparse.Namespace, rows: int) -> Passes:
+    """Return passes over a fresh cache."""
+    room = options.prompt + options.output + options.max_draft + SLACK
+    length = -(-room // CONTEXT_STEP) * CONTEXT_STEP
+    cache = Cache(options.shape, rows, length, options.device, options.dtype)
+    return Passes(model, cache, options.max_draft, graphs=not options.eager)
+
+
+def describe(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the set-up of a run."""
+    shape: Shape = options.shape
+    return {
+        **facts("torch", "transformers", "numpy"),
+        "device": device_facts(options.device),
+        "model": {**vars(shape), "dtype": str(options.dtype), "weights": "random"},
+        "sets": options.sets,
+        "prompt": options.prompt,
+        "output": options.output,
+        "rounds": options.rounds,
+        "max_draft": options.max_draft,
+    }

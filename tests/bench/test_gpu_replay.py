@@ -1,0 +1,156 @@
+"""The replays for a GPU run small on a CPU, and their packed passes compute what a model does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GPU = ROOT / "benchmarks" / "gpu"
+
+
+def needs(*modules: str) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+
+
+def run(script: str, *options: str, cwd: Path) -> str:
+    """Run a script as a user does, and return what it printed."""
+    command = (sys.executable, str(GPU / script), *options)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    needs("torch", "transformers")
+    monkeypatch.syspath_prepend(str(GPU))
+    import packed_passes
+
+    return packed_passes
+
+
+def full_logits(model: Any, token_ids: Any) -> Any:
+    """What transformers' own attention makes of one text."""
+    import torch
+
+    with torch.no_grad():
+        return model(input_ids=torch.from_numpy(token_ids.astype(np.int64))[None]).logits[0]
+
+
+def test_a_packed_pass_chooses_what_the_plain_model_does(packed: Any) -> None:
+    import torch
+
+    from packed_llama import SHAPES, Cache, random_model
+
+    rows, most = 3, 6
+    model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
+    cache = Cache(SHAPES["small"], rows, 64, torch.device("cpu"), torch.float32)
+    passes = packed.Passes(model, cache, most, graphs=True)
+    assert not passes.graphs  # there is no device to capture them on
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(0, 2048, size, dtype=np.int32) for size in (7, 1, 19)]
+    for row, text in enumerate(texts):
+        passes.fill(row, text)
+    for lengths in ([0, 6, 2], [0, 0, 0], [5, 1, 0]):
+        drafts = rng.integers(0, 2048, (rows, most), dtype=np.int32)
+        newest = rng.integers(0, 2048, rows, dtype=np.int32)
+        at = np.array([len(text) for text in texts], np.int32)
+        passes.launch(newest, at, drafts, np.array(lengths, np.int32))
+        chosen = passes.wait().tolist()
+        model.set_attn_implementation("eager")
+        for row, length in enumerate(lengths):
+            whole = np.concatenate([texts[row], newest[row : row + 1], drafts[row, :length]])
+            wanted = full_logits(model, whole)[len(texts[row]) :].argmax(-1).tolist()
+            assert chosen[: length + 1] == wanted
+            del chosen[: length + 1]
+            # One right token of each draft is kept, so that rejected ones must be overwritten.
+            texts[row] = whole[: len(texts[row]) + 1 + min(1, length)]
+        model.set_attn_implementation("ngramspec_packed")
+        assert not chosen
+    assert len(passes.timings()) == 3
+    assert passes.timings() == []
+
+
+def test_sizes_are_rounded_up_to_few(packed: Any) -> None:
+    for round_up, most in ((packed.rounded_tokens, 1.35), (packed.rounded_longest, 2.0)):
+        sizes = [round_up(count) for count in range(1, 1025)]
+        assert all(size >= count for count, size in enumerate(sizes, start=1))
+        assert all(size <= most * count for count, size in enumerate(sizes, start=1))
+        assert sizes == sorted(sizes)
+        assert len(set(sizes)) < 40
+
+
+def test_the_8b_shape_has_eight_billion_weights_and_computes_on_its_device_alone(
+    packed: Any,
+) -> None:
+    """Meta tensors have shapes and a device, no data: what is left on the CPU would raise."""
+    import torch
+
+    from packed_llama import SHAPES, Cache, random_model
+
+    shape, meta = SHAPES["8b"], torch.device("meta")
+    model = random_model(shape, meta, torch.bfloat16)
+    assert round(sum(weights.numel() for weights in model.parameters()) / 1e9, 2) == 8.03
+    assert {weights.dtype for weights in model.parameters()} == {torch.bfloat16}
+    cache = Cache(shape, 32, 2560, meta, torch.bfloat16)
+    weights = sum(weights.nbytes for weights in model.parameters())
+    assert weights + cache.nbytes < 40 * 2**30
+    passes = packed.Passes(model, cache, 16, graphs=False)
+    chosen = passes._compute(packed.Size(tokens=544, longest=17, context=2560))
+    assert (tuple(chosen.shape), chosen.device) == ((544,), meta)
+
+
+def test_a_replay_emits_what_was_recorded_and_counts_as_the_walk_does(packed: Any) -> None:
+    """One row, one text: the steps of `ngramspec bench replay`."""
+    import torch
+
+    from ngramspec import create_drafter
+    from packed_llama import SHAPES, Cache, random_model
+    from replay_loop import Replay
+    from replay_modes import parse_mode
+    from replay_texts import load_texts
+
+    texts = load_texts(["structured.crux_json"], 3, 48, 60)
+    model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
+    cache = Cache(SHAPES["small"], 1, 256, torch.device("cpu"), torch.float32)
+    replay = Replay(packed.Passes(model, cache, 8, graphs=False), texts, 1, 8)
+    mode = parse_mode("ngram-simple:fixed-8")
+    drafter = create_drafter("ngram-simple")
+    wanted = [drafter.replay(t.ids[: t.num_prompt], t.ids[t.num_prompt :], 8) for t in texts]
+    made = replay.run(mode, mode.make_policy(8))
+    assert made.emitted == sum(len(t.ids) - t.num_prompt - 1 for t in texts)
+    assert made.accepted == sum(one.accepted for one in wanted)
+    plain = parse_mode("none")
+    without = replay.run(plain, plain.make_policy(8))
+    assert (without.emitted, without.drafted) == (made.emitted, 0)
+    assert without.row_steps == without.emitted == len(without.steps) == len(without.passes)
+
+
+def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
+    needs("torch", "transformers")
+    path = tmp_path / "made.json"
+    printed = run(
+        *("transformers_replay.py", "--small", "--batch", "1", "3", "--output", "12"),
+        *("--modes", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "--json", str(path)),
+        cwd=tmp_path,
+    )
+    assert "suffix:gate" in printed
+    made = json.loads(path.read_text())
+    modes = ["none", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4"]
+    assert [(r["batch"], r["mode"]) for r in made["rows"]] == [
+        (b, m) for b in (1, 3) for m in modes
+    ]
+    assert all(row["tokens_per_second"] > 0 for row in made["rows"])
+    assert [row["ratio_to_none"] for row in made["rows"] if row["mode"] == "none"] == [1.0, 1.0]
+    assert made["what"] == "replay"
+    assert made["setup"]["command"].startswith("python benchmarks/gpu/transformers_replay.py --sm")
