@@ -154,3 +154,105 @@ def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
     assert [row["ratio_to_none"] for row in made["rows"] if row["mode"] == "none"] == [1.0, 1.0]
     assert made["what"] == "replay"
     assert made["setup"]["command"].startswith("python benchmarks/gpu/transformers_replay.py --sm")
+
+
+@pytest.mark.parametrize("drafter", [None, "ngram-cache", "suffix"])
+def test_the_engine_emits_what_was_recorded_while_llama_computes(
+    drafter: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("llama_cpp")
+    monkeypatch.syspath_prepend(str(GPU))
+    from llama_trace import TraceTarget
+    from ngramspec import embedded_model
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.engine import Engine, Request, Sampling
+    from ngramspec.engine.policy import make_policy
+    from replay_texts import load_texts
+
+    slots, most = 2, 8
+    with LlamaModel(embedded_model()) as model:
+        chosen = load_texts(["structured.crux_json", "chat_revise.mt_redundant"], 4, 60, 40)
+        texts = [(text.ids % model.vocab_size, text.num_prompt) for text in chosen]
+        with LlamaTarget(model, slots=slots, context_size=256, threads=1) as target:
+            own = [[ids for ids, _ in texts[slot::slots]] for slot in range(slots)]
+            traced = TraceTarget(target, own, slots * (1 + most))
+            engine = Engine(traced, drafter, slots=slots, policy=make_policy("fixed", most))
+            made = engine.generate(
+                [
+                    Request(
+                        prompt_ids=ids[:size],
+                        max_tokens=len(ids) - size,
+                        sampling=Sampling(temperature=0.0),
+                        cache_prompt=False,
+                        slot=index % slots,
+                    )
+                    for index, (ids, size) in enumerate(texts)
+                ]
+            )
+            stats = engine.stats()
+            engine.close()
+    for one, (ids, size) in zip(made, texts, strict=True):
+        assert one.error is None
+        assert list(one.token_ids) == ids[size:].tolist()
+    assert (stats.num_accepted_tokens > 0) == (drafter is not None)
+
+
+def test_the_replay_of_llama_runs_small(tmp_path: Path) -> None:
+    needs("llama_cpp")
+    path = tmp_path / "made.json"
+    printed = run(
+        *("llama_replay.py", "--small", "--output", "12", "--threads", "1"),
+        *("--modes", "suffix:gate", "--json", str(path)),
+        cwd=tmp_path,
+    )
+    assert "on the CPU: its figures say nothing of GPUs" in printed
+    rows = json.loads(path.read_text())["rows"]
+    wanted = [(slots, mode) for slots in (1, 2) for mode in ("none", "suffix:gate")]
+    assert [(row["slots"], row["mode"]) for row in rows] == wanted
+    assert all(row["mean_accepted_length"] >= 1 and row["steps"] > 0 for row in rows)
+
+
+def test_the_profile_runs_small(tmp_path: Path) -> None:
+    needs("torch", "transformers")
+    path = tmp_path / "made.json"
+    printed = run(
+        *("profile_steps.py", "--small", "--batch", "2", "--steps", "5", "--json", str(path)),
+        *("--modes", "suffix:gate", "--trace", "steps.json"),
+        cwd=tmp_path,
+    )
+    assert "suffix:gate" in printed
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["steps"] for row in rows] == [5, 5]
+    assert 0 < rows[1]["share"] < 1
+    spans = {
+        event.get("name")
+        for event in json.loads((tmp_path / "steps-2.json").read_text())["traceEvents"]
+    }
+    assert {"propose", "launch", "wait", "accept"} <= spans
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--modes", "suffix:often"), "expected none, or DRAFTER:auto"),
+        (("--modes", "suffix:fixed-"), "expected none, or DRAFTER:auto"),
+        (("--modes", "sufix:auto"), "suffix"),
+        (("--sets", "nothing"), "no set 'nothing'"),
+        (("--requests", "4000"), "more than they hold"),
+        (("--output", "3"), "--output must be 4 or more"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(GPU))
+    import llama_replay
+
+    monkeypatch.setattr(sys, "argv", ["llama_replay.py", "--small", *options])
+    with pytest.raises(SystemExit) as raised:
+        llama_replay.main()
+    assert message in f"{raised.value} {capsys.readouterr().err}"

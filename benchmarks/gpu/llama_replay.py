@@ -1,0 +1,280 @@
+"""Replay recorded requests through this project's engine on llama.cpp, by slots.
+
+    benchmarks/gpu/build_llama_cuda.sh 90                            # once: llama.cpp for CUDA
+    LLAMA_CPP_LIB_PATH=build/llama-cuda/lib python benchmarks/gpu/llama_replay.py
+    python benchmarks/gpu/llama_replay.py --small                    # on any machine
+
+The model has random weights in Q8_0 and the sizes of an 8B Llama (random_model.py; written to
+build/ the first time). llama.cpp computes every decode; which tokens it chose, and so which drafts
+are right, comes from recorded texts. Modes take turns; each starts every round with a fresh engine
+and keeps its policy; a first round warms up. Only steps in which all slots decode count, prompts
+do not. Figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llama_trace import TraceTarget
+from ngramspec import embedded_model
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.bench.rounds import run_in_turns
+from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.errors import InputError
+from replay_modes import Mode, parse_modes
+from replay_setup import RESULTS, ROOT, facts, save
+from replay_texts import Text, load_texts, set_names
+
+MODES = ("suffix:auto", "suffix:gate", "ngram-mod,ngram-cache:auto")
+MODEL = ROOT / "build" / "gpu" / "random-8b-q8_0.gguf"
+SIZES = {"layers": 32, "width": 4096, "feed-forward": 14336, "kv-heads": 16, "vocab": 128_256}
+Row = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """What one replay did in the steps that count; seconds: of them, in_decode: in llama.cpp."""
+
+    emitted: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    drafting: float = 0.0
+    in_decode: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Return tokens per second."""
+        return self.emitted / self.seconds
+
+    def add(self, before: tuple[float, ...], after: tuple[float, ...], seconds: float) -> None:
+        """Count a step by the engine's counters."""
+        grown = [b - a for a, b in zip(before, after, strict=True)]
+        self.emitted += int(grown[0])
+        self.drafted += int(grown[1])
+        self.accepted += int(grown[2])
+        self.drafting += grown[3]
+        self.in_decode += grown[4]
+        self.steps += 1
+        self.seconds += seconds
+
+
+def counters(engine: Engine) -> tuple[float, ...]:
+    """Return what a Run counts, and last the prompt tokens."""
+    s = engine.stats()
+    return (
+        *(s.num_emitted_tokens, s.num_draft_tokens, s.num_accepted_tokens),
+        *(s.draft_seconds, s.decode_seconds, s.num_prompt_tokens),
+    )
+
+
+def replay(target: LlamaTarget, mode: Mode, policy: Any, texts: list[Text], most: int) -> Run:
+    """Run the texts, in turns on the slots, until a slot has none left."""
+    slots = target.num_sequences
+    own = [[text.ids for text in texts[slot::slots]] for slot in range(slots)]
+    traced = TraceTarget(target, own, slots * (1 + most))
+    names = mode.names or None
+    engine = Engine(traced, names, slots=slots, policy=policy, max_queue=len(texts))
+    greedy = Sampling(temperature=0.0)
+    made = [
+        engine.submit(
+            Request(
+                prompt_ids=text.ids[: text.num_prompt],
+                max_tokens=len(text.ids) - text.num_prompt,
+                sampling=greedy,
+                cache_prompt=False,
+                slot=index % slots,
+            )
+        )
+        for index, text in enumerate(texts)
+    ]
+    last = made[-slots:]
+    found = Run()
+    while not any(one.finish_reason for one in last):
+        decoding = all(slot.state == "decode" for slot in engine.slots())
+        before, started = counters(engine), time.perf_counter()
+        engine.step()
+        seconds, after = time.perf_counter() - started, counters(engine)
+        if decoding and before[-1] == after[-1]:
+            found.add(before, after, seconds)
+    engine.close()
+    errors = [one.error for one in made if one.error is not None]
+    if errors:
+        raise errors[0]
+    return found
+
+
+def measure(target: LlamaTarget, modes: list[Mode], texts: list[Text], options: Any) -> list[Row]:
+    """Return the figures of all modes on a target's slots."""
+    policies = {mode: mode.make_policy(options.max_draft) for mode in modes}
+    slots, done = target.num_sequences, 0
+
+    def run(mode: Mode) -> Run:
+        nonlocal done
+        done += 1
+        made = replay(target, mode, policies[mode], texts, options.max_draft)
+        print(
+            f"{slots} slots: {done}/{len(modes) * (options.rounds + 1)} {mode.name} "
+            f"{made.rate:.0f} tokens/s",
+            file=sys.stderr,
+            flush=True,
+        )
+        return made
+
+    rounds = run_in_turns(modes, options.rounds + 1, run)[1:]
+    plain = [made[modes[0]] for made in rounds]
+    return [row_of(mode, [made[mode] for made in rounds], plain, slots) for mode in modes]
+
+
+def row_of(mode: Mode, runs: list[Run], plain: list[Run], slots: int) -> Row:
+    """Return the figures of a mode."""
+
+    def total(name: str) -> float:
+        return sum(getattr(run, name) for run in runs)
+
+    ratios = [run.rate / other.rate for run, other in zip(runs, plain, strict=True)]
+    return {
+        "slots": slots,
+        "mode": mode.name,
+        "tokens_per_second": statistics.median(run.rate for run in runs),
+        "tokens_per_second_of_rounds": [run.rate for run in runs],
+        "ratio_to_none": statistics.median(ratios),
+        "ratio_of_rounds": ratios,
+        "mean_accepted_length": total("emitted") / (slots * total("steps")),
+        "drafted_per_slot_step": total("drafted") / (slots * total("steps")),
+        "accepted_of_drafted": total("accepted") / total("drafted") if total("drafted") else None,
+        "step_ms": 1e3 * total("seconds") / total("steps"),
+        "decode_ms": 1e3 * total("in_decode") / total("steps"),
+        "drafting_us_per_step": 1e6 * total("drafting") / total("steps"),
+        "drafting_share_of_time": total("drafting") / total("seconds"),
+        "steps": int(total("steps")),
+        "tokens": int(total("emitted")),
+    }
+
+
+def show(rows: list[Row]) -> None:
+    """Print figures as a table."""
+    print(
+        f"{'slots':>5} {'mode':<28} {'tokens/s':>9} {'ratio':>6} {'low':>6} {'high':>6} "
+        f"{'mean':>6} {'step ms':>8} {'decode':>8} {'draft us':>9} {'share':>7}"
+    )
+    for row in rows:
+        low, high = min(row["ratio_of_rounds"]), max(row["ratio_of_rounds"])
+        print(
+            f"{row['slots']:>5} {row['mode']:<28} {row['tokens_per_second']:>9.0f} "
+            f"{row['ratio_to_none']:>6.2f} {low:>6.2f} {high:>6.2f} "
+            f"{row['mean_accepted_length']:>6.2f} {row['step_ms']:>8.2f} {row['decode_ms']:>8.2f} "
+            f"{row['drafting_us_per_step']:>9.1f} {row['drafting_share_of_time']:>7.2%}",
+            flush=True,
+        )
+
+
+def random_model(path: Path) -> Path:
+    """Write the large model unless it is there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        script = ROOT / "benchmarks" / "random_model.py"
+        sizes = [text for name, value in SIZES.items() for text in (f"--{name}", str(value))]
+        subprocess.run([sys.executable, str(script), str(part), *sizes], check=True)
+        part.replace(path)
+    return path
+
+
+def parse() -> argparse.Namespace:
+    """Return the options, with the defaults of their size."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--small", action="store_true", help="the embedded model")
+    parser.add_argument("--model", type=Path, help="another GGUF file")
+    parser.add_argument("--slots", type=int, nargs="+", help="1 2 4 8 16; small: 1 2")
+    parser.add_argument("--modes", nargs="+", default=list(MODES), help="DRAFTER:POLICY")
+    parser.add_argument("--sets", nargs="+", default=set_names(), help="recorded sets (all)")
+    parser.add_argument("--requests", type=int, help="per number of slots (12 or 3 per slot)")
+    parser.add_argument("--prompt", type=int, help="last tokens of prompts (2048; small: 64)")
+    parser.add_argument("--output", type=int, help="first tokens of outputs (128; small: 24)")
+    parser.add_argument("--rounds", type=int, help="runs of each mode after one to warm up (3)")
+    parser.add_argument("--max-draft", type=int, default=32, help="longest draft (32)")
+    parser.add_argument("--cpu", action="store_true", help="no layers on a GPU")
+    parser.add_argument("--threads", type=int, help="of the CPU (one per core)")
+    parser.add_argument("--json", type=Path, help="where results go")
+    options = parser.parse_args()
+    usual = {"prompt": 64, "output": 24, "rounds": 1, "slots": [1, 2], "requests": 2}
+    if not options.small:
+        usual = {"prompt": 2048, "output": 128, "rounds": 3, "slots": [1, 2, 4, 8, 16]}
+        usual["requests"] = 12
+    for name, value in usual.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    low = {"prompt": 1, "output": 4, "rounds": 1, "max_draft": 1, "requests": 1}
+    for name, least in low.items():
+        if getattr(options, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be {least} or more")
+    if min(options.slots) < 1:
+        parser.error("--slots must be 1 or more")
+    return options
+
+
+def open_target(model: LlamaModel, slots: int, options: argparse.Namespace) -> LlamaTarget:
+    """Return a context for so many slots."""
+    return LlamaTarget(
+        model,
+        slots=slots,
+        context_size=options.prompt + options.output + options.max_draft + 64,
+        max_outputs=slots * (1 + options.max_draft),
+        n_batch=max(2048, slots * (1 + options.max_draft)),
+        threads=options.threads,
+    )
+
+
+def texts_for(options: argparse.Namespace, slots: int) -> list[Text]:
+    """Return as many texts for every slot."""
+    count = -(-max(options.requests, 1 if options.small else 3 * slots) // slots) * slots
+    return load_texts(options.sets, count, options.prompt, options.output)
+
+
+def main() -> None:
+    """Measure, print, save after each number of slots."""
+    options = parse()
+    path = options.json or (None if options.small else RESULTS / "llama_replay.json")
+    try:
+        modes = parse_modes(options.modes)
+        texts = {slots: texts_for(options, slots) for slots in options.slots}
+    except InputError as error:
+        raise SystemExit(str(error)) from None
+    file = options.model or (embedded_model() if options.small else random_model(MODEL))
+    with LlamaModel(file, n_gpu_layers=0 if options.cpu else -1) as model:
+        lib = model.library.lib
+        on_gpu = bool(lib.llama_supports_gpu_offload()) and not options.cpu
+        where = "on the GPU" if on_gpu else "on the CPU: its figures say nothing of GPUs"
+        print(f"{model.description}, {model.num_params / 1e6:.0f} M weights, {where}", flush=True)
+        setup = facts("llama-cpp-python", "numpy")
+        setup |= {"system_info": lib.llama_print_system_info().decode(), "on_gpu": on_gpu}
+        setup |= {"model": model.description, "file": file.name, "parameters": model.num_params}
+        setup |= {k: getattr(options, k) for k in ("sets", "prompt", "output", "max_draft")}
+        body: Row = {"what": "replay", "setup": setup, "rows": []}
+        for slots in options.slots:
+            vocab = model.vocab_size
+            known = [Text(text.ids % vocab, text.num_prompt) for text in texts[slots]]
+            with open_target(model, slots, options) as target:
+                rows = measure(target, modes, known, options)
+            show(rows)
+            body["rows"] += rows
+            if path:
+                save(body, path)
+    if path:
+        print(f"saved {path}")
+
+
+if __name__ == "__main__":
+    main()

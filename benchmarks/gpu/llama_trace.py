@@ -1,0 +1,71 @@
+"""TraceTarget: llama.cpp computes every decode, recorded texts say which tokens it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._batch import Batch
+from ngramspec._rows import Rows
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.errors import BackendError
+
+Tokens = npt.NDArray[np.int32]
+
+
+class TraceTarget:
+    """A target for ngramspec.engine whose rows name the recorded next token.
+
+    Each sequence has its own list of texts; a decode with position 0 begins the next one of it. The
+    engine reads rows as it reads llama.cpp's: as wide, one per output, their maximum searched for.
+
+    Args:
+        target: Computes; everything but the rows is its own.
+        texts: By sequence, prompt and output of each of its requests.
+        max_outputs: Rows in one decode at most.
+    """
+
+    def __init__(
+        self, target: LlamaTarget, texts: Sequence[Sequence[Tokens]], max_outputs: int
+    ) -> None:
+        self._target = target
+        self._waiting = [iter(own) for own in texts]
+        self._computed = Rows(target.vocab_size)
+        # A page of zeros costs memory only once it is read.
+        self._logits = np.zeros((max_outputs, target.vocab_size), np.float32)
+        width = max(len(text) for own in texts for text in own)
+        self._said = np.zeros((len(texts), width + 1), np.int32)
+        self._ones: tuple[Any, Any] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def is_end(self, token_id: int) -> bool:
+        """Tell that no token ends a text: requests say how many tokens they want."""
+        return False
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        """Compute a batch; `rows` then names the recorded tokens."""
+        token_ids, positions, sequences, outputs = batch.arrays()
+        for index in np.flatnonzero(positions == 0).tolist():
+            self._begin(int(sequences[index]), int(token_ids[index]))
+        self._target.decode(batch, self._computed)
+        where, after = sequences[outputs], positions[outputs] + 1
+        count = len(where)
+        if len(self._computed) != count:
+            raise BackendError(f"llama.cpp made {len(self._computed)} rows, expected {count}")
+        self._logits[self._ones] = 0
+        wanted = self._said[where, np.minimum(after, self._said.shape[1] - 1)]
+        self._ones = (np.arange(count), wanted)
+        self._logits[self._ones] = 1
+        rows.set(self._logits[:count])
+
+    def _begin(self, sequence: int, first: int) -> None:
+        text = next(self._waiting[sequence])
+        if int(text[0]) != first:
+            raise BackendError(f"sequence {sequence} begins with {first}, recorded: {text[0]}")
+        self._said[sequence] = 0
+        self._said[sequence, : len(text)] = text
