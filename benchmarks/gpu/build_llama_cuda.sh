@@ -63,16 +63,19 @@ if [ "$what" = pack ]; then
     exit 0
 fi
 
+paths='$ORIGIN'  # where the libraries look for one another, and for cuBLAS
 if [ "$what" = cpu ]; then
     set -- -DGGML_CUDA=OFF
 else
+    toolkit=$(nvcc --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+    [ -z "$toolkit" ] || paths="$paths;$toolkit/lib64;$toolkit/lib"
     # Graphs: without them, launching kernels costs more than computing single tokens.
     set -- -DGGML_CUDA=ON -DGGML_CUDA_GRAPHS=ON "-DCMAKE_CUDA_ARCHITECTURES=$what"
 fi
 cmake -S "$llama" -B "$into/cmake" "$@" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DGGML_NATIVE=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF \
-    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN'
+    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=$paths"
 cmake --build "$into/cmake" --config Release --target llama -j "${JOBS:-$(nproc)}"
 
 rm -rf "$into/lib" "$into/python"

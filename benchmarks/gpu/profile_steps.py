@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import InputError
-from replay_loop import Replay, Run, no_mark
+from replay_loop import Replay, Run
 from replay_modes import DEFAULT, Mode, parse_modes
 from replay_options import describe, make_model, make_passes, parser, requests_for, settle
 from replay_setup import RESULTS, save
@@ -80,10 +81,8 @@ def timeline(replay: Replay, passes: Any, mode: Mode, policy: Any, steps: int, p
     print(f"{steps} steps of {mode.name} in {path}")
 
 
-def marker(wanted: bool) -> Any:
-    """Return what marks spans for a profiler, or marks nothing."""
-    if not wanted:
-        return no_mark
+def marker() -> Callable[[str], AbstractContextManager[Any]]:
+    """Return what marks spans for a profiler."""
     from torch.profiler import record_function
 
     def mark(name: str) -> AbstractContextManager[Any]:
@@ -129,9 +128,11 @@ def main() -> None:
             print(line(row, found[0]), flush=True)
         body["rows"] += found
         if options.trace:
-            marked = Replay(passes, texts[rows], rows, options.max_draft, marker(True))
             trace = options.trace.with_stem(f"{options.trace.stem}-{rows}")
-            timeline(marked, passes, modes[1], policies[modes[1]], options.steps or 40, trace)
+            steps = options.steps or 40
+            marked = (passes, texts[rows], rows, options.max_draft, marker())
+            timeline(Replay(*marked), passes, modes[1], policies[modes[1]], steps, trace)
+            del marked
         if path:
             save({**body, "graphs": passes.graphs, "graph_error": passes.graph_error}, path)
         del passes, replay

@@ -24,7 +24,7 @@ def facts(*packages: str) -> dict[str, Any]:
         "gpu": _nvidia("name,driver_version,memory.total"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "system": platform.platform(),
+        "system": " ".join([platform.system(), platform.machine(), *platform.libc_ver()]),
         "python": platform.python_version(),
         "ngramspec": __version__,
         "commit": _output("git", "-C", str(ROOT), "describe", "--always", "--dirty"),

@@ -120,16 +120,19 @@ def test_a_replay_emits_what_was_recorded_and_counts_as_the_walk_does(packed: An
     from replay_modes import parse_mode
     from replay_texts import load_texts
 
-    texts = load_texts(["structured.crux_json"], 3, 48, 60)
+    texts = load_texts(["structured.crux_json"], 3, 48, 120)
     model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
     cache = Cache(SHAPES["small"], 1, 256, torch.device("cpu"), torch.float32)
     replay = Replay(packed.Passes(model, cache, 8, graphs=False), texts, 1, 8)
-    mode = parse_mode("ngram-simple:fixed-8")
-    drafter = create_drafter("ngram-simple")
+    mode = parse_mode("ngram-cache:fixed-8")
+    drafter = create_drafter("ngram-cache")
     wanted = [drafter.replay(t.ids[: t.num_prompt], t.ids[t.num_prompt :], 8) for t in texts]
     made = replay.run(mode, mode.make_policy(8))
     assert made.emitted == sum(len(t.ids) - t.num_prompt - 1 for t in texts)
-    assert made.accepted == sum(one.accepted for one in wanted)
+    accepted = sum(one.accepted for one in wanted)
+    # The walk lets a draft reach the end of an output, here the target's own token is the last.
+    assert 0 < accepted - len(texts) <= made.accepted <= accepted
+    assert made.drafted > made.accepted
     plain = parse_mode("none")
     without = replay.run(plain, plain.make_policy(8))
     assert (without.emitted, without.drafted) == (made.emitted, 0)
