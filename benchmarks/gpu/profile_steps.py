@@ -91,6 +91,20 @@ def marker() -> Callable[[str], AbstractContextManager[Any]]:
     return mark
 
 
+def measure(
+    replay: Replay, policies: dict[Mode, Any], rounds: int, most: int, rows: int
+) -> dict[Mode, list[Run]]:
+    """Return the runs of every mode, after one each to warm up."""
+    runs: dict[Mode, list[Run]] = {mode: [] for mode in policies}
+    for number in range(rounds + 1):
+        for mode, policy in policies.items():
+            made = replay.run(mode, policy, most)
+            if number:
+                runs[mode].append(made)
+            print(f"batch {rows}: round {number} {mode.name}", file=sys.stderr, flush=True)
+    return runs
+
+
 def main() -> None:
     """Measure, print, save."""
     options = parser(__doc__ or "")
@@ -116,13 +130,7 @@ def main() -> None:
         passes = make_passes(model, options, rows)
         replay = Replay(passes, texts[rows], rows, options.max_draft)
         policies = {mode: mode.make_policy(options.max_draft) for mode in modes}
-        runs: dict[Mode, list[Run]] = {mode: [] for mode in modes}
-        for number in range(options.rounds + 1):  # the first one warms up
-            for mode in modes:
-                made = replay.run(mode, policies[mode], most)
-                if number:
-                    runs[mode].append(made)
-                print(f"batch {rows}: round {number} {mode.name}", file=sys.stderr, flush=True)
+        runs = measure(replay, policies, options.rounds, most, rows)
         found = [figures(mode, rows, runs[mode]) for mode in modes]
         for row in found:
             print(line(row, found[0]), flush=True)
@@ -131,7 +139,8 @@ def main() -> None:
             trace = options.trace.with_stem(f"{options.trace.stem}-{rows}")
             steps = options.steps or 40
             marked = (passes, texts[rows], rows, options.max_draft, marker())
-            timeline(Replay(*marked), passes, modes[1], policies[modes[1]], steps, trace)
+            drafting = modes[:2][-1]
+            timeline(Replay(*marked), passes, drafting, policies[drafting], steps, trace)
             del marked
         if path:
             save({**body, "graphs": passes.graphs, "graph_error": passes.graph_error}, path)
