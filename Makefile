@@ -5,15 +5,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH ?= torch>=2.6
+VLLM ?= vllm==0.33.0
+SGLANG ?= sglang==0.5.23
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
-.PHONY: help demo test check fuzz asan clean
+.PHONY: help demo test check engines fuzz asan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
+	@echo "make engines  tests against transformers, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples"
 	@echo "make asan   unit, property and thread tests under the address and undefined-behaviour sanitizers"
 	@echo "make clean  remove what was built, .venv included"
@@ -39,6 +43,18 @@ check: $(STAMP)
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
+engines: $(STAMP)
+	$(BIN)/python -m pip install --quiet "$(TORCH)" "transformers>=5.23"
+	mkdir -p build/engines
+	$(BIN)/python -m pip download --quiet --no-deps --dest build/engines "$(VLLM)" "$(SGLANG)"
+	cd build/engines && for name in vllm sglang; do \
+		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
+	rm build/engines/*.whl
+	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
+		tests/hugging_face tests/adapters tests/compat tests/unit/test_verify_neutral.py \
+		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest tests/property
