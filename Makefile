@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TORCH ?= torch>=2.6
+TORCH ?= torch==2.13.0
 VLLM ?= vllm==0.33.0
 SGLANG ?= sglang==0.5.23
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -46,14 +46,14 @@ test: check
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 engines: $(STAMP)
-	$(BIN)/python -m pip install --quiet "$(TORCH)" "transformers>=5.23"
+	$(BIN)/python -m pip install --quiet "$(TORCH)" "transformers>=5.23" -r tests/adapters/vllm_requirements.txt
 	mkdir -p build/engines
 	$(BIN)/python -m pip download --quiet --no-deps --dest build/engines "$(VLLM)" "$(SGLANG)"
 	cd build/engines && for name in vllm sglang; do \
 		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
 	rm build/engines/*.whl
 	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
-		tests/hugging_face tests/adapters tests/compat tests/unit/test_verify_neutral.py \
+		tests/hugging_face tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/unit/test_verify_neutral.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 fuzz: $(STAMP)
