@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,4 +141,8 @@ def test_without_sglang_the_plugin_says_so(
 
 
 def test_a_worker_with_another_corpus_is_left_alone() -> None:
-    meet(object(), object())
+    met: list[Any] = []
+    worker = SimpleNamespace(ngram_corpus=SimpleNamespace(meet=met.append))
+    meet(worker, SimpleNamespace(reqs=["a request"]))
+    meet(object(), object())  # one without any
+    assert met == []
