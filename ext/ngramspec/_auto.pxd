@@ -1,5 +1,5 @@
 # AutoPolicy: draft lengths from what tokens are worth and what passes cost.
-from ngramspec._calibration cimport CalibrationC
+from ngramspec._calibration cimport Calibrations
 from ngramspec._candidate cimport CandidateC, Chooser
 from ngramspec._pass_costs cimport PassCosts
 
@@ -13,13 +13,10 @@ cdef class AutoPolicy:
     cdef bint _exploring             # the pass under way is of a size that was never tried
     cdef double _lost                # passes that such ones took beyond what they emitted, lately
     cdef Py_ssize_t _steps
-    cdef dict _ids                   # name -> index in _sources
-    cdef CalibrationC** _sources
-    cdef Py_ssize_t _num_sources
-    cdef CalibrationC* source(self, str name) except NULL
+    cdef Calibrations calibrations
     cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
-    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity) noexcept
+    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                        Py_ssize_t capacity) except -1
     cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
     cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept
@@ -27,4 +24,3 @@ cdef class AutoPolicy:
     cdef bint explores(self) noexcept
     cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept
     cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept
-    cdef int describe(self, CandidateC* c, str source, const float[::1] claims, Py_ssize_t room) except -1

@@ -2,11 +2,10 @@
 
 cimport cython
 from libc.math cimport isfinite
-from libc.stdlib cimport calloc, free, malloc, realloc
 
 from ngramspec._arguments cimport probabilities_view
-from ngramspec._calibration cimport CalibrationC, calibration_apply, calibration_learn, calibration_start
-from ngramspec._candidate cimport CandidateC, Chooser, PassC
+from ngramspec._calibration cimport CalibrationC, Calibrations, calibration_apply, calibration_learn
+from ngramspec._candidate cimport CandidateC, Candidates, Chooser, PassC, describe
 from ngramspec._pass_costs cimport MOST_TOKENS, PassCosts
 
 import numpy as np
@@ -22,29 +21,6 @@ cdef double STAKE = 2.0       # passes that trying sizes may lose
 cdef double SPENT = 0.005     # of which so much comes back with each pass
 cdef enum:
     PROBE = 8                 # steps after which one goes without drafts, as long as it is not
-
-
-@cython.final
-cdef class _Candidates:
-    """_Candidates(policy, chains): the (source, confidence, room) of a list, described."""
-
-    cdef CandidateC* items
-    cdef Py_ssize_t count
-    cdef list views  # keeps the claims alive
-
-    def __cinit__(self, AutoPolicy policy, chains):
-        cdef Py_ssize_t i = 0
-        self.count = len(chains)
-        self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
-        self.items = <CandidateC*>calloc(<size_t>self.count, sizeof(CandidateC))
-        if self.items == NULL:
-            raise MemoryError("no memory for the candidates")
-        for source, _, room in chains:
-            policy.describe(&self.items[i], source, self.views[i], room)
-            i += 1
-
-    def __dealloc__(self):
-        free(self.items)
 
 
 @cython.final
@@ -80,14 +56,8 @@ cdef class AutoPolicy:
         self._fixed = -1 if fixed is None else fixed
         self._costs = PassCosts(costs)
         self._emitted = self._passes = 1.0
-        self._ids = {}
+        self.calibrations = Calibrations()
         self._chooser = Chooser(max_draft, self._costs)
-
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        for i in range(self._num_sources):
-            free(self._sources[i])
-        free(self._sources)
 
     @property
     def rate(self):
@@ -124,7 +94,7 @@ cdef class AutoPolicy:
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         check_batch(batch_tokens, decoding)
-        self.describe(&c, source, claims, room)
+        describe(&c, self.calibrations, source, claims, room)
         self.choose_one(&c, batch_tokens, decoding)
         return c.chosen
 
@@ -145,13 +115,13 @@ cdef class AutoPolicy:
             MemoryError: No room.
         """
         cdef Py_ssize_t i, n = len(chains)
-        cdef _Candidates described
+        cdef Candidates described
         decoding = max(decoding, n) if decoding >= 0 else decoding
         batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
         if n == 0:
             return []
         check_batch(batch_tokens, decoding)
-        described = _Candidates(self, chains)
+        described = Candidates(self.calibrations, chains)
         self.choose_all(described.items, n, batch_tokens, decoding, capacity)
         return [described.items[i].chosen for i in range(n)]
 
@@ -166,13 +136,13 @@ cdef class AutoPolicy:
             InputError: An argument is out of its bounds, or not such an array.
             MemoryError: No room.
         """
-        cdef _Candidates described
+        cdef Candidates described
         cdef Py_ssize_t i, best = 0
         cdef double net, top = 0.0
         check_batch(batch_tokens, decoding)
         if len(chains) == 0:
             raise InputError("there is no candidate to choose from")
-        described = _Candidates(self, chains)
+        described = Candidates(self.calibrations, chains)
         for i in range(described.count if described.count > 1 else 0):
             net = self.net_of(&described.items[i], batch_tokens, decoding)
             if net > top:
@@ -199,13 +169,13 @@ cdef class AutoPolicy:
             raise InputError(f"0 <= num_right <= num_known <= {claims.shape[0]} tokens must hold, got {num_right} and "
                              f"{num_known}")
         if num_known:
-            calibration_learn(self.source(source), &claims[0], num_known, num_right)
+            calibration_learn(self.calibrations.of(source), &claims[0], num_known, num_right)
 
     def calibrated(self, str source not None, confidence):
         """Return what confidences of a source are worth by what was learnt, a new float64 array."""
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         cdef Py_ssize_t i
-        cdef CalibrationC* c = self.source(source)
+        cdef CalibrationC* c = self.calibrations.of(source)
         return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
 
     def observe(self, Py_ssize_t num_tokens, double seconds):
@@ -235,32 +205,6 @@ cdef class AutoPolicy:
         """Return what is known of costs now, a CostTable: in seconds once a time was observed."""
         return self._costs.table()
 
-    cdef int describe(self, CandidateC* c, str source, const float[::1] claims, Py_ssize_t room) except -1:
-        c.n = claims.shape[0]
-        c.p = &claims[0] if c.n else NULL
-        c.room = room
-        c.calibration = self.source(source)
-        return 0
-
-    cdef CalibrationC* source(self, str name) except NULL:
-        """Return what is learnt of a source; it stays where it is as long as the policy lives."""
-        cdef void* memory
-        known = self._ids.get(name)
-        if known is not None:
-            return self._sources[<Py_ssize_t>known]
-        memory = realloc(self._sources, <size_t>(self._num_sources + 1) * sizeof(CalibrationC*))
-        if memory == NULL:
-            raise MemoryError("no memory for the policy")
-        self._sources = <CalibrationC**>memory
-        memory = malloc(sizeof(CalibrationC))
-        if memory == NULL:
-            raise MemoryError("no memory for the policy")
-        self._sources[self._num_sources] = <CalibrationC*>memory
-        calibration_start(self._sources[self._num_sources])
-        self._num_sources += 1
-        self._ids[name] = self._num_sources - 1
-        return self._sources[self._num_sources - 1]
-
     cdef double speed(self) noexcept:
         return self._emitted / (self._passes * self._costs.at(1))
 
@@ -286,8 +230,8 @@ cdef class AutoPolicy:
         self.solve(c, batch_tokens, decoding)
         return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
 
-    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity) noexcept:
+    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                        Py_ssize_t capacity) except -1:
         cdef PassC step
         cdef CandidateC* c
         cdef Py_ssize_t i, left = capacity - batch_tokens
@@ -295,18 +239,20 @@ cdef class AutoPolicy:
             for i in range(n):
                 candidates[i].chosen = max(min(self._fixed, candidates[i].n, candidates[i].room, left), <Py_ssize_t>0)
                 left -= candidates[i].chosen
-            return
+            return 0
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
         if self.probes(batch_tokens, decoding):
             for i in range(n):
                 candidates[i].chosen = 0
-            return
+            return 0
+        self._chooser.reserve(n)
         self._chooser.many(candidates, n, &step, capacity)
         if self.explores():
             for i in range(n):
                 left -= candidates[i].chosen
             c = &candidates[candidates[0].turn]  # the surest
             self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
+        return 0
 
     cdef bint explores(self) noexcept:
         """Whether this pass may be of a size that was never tried."""

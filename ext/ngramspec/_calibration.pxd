@@ -15,3 +15,10 @@ cdef void calibration_start(CalibrationC* c) noexcept nogil
 cdef double calibration_apply(const CalibrationC* c, Py_ssize_t place, double claimed) noexcept nogil
 cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, Py_ssize_t n, double* p) noexcept nogil
 cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n, Py_ssize_t num_right) noexcept nogil
+
+# By source.
+cdef class Calibrations:
+    cdef dict ids               # name -> index in each
+    cdef CalibrationC** each
+    cdef Py_ssize_t count
+    cdef CalibrationC* of(self, str name) except NULL

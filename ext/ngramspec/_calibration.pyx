@@ -1,6 +1,8 @@
 """Calibration: what a source's claimed probabilities are worth, learnt from what was emitted."""
 
+cimport cython
 from libc.math cimport exp, fabs
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from ngramspec._types cimport uint8_t
@@ -146,3 +148,40 @@ cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n,
     for i in range(NUM_LEVELS):
         if touched & (<unsigned>1 << i):
             sum_up(c, i)
+
+
+@cython.final
+cdef class Calibrations:
+    """Calibrations(): what is learnt of each source, by its name; nothing is at first.
+
+    Raises:
+        MemoryError: No room for another source.
+    """
+
+    def __cinit__(self):
+        self.ids = {}
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            free(self.each[i])
+        free(self.each)
+
+    cdef CalibrationC* of(self, str name) except NULL:
+        """Return what is learnt of a source; it stays where it is as long as this object lives."""
+        cdef void* memory
+        known = self.ids.get(name)
+        if known is not None:
+            return self.each[<Py_ssize_t>known]
+        memory = realloc(self.each, <size_t>(self.count + 1) * sizeof(CalibrationC*))
+        if memory == NULL:
+            raise MemoryError("no memory for another source")
+        self.each = <CalibrationC**>memory
+        memory = malloc(sizeof(CalibrationC))
+        if memory == NULL:
+            raise MemoryError("no memory for another source")
+        self.each[self.count] = <CalibrationC*>memory
+        calibration_start(self.each[self.count])
+        self.count += 1
+        self.ids[name] = self.count - 1
+        return self.each[self.count - 1]

@@ -1,5 +1,5 @@
 # Candidate: a draft that could be sent, and how many of its tokens are worth sending.
-from ngramspec._calibration cimport CalibrationC
+from ngramspec._calibration cimport CalibrationC, Calibrations
 from ngramspec._pass_costs cimport PassCosts
 
 cdef struct CandidateC:
@@ -12,8 +12,8 @@ cdef struct CandidateC:
     double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
     Py_ssize_t turn                    # many: index of the candidate whose turn is at this one's index
     Py_ssize_t kept                    # many: the best choice so far
-    Py_ssize_t base                    # many: batch tokens and bound of the last choice
-    Py_ssize_t most
+    double* worth                      # many: by drafted tokens, costs not taken off; where solved >= 0
+    Py_ssize_t solved                  # many: tokens of that
 
 # A pass for all: what it holds without drafts, how many slots share it, and tokens per unit of time.
 cdef struct PassC:
@@ -28,12 +28,29 @@ cdef class Chooser:
     cdef double* worth      # by drafted tokens, costs not taken off
     cdef double* price      # of the pass, in tokens, by drafted tokens
     cdef double* memory     # where these three are
+    cdef double* worths     # many: those of all candidates
+    cdef Py_ssize_t num_worths
+    cdef Py_ssize_t width(self) noexcept
+    cdef int reserve(self, Py_ssize_t n) except -1
     cdef void one(self, CandidateC* c, const PassC* step) noexcept
     cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept
     cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept
-    cdef void solve(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most) noexcept
+    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept
+    cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                          double* worth) noexcept
+    cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
+                        Py_ssize_t base) noexcept
     cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept
     cdef bint may_pay(self, Py_ssize_t n) noexcept
     cdef double first_of(self, const CandidateC* c) noexcept
+
+# The (source, confidence, room) of a list, described.
+cdef class Candidates:
+    cdef CandidateC* items
+    cdef Py_ssize_t count
+    cdef list views         # keeps the claims alive
+
+cdef int describe(CandidateC* c, Calibrations calibrations, str source, const float[::1] claims,
+                  Py_ssize_t room) except -1

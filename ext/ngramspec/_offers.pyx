@@ -77,7 +77,7 @@ cdef int offers_learn(Slots drafter, AutoPolicy policy, Py_ssize_t slot, const t
             s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
         known = min(s.made[i], n)
         if known > 0:
-            calibration_learn(policy.source((<Source>drafter._sources[i]).name), claims, known,
+            calibration_learn(policy.calibrations.of((<Source>drafter._sources[i]).name), claims, known,
                               common_prefix(row, tokens, known))
     return 0
 
@@ -87,5 +87,5 @@ cdef int _describe(Slots drafter, AutoPolicy policy, const SlotC* s, Py_ssize_t 
     c.p = s.claims + source * drafter.d.max_draft
     c.n = s.made[source]
     c.room = room
-    c.calibration = policy.source((<Source>drafter._sources[source]).name)
+    c.calibration = policy.calibrations.of((<Source>drafter._sources[source]).name)
     return 0

@@ -83,8 +83,9 @@ class Pair(RuleBasedStateMachine):
         """What lengths bring all slots beyond no drafts, by the twin."""
         costs = self.twin.costs
         total = self.twin.rate * (costs.at(base) - costs.at(base + sum(lengths)))
-        for i, length in enumerate(lengths):
-            made = self.twin.in_turn(chains, lengths, i, 10**9, base, slots).worths
+        for (source, claims, most), length in zip(chains, lengths, strict=True):
+            others = base + sum(lengths) - length
+            made = self.twin.consider(source, claims, most, others, slots).worths
             total += made[length] - made[0]
         return total
 
@@ -152,6 +153,34 @@ def test_any_costs_and_chains_give_the_best_length(
     assert choice.values[min(length, len(choice.values) - 1)] == pytest.approx(
         choice.values[choice.length], abs=CLOSE
     )
+
+
+@SETTINGS
+@given(
+    seed=st.integers(0, 1 << 32),
+    slots=st.integers(2, 8),
+    room=st.integers(0, 80),
+    dear=st.floats(0.02, 0.6),
+)
+def test_slots_that_share_any_pass_choose_alike(
+    seed: int, slots: int, room: int, dear: float
+) -> None:
+    # Of random numbers with all their digits: two choices are never worth the same.
+    rng = np.random.default_rng(seed)
+    rises = dear * rng.exponential(size=120) * (rng.random(120) < rng.choice([0.2, 1.0]))
+    table = CostTable(tuple(enumerate((1 + np.cumsum(rises)).tolist(), 1)))
+    native, twin = AutoPolicy(24, table), auto.AutoPolicy(24, table.dense(1024))
+    emitted, batch = int(rng.integers(1, 12)), int(rng.integers(1, 30))
+    for policy in (native, twin):
+        policy.step(emitted, batch)
+    sure = rng.beta(rng.choice([1, 8]), 1, (slots, 30)).astype(np.float32)
+    chains = [
+        ("ab"[i % 2], sure[i, : rng.integers(0, 30)], int(rng.integers(0, 30)))
+        for i in range(slots)
+    ]
+    made = native.choose_many(chains, slots + room)
+    exact = [(source, claims.tolist(), most) for source, claims, most in chains]
+    assert made == twin.choose_many(exact, slots + room)
 
 
 @SETTINGS

@@ -252,8 +252,9 @@ class AutoPolicy:
         best, value = [0] * len(chains), 0.0
         if self.probes(base, decoding):
             return best
+        solved: dict[int, Choice] = {}
         for whole in (False, True):
-            lengths, gain = self.take_turns(chains, capacity - base, base, decoding, whole)
+            lengths, gain = self.take_turns(chains, solved, capacity - base, base, decoding, whole)
             if gain > value:
                 best, value = lengths, gain
         if not chains:
@@ -271,6 +272,7 @@ class AutoPolicy:
     def take_turns(
         self,
         chains: Chains,
+        solved: dict[int, Choice],
         room: int,
         base: int,
         decoding: int,
@@ -283,19 +285,39 @@ class AutoPolicy:
             _, claims, most = chains[i]
             lengths[i] = max(0, min(len(claims), self.max_draft, most, room - sum(lengths)))
         for i in turns * ROUNDS:
-            choice = self.in_turn(chains, lengths, i, room, base, decoding)
-            lengths[i], gains[i] = choice.length, choice.gain
+            others = sum(lengths) - lengths[i]
+            source, claims, most = chains[i]
+            if i not in solved and self.may_pay(*chains[i], room, base + others, decoding):
+                # What follows this pass is valued once, where the chain first may pay.
+                most = min(most, room)
+                solved[i] = self.consider(source, claims, most, base + others, decoding)
+            lengths[i], gains[i] = 0, 0.0
+            if i in solved:
+                lengths[i], gains[i] = self.in_turn(solved[i], room - others, base + others)
         pass_costs = self.costs.at(base + sum(lengths)) - self.costs.at(base)
         return lengths, sum(gains) - self.speed * pass_costs
 
-    def in_turn(
-        self, chains: Chains, lengths: Sequence[int], i: int, room: int, base: int, decoding: int
-    ) -> Choice:
-        """The choice of slot i, given the lengths of the others."""
-        source, claims, most = chains[i]
-        others = sum(lengths) - lengths[i]
-        most = min(most, room - others)
-        return self.consider(source, claims, most, base + others, decoding)
+    def may_pay(
+        self, source: str, claims: Sequence[float], most: int, room: int, base: int, decoding: int
+    ) -> bool:
+        """Whether anything of a chain may pay, by its first token alone."""
+        n = max(0, min(self.max_draft, most, room, len(claims)))
+        if n == 0:
+            return False
+        first, prices = self.calibrated(source, claims)[0], self.prices(base, decoding, n)
+        least = 1.0 if n == 1 else 0.0
+        return any(
+            first * max(prices[k - 1], least) > prices[k] - prices[0] for k in range(1, n + 1)
+        )
+
+    def in_turn(self, solved: Choice, most: int, base: int) -> tuple[int, float]:
+        """The length of at most `most` tokens that is worth most beside `base`, and its gain."""
+        net = [
+            solved.worths[k] - self.speed * self.costs.at(base + k)
+            for k in range(max(0, min(most, len(solved.worths) - 1)) + 1)
+        ]
+        length = net.index(max(net))
+        return length, solved.worths[length] - solved.worths[0]
 
     def learn(self, source: str, claims: Sequence[float], num_right: int, num_known: int) -> None:
         """Learn what came of a candidate draft."""
