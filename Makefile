@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 VLLM ?= vllm==0.33.0
 SGLANG ?= sglang==0.5.23
+ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
@@ -17,9 +18,9 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
-	@echo "make engines  tests against transformers, and vLLM's and SGLang's own sources; fetches torch"
+	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples"
-	@echo "make asan   unit, property and thread tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan   unit, property, thread and facade tests under the address and undefined-behaviour sanitizers"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -45,8 +46,11 @@ test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
+# Arctic is compiled with the torch that is there; by itself it would fetch another one.
 engines: $(STAMP)
 	$(BIN)/python -m pip install --quiet "$(TORCH)" "transformers>=5.23" -r tests/adapters/vllm_requirements.txt
+	$(BIN)/python -m pip install --quiet nanobind==2.9.2 ninja cmake wheel grpcio-tools
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation "$(ARCTIC)"
 	mkdir -p build/engines
 	$(BIN)/python -m pip download --quiet --no-deps --dest build/engines "$(VLLM)" "$(SGLANG)"
 	cd build/engines && for name in vllm sglang; do \
@@ -66,7 +70,7 @@ asan: $(STAMP)
 	cd build/asan && NGRAMSPEC_SANITIZE=1 ../../$(BIN)/python setup.py -q build_ext --inplace
 	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 PYTHONPATH=. \
-		../../$(BIN)/python -m pytest tests/unit tests/property tests/threads -k "not leaking"
+		../../$(BIN)/python -m pytest tests/unit tests/property tests/threads tests/compat -k "not leaking"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info ngramspec/*.so

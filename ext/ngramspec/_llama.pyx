@@ -8,56 +8,10 @@ llama-cpp-python has loaded. What would make llama.cpp end the process is refuse
 cimport cython
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, strlen
 
-from ngramspec._types cimport ngs_lock, ngs_unlock
+from ngramspec._llama_log cimport lines_logged
 
 from ngramspec.errors import BackendError, InputError, StateError
-
-cdef enum:
-    LOG_LINES = 32      # lines of llama.cpp's log that are kept
-    LOG_CHARS = 400
-    LOG_WARNING = 3     # ggml_log_level
-    LOG_CONTINUED = 5
-
-cdef char[LOG_LINES][LOG_CHARS] log_kept
-cdef long long log_count = 0
-cdef int log_busy = 0
-
-
-cdef void _log(int level, const char* text, void* data) noexcept nogil:
-    """llama.cpp's log callback: keep the latest warnings and errors, drop the rest."""
-    global log_count
-    cdef size_t size
-    if level < LOG_WARNING or level == LOG_CONTINUED or text == NULL:
-        return
-    size = min(strlen(text), <size_t>LOG_CHARS - 1)
-    ngs_lock(&log_busy)
-    memcpy(log_kept[log_count % LOG_LINES], text, size)
-    log_kept[log_count % LOG_LINES][size] = 0
-    log_count += 1
-    ngs_unlock(&log_busy)
-
-
-def log_address():
-    """Return the address of a log callback for llama_log_set that keeps the latest lines."""
-    return <uintptr_t>&_log
-
-
-def log_position():
-    """Return how many warnings and errors llama.cpp has logged so far."""
-    return log_count
-
-
-def log_since(long long position):
-    """Return the warnings and errors logged since log_position returned `position`, oldest first."""
-    cdef long long i
-    lines = []
-    ngs_lock(&log_busy)
-    for i in range(max(position, log_count - LOG_LINES, 0), log_count):
-        lines.append(<bytes>log_kept[i % LOG_LINES])
-    ngs_unlock(&log_busy)
-    return [line.decode("utf-8", "replace").strip() for line in lines]
 
 
 cdef void* call_address(calls, str name) except? NULL:
@@ -183,7 +137,7 @@ cdef class LlamaContext:
         cdef int32_t status
         self.check(batch, rows)
         self.rows = rows
-        self.log_start = log_count
+        self.log_start = lines_logged()
         rows.c.num_rows = 0
         rows._owner = None
         with nogil:

@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Hashable, KeysView
 from typing import TYPE_CHECKING
 
+from ngramspec._arctic import Request
 from ngramspec._drafter import Drafter
 from ngramspec._suffix import SuffixSource
 from ngramspec._suffix_pool import SuffixPool
-from ngramspec.compat.arctic_draft import DraftLimits, SuffixDecodingDraft, TokenIds, as_tokens
-from ngramspec.compat.arctic_request import Request
+from ngramspec.compat.arctic_draft import SuffixDecodingDraft, TokenIds
 from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
 from ngramspec.drafters.config import SuffixConfig
-from ngramspec.drafters.seats import Seats
+from ngramspec.drafters.seats import Seat, Seats
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 
 if TYPE_CHECKING:
     from ngramspec._suffix_index import SuffixIndex
-    from ngramspec.compat.arctic_draft import Ids
     from ngramspec.drafters.config import PathLike
 
 
@@ -86,7 +85,7 @@ class SuffixDecodingCache:
         self._sources: dict[Drafter, SuffixSource] = {}
         self._seats = Seats(lambda slots: self._make(slots, pool_prompts))
         self._strays = Seats(lambda slots: self._make(slots, False), 1)
-        self._active: dict[Hashable, Request] = {}
+        self._active: dict[Hashable, tuple[Seat, Request]] = {}
         self._cached: dict[Hashable, None] = {}
 
     @property
@@ -131,15 +130,7 @@ class SuffixDecodingCache:
         """
         if req_id in self._active:
             raise InputError(f"request {req_id!r} is already active")
-        tokens = as_tokens(prompt_token_ids, "prompt_token_ids")
-        seat = self._seats.take()
-        try:
-            seat.drafter.begin(seat.slot, tokens)
-        except BaseException:
-            self._seats.leave(seat)
-            raise
-        source = self._sources[seat.drafter]
-        self._active[req_id] = Request(seat, source, self._depth, tokens)
+        self._active[req_id] = self._begin(self._seats, prompt_token_ids, "prompt_token_ids")
         if self._most_cached != 0:
             self._cached.pop(req_id, None)
             self._cached[req_id] = None
@@ -160,8 +151,7 @@ class SuffixDecodingCache:
 
         Cost: O(n).
         """
-        request = self._request(req_id)
-        request.extend(as_tokens(token_ids, "token_ids"))
+        self._request(req_id)[1].extend(token_ids)
 
     def speculate(
         self,
@@ -195,20 +185,18 @@ class SuffixDecodingCache:
 
         Cost: O(max_tree_depth) bytes compared, O(drafted tokens); independent of the texts.
         """
-        request = self._request(req_id)
-        tokens = as_tokens(context, "context", self._depth)
-        if len(tokens) < 2:
-            return SuffixDecodingDraft()
-        limits = DraftLimits(
-            max(0, min(self._depth if max_spec_tokens is None else max_spec_tokens, LONGEST)),
-            max_spec_factor,
-            max_spec_offset,
-            min_token_prob,
-            TREE_WIDTH if use_tree_spec else 1,
-        )
-        if request.ends_with(tokens):
-            return request.draft(len(tokens), limits)
-        return self._stray(tokens, limits)
+        request = self._request(req_id)[1]
+        most = self._depth if max_spec_tokens is None else max(0, max_spec_tokens)
+        width = TREE_WIDTH if use_tree_spec else 1
+        limits = (most, max_spec_factor, max_spec_offset, min_token_prob, width)
+        made = request.speculate(context, *limits)
+        if made is None:
+            seat, stray = self._begin(self._strays, context[-self._depth :], "context")
+            try:
+                made = stray.speculate(context, *limits)
+            finally:
+                self._strays.give_back(seat)
+        return SuffixDecodingDraft(*made) if made else SuffixDecodingDraft()
 
     def stop_request(self, req_id: Hashable) -> None:
         """End a request; what it said stays in the pool.
@@ -216,9 +204,9 @@ class SuffixDecodingCache:
         Raises:
             ValueError: The request is not active.
         """
-        request = self._request(req_id)
+        seat, _ = self._request(req_id)
         del self._active[req_id]
-        self._seats.give_back(request.seat)
+        self._seats.give_back(seat)
 
     def evict_cached_response(self, req_id: Hashable) -> None:
         """Take a request out of `cached_requests`; its text leaves the pool when room is needed.
@@ -230,24 +218,22 @@ class SuffixDecodingCache:
             raise InputError(f"request {req_id!r} is not cached")
         del self._cached[req_id]
 
-    def _request(self, req_id: Hashable) -> Request:
+    def _request(self, req_id: Hashable) -> tuple[Seat, Request]:
         request = self._active.get(req_id)
         if request is None:
             raise InputError(f"request {req_id!r} is not active")
         return request
 
-    def _stray(self, context: Ids, limits: DraftLimits) -> SuffixDecodingDraft:
-        """Draft for a context that is not a request's end, and leave no trace of it."""
-        seat = self._strays.take()
+    def _begin(self, seats: Seats, token_ids: TokenIds, name: str) -> tuple[Seat, Request]:
+        """Begin a text on a free seat; `name` is what errors call it."""
+        seat = seats.take()
+        request = Request(seat.drafter, self._sources[seat.drafter], seat.slot, self._depth)
         try:
-            seat.drafter.begin(seat.slot, context)
+            request.begin(token_ids, name)
         except BaseException:
-            self._strays.leave(seat)
+            seats.leave(seat)
             raise
-        stray = Request(seat, self._sources[seat.drafter], self._depth, context)
-        draft = stray.draft(len(context), limits)
-        self._strays.give_back(seat)
-        return draft
+        return seat, request
 
     def _make(self, slots: int, prompts: bool) -> Drafter:
         # Drafts end where the caller says, so they have no bound of their own.

@@ -94,7 +94,8 @@ class DigestSet:
         digests = self._digests()
         order = np.lexsort(digests.view("<u8").reshape(-1, 2).T)
         zeros = _EMPTY if self._has_empty else b""
-        return _MAGIC + self._len.to_bytes(8, "little") + zeros + digests[order].tobytes()
+        sorted_digests: bytes = digests[order].tobytes()
+        return _MAGIC + self._len.to_bytes(8, "little") + zeros + sorted_digests
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DigestSet:

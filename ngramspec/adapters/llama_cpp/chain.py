@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec import _llama
+from ngramspec import _llama_log
 from ngramspec._chain import Candidates, ChainSampler
 from ngramspec._sampler import GreedySampler, Sampler
 from ngramspec.adapters.llama_cpp.grammar import check_grammar
@@ -187,10 +187,10 @@ class Chains:
             return vocabulary.tokenize(text, add_special=False, parse_special=True).size == 1
 
         check_grammar(text, is_token)
-        position = _llama.log_position()
+        position = _llama_log.log_position()
         made = self._lib.llama_sampler_init_grammar(vocabulary.address, text.encode(), b"root")
         if not made:
-            reason = reasons(_llama.log_since(position))
+            reason = reasons(_llama_log.log_since(position))
             raise InputError(f"llama.cpp does not take the grammar{reason}")
         return self._handle(made)
 

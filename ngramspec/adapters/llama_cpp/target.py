@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec import _llama
+from ngramspec import _llama_log
 from ngramspec._batch import Batch
 from ngramspec._llama import LlamaContext
 from ngramspec._rows import Rows
@@ -100,7 +100,7 @@ class LlamaTarget:
         if status == NO_ROOM:
             raise CapacityError(f"the cache has no room for a batch of {len(batch)} tokens")
         why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
-        reason = reasons(_llama.log_since(self._context.log_start))
+        reason = reasons(_llama_log.log_since(self._context.log_start))
         raise BackendError(f"llama.cpp {why} (status {status}){reason}")
 
     def truncate(self, sequence: int, length: int) -> bool:
@@ -217,9 +217,9 @@ class LlamaTarget:
 
 def _make_context(model: LlamaModel, params: Any) -> Handle:
     lib = model.library.lib
-    position = _llama.log_position()
+    position = _llama_log.log_position()
     address = lib.llama_init_from_model(model.handle.address, params)
     if not address:
-        reason = reasons(_llama.log_since(position))
+        reason = reasons(_llama_log.log_since(position))
         raise BackendError(f"llama.cpp cannot make a context{reason}")
     return Handle(lib.llama_free, address, model.handle)

@@ -76,7 +76,7 @@ class Vocabulary:
         ids = [self._tokenize(part, parse_special) for part in parts if part]
         if add_special:
             ids = [self._before, *ids, self._after]
-        made = np.concatenate([_NOTHING, *ids])
+        made: TokenIds = np.concatenate([_NOTHING, *ids])
         if made.size and not 0 <= int(made.min()) <= int(made.max()) < self.vocab_size:
             raise BackendError("llama.cpp has no token for a part of the text")
         return made
@@ -113,7 +113,8 @@ class Vocabulary:
     @cached_property
     def end_tokens(self) -> list[int]:
         """Return the tokens that end a generation."""
-        return np.flatnonzero(np.frombuffer(self.ends, dtype=np.uint8)).tolist()
+        ids: list[int] = np.flatnonzero(np.frombuffer(self.ends, dtype=np.uint8)).tolist()
+        return ids
 
     @cached_property
     def _special_texts(self) -> re.Pattern[str]:

@@ -177,7 +177,7 @@ class Loop:
         return int(self._model.config.get_text_config().vocab_size)
 
     def _result(self) -> Any:
-        from transformers.generation import GenerateDecoderOnlyOutput
+        from transformers.generation.utils import GenerateDecoderOnlyOutput
 
         sequences = self._texts.result()
         if not self._config.return_dict_in_generate:
