@@ -264,7 +264,7 @@ cdef class Drafter(Batches):
     cdef Py_ssize_t offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:
         """Make the best draft of all sources pending, as much of it as the policy finds worth its cost."""
         cdef CandidateC c
-        if not offers_ask(self, slot, self.d.max_draft if room > 0 else 0):
+        if not offers_ask(self, slot, room):
             return 0
         offers_best(self, self._policy, slot, room, 1, 1, &c)
         self._policy.choose_one(&c, 1, 1)

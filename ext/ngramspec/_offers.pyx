@@ -12,11 +12,14 @@ from ngramspec._history cimport common_prefix
 from ngramspec._source cimport Source
 
 
-cdef bint offers_ask(Slots drafter, Py_ssize_t slot, Py_ssize_t longest):
-    """Let all sources draft; tell whether one of them did."""
+cdef bint offers_ask(Slots drafter, Py_ssize_t slot, Py_ssize_t room):
+    """Let all sources draft, up to the token behind the last that may be sent; tell whether one of them did.
+
+    That one is learnt from, too: the target says what comes there.
+    """
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef Py_ssize_t i
-    driver_offer(&drafter.d, slot, longest)
+    driver_offer(&drafter.d, slot, min(room + 1, drafter.d.max_draft) if room > 0 else 0)
     for i in range(drafter.d.num_sources):
         if s.made[i] > 0:
             return True
@@ -48,14 +51,15 @@ cdef bint offers_best(Slots drafter, AutoPolicy policy, Py_ssize_t slot, Py_ssiz
 cdef int offers_share(Slots drafter, AutoPolicy policy, const int32_t[::1] slots, const int32_t[::1] limits,
                       Py_ssize_t most) except -1:
     """Make the best drafts of slots that share a pass pending, as much of each as pays, up to limits and `most`."""
-    cdef Py_ssize_t i, n = slots.shape[0]
+    cdef Py_ssize_t i, room, n = slots.shape[0]
     cdef CandidateC* candidates = <CandidateC*>calloc(<size_t>n + 1, sizeof(CandidateC))
     if candidates == NULL:
         raise MemoryError("no memory for the candidates")
     try:
         for i in range(n):
-            if offers_ask(drafter, slots[i], drafter.d.max_draft if limits[i] > 0 and most > 0 else 0):
-                offers_best(drafter, policy, slots[i], min(<Py_ssize_t>limits[i], most), n, n, &candidates[i])
+            room = min(<Py_ssize_t>limits[i], most)
+            if offers_ask(drafter, slots[i], room):
+                offers_best(drafter, policy, slots[i], room, n, n, &candidates[i])
         policy.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
         for i in range(n):
             driver_shorten(&drafter.d, slots[i], candidates[i].chosen)

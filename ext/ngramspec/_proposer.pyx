@@ -102,7 +102,7 @@ cdef class Proposer:
             return False
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
-            if not (s.active and offers_ask(slot.native, slot.id, min(slot.native.d.max_draft, longest))):
+            if not (s.active and offers_ask(slot.native, slot.id, min(room, longest))):
                 return False
             for i in range(slot.native.d.num_sources):
                 s.made[i] = self.leading_valid(s.rows + i * slot.native.d.max_draft, s.made[i])
