@@ -1,5 +1,5 @@
 # make demo   set up .venv and run the main job on the embedded model
-# make test   the same set-up, then linters, types, stubs and the whole test suite
+# make test   the same set-up and torch, then linters, types, stubs and the whole test suite
 # make help   the other targets
 
 PYTHON ?= python3
@@ -11,9 +11,10 @@ SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
+TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
-.PHONY: help demo test check engines fuzz asan clean
+.PHONY: help demo test check types stubs engines fuzz asan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -39,16 +40,29 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
+	$(MAKE) -j2 types stubs
+
+types: $(STAMP)
 	$(BIN)/mypy
+
+stubs: $(STAMP)
 	$(BIN)/python -m mypy.stubtest ngramspec --allowlist tools/stubtest_allowlist.txt --mypy-config-file pyproject.toml
 
-test: check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# torch for the CPU: by itself pip would fetch gigabytes of CUDA. Tests that need it are skipped without.
+$(TORCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet "$(TORCH)+cpu" || \
+		$(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu "$(TORCH)+cpu" || \
+		echo "No torch for the CPU found: tests that need it are skipped"
+	$(BIN)/python -m pip install --quiet "transformers>=5.23"
+	touch $@
+
+test: check $(TORCH_STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 # Arctic is compiled with the torch that is there; by itself it would fetch another one.
-engines: $(STAMP)
-	$(BIN)/python -m pip install --quiet "$(TORCH)" "transformers>=5.23" -r tests/adapters/vllm_requirements.txt
+engines: $(TORCH_STAMP)
+	$(BIN)/python -m pip install --quiet -r tests/adapters/vllm_requirements.txt
 	$(BIN)/python -m pip install --quiet nanobind==2.9.2 ninja cmake wheel grpcio-tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation "$(ARCTIC)"
 	mkdir -p build/engines

@@ -181,8 +181,9 @@ def test_vllm_loads_the_entry_point(tmp_path: Path, unpatched: pytest.MonkeyPatc
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ngramspec-entry\nVersion: 1\n")
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     line = next(one for one in project.splitlines() if "vllm.plugin:register" in one)
+    # By another name: of two with the same one, vLLM keeps either.
     (info / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\n" + line.replace('"', "") + "_of_test\n"
+        "[vllm.general_plugins]\nof_test_" + line.replace('"', "") + "_of_test\n"
     )
     called: list[str] = []
     unpatched.setattr(plugin, "register_of_test", lambda: called.append("yes"), raising=False)
