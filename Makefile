@@ -14,6 +14,10 @@ STAMP := $(VENV)/.installed
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
+# Python compiles what it imports; a test builds the same sources again.
+export PIP_NO_COMPILE := 1
+export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
+
 .PHONY: help demo test check types stubs engines fuzz asan clean
 
 help:

@@ -46,6 +46,7 @@ setup(
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
+        cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build the same sources twice
     ),
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

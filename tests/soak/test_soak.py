@@ -27,7 +27,7 @@ from ngramspec import open_pool
 from soak.clients import Clients
 from soak.server_process import ServerProcess
 
-SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "12"))
 KEY = "soak-key"
 MOD = ("--spec-ngram-mod-n-match", "6", "--spec-ngram-mod-n-min", "2")
 GROWTH = 96 << 20  # bytes that memory may grow by after the first third of the run
