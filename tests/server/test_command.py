@@ -119,7 +119,7 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
 
 
 def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
-    server = spawn("-np", "1", "--spec-type", "none", "--exact")
+    server = spawn("-np", "1", "--spec-type", "none", "--exact", "--slots")
     url = server.url()
     answers: list[int] = []
 
@@ -128,9 +128,10 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
         made = httpx.post(f"{url}/completion", json=body, timeout=60)
         answers.append(made.json()["tokens_predicted"])
 
+    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200)
     thread = threading.Thread(target=ask)
     thread.start()
-    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200 and thread.is_alive())
+    wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(f"{url}/slots").json()))
     server.process.send_signal(signal.SIGINT)
     thread.join(30)
     assert server.process.wait(30) == 0
