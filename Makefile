@@ -57,7 +57,7 @@ $(TORCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet "$(TORCH)+cpu" || \
 		$(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu "$(TORCH)+cpu" || \
 		echo "No torch for the CPU found: tests that need it are skipped"
-	$(BIN)/python -m pip install --quiet "transformers>=5.23"
+	! $(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "transformers>=5.23"
 	touch $@
 
 test: check $(TORCH_STAMP)

@@ -130,13 +130,11 @@ cdef class Request:
         cdef Py_ssize_t given
         self.view(context, "context", self.depth)
         given = self.len
-        ends = (given <= s.history.len and
+        ends = (2 <= given <= s.history.len and
                 not memcmp(s.history.tokens + s.history.len - given, self.data, <size_t>given * sizeof(token_t)))
         self.leave()
-        if given < 2:
-            return ()
         if not ends:
-            return None
+            return () if given < 2 else None
         self.source.floor = min(max(0.0, min_probability), 1.0)
         with self.drafter._lock:
             if width == 1:

@@ -35,10 +35,10 @@ class SuffixDecodingCache:
     """Drafts per request from its own text and from what other requests said.
 
     Args:
-        max_tree_depth: TokenIds of a context that are looked at, >= 1; drafts are 64 at most.
+        max_tree_depth: Tokens of a context that are looked at, >= 1; drafts are 64 at most.
         max_cached_requests: Requests that `cached_requests` lists, the oldest give way; -1 = any
             number, 0 = requests share nothing. What is kept of them is bounded by the pool.
-        capacity: TokenIds of other requests kept, 4096..29,000,000; 31 bytes each.
+        capacity: Tokens of other requests kept, 4096..29,000,000; 31 bytes each.
         pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
         pool_prompts: Draft from other requests' prompts, too, not only from their responses.
         static: Index of a corpus (`build-cache --kind suffix`) that is read besides, or its path.
@@ -170,7 +170,7 @@ class SuffixDecodingCache:
             context: As of `start_request`: the newest tokens of the request, or all of them; only
                 the last max_tree_depth are looked at. Any other context is drafted for from what
                 other requests said. A context of less than 2 tokens has no draft.
-            max_spec_tokens: TokenIds of the draft, at most, and 64 at most; None = max_tree_depth.
+            max_spec_tokens: Tokens of the draft, at most, and 64 at most; None = max_tree_depth.
             max_spec_factor: The draft has at most max_spec_factor * match_len
             max_spec_offset: + max_spec_offset tokens.
             min_token_prob: A draft ends where all of it is less likely right than this.
