@@ -14,8 +14,8 @@ CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if "-O" in os.environ.get("CFLAGS", ""):
     CFLAGS = []  # they know better
 LDFLAGS = []
-if os.environ.get("NGRAMSPEC_SANITIZE") == "1":
-    LDFLAGS = ["-fsanitize=address,undefined"]
+if sanitizers := os.environ.get("NGRAMSPEC_SANITIZE"):  # as -fsanitize= takes them
+    LDFLAGS = [f"-fsanitize={sanitizers}"]
     CFLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *LDFLAGS]
 DIRECTIVES = {
     "language_level": 3,
