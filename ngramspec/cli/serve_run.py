@@ -39,7 +39,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
     )
     if not options["access_log"]:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    settings, defaults = make_settings(options), served_defaults(options)
+    settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(bind(settings.host, settings.port))  # fails before the loading
         model = stack.enter_context(open_model(options))
