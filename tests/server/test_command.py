@@ -188,6 +188,10 @@ def test_an_unknown_host_is_told() -> None:
         (("--lookup-cache-static", "none.ngc"), "none.ngc: No such file"),
         (("--spec-type", "suffix", "--suffix-index", "none.ngx"), "none.ngx: No such file"),
         (("--api-key-file", "no-keys"), "no-keys: No such file"),
+        (("--pool-per-key",), "--pool-per-key needs keys"),
+        (("--api-key", "a,b", "--pool", "x.ngp"), "--pool: such a file would hold what all keys"),
+        (("--api-key", "a,b", "-lcd", "x.ngc"), "or let them share with --share-between-keys"),
+        (("--kept-memory", "much"), "expected a size"),
         (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
     ],
 )
@@ -196,8 +200,25 @@ def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) 
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--share-between-keys",),
+        ("--api-key", "a", "--pool-per-key", "--pool", "x.ngp"),
+        ("--api-key", "a,b", "--share-between-keys", "--pool", "x.ngp", "-lcd", "x.ngc"),
+        ("--api-key", "a,b", "-lcs", "x.ngc", "--suffix-index", "x.ngx"),
+    ],
+)
+def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
+    made = invoke("--port", "0", "--model", "no-such.gguf", *arguments)
+    assert_one_error(made, "no-such.gguf: No such file", 2)  # which comes after the keys
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.yaml", "pool-per-key: true", "--pool-per-key needs keys"),
+        ("a.yaml", "share-between-keys: false", "--pool-per-key needs keys"),
         ("a.yaml", "paralel: 2", "did you mean parallel"),
         ("a.yaml", "- parallel", "must hold option names"),
         ("a.yaml", "a: [", "cannot be read"),
