@@ -60,7 +60,8 @@ OPTIONS: tuple[Any, ...] = (
            help="Requests that may wait for a slot; more get 503. Of several keys each may have as "
            "many as places are left; more get 429."),
     option(SLOTS, "--kept-memory", type=SizeType(0), default="1G", metavar="SIZE",
-           help="Memory for what keys, namespaces and sizes of requests keep for later ones."),
+           help="Memory for what is learned under several keys, namespaces and sizes of drafters; "
+           "beyond it, whoever has most loses its oldest."),
     option(SERVER, "--host", env="HOST", default="127.0.0.1", metavar="HOST",
            help="Address to listen on, or the path of a Unix socket ending in .sock."),
     option(SERVER, "--port", env="PORT", type=click.IntRange(0, 65535), default=8080,

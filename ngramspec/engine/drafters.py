@@ -113,8 +113,10 @@ class Drafters:
             grown = self._count_released()
             kind = self._kinds.get(key)
             if kind is None:
-                self._make_room(tenant)
+                leaving = self._leaving(tenant)
                 kind = self._kinds[key] = self._make(types, own, wanted.namespace, tenant)
+                if leaving is not None:  # not before: settings that are refused cost nothing
+                    self._drop(leaving)
                 grown = True
             self._kinds.move_to_end(key)
             kind.held += 1
@@ -194,18 +196,18 @@ class Drafters:
             grown = grown or kind.nbytes > before
         return grown
 
-    def _make_room(self, tenant: str) -> None:
-        """Drop the tenant's oldest chain when it has as many as it may."""
+    def _leaving(self, tenant: str) -> Any:
+        """Return which chain of the tenant makes room for another, None where there is room."""
         own = [key for key, kind in self._kinds.items() if kind.tenant == tenant]
         if len(own) < MAX_KINDS:
-            return
+            return None
         oldest = next((key for key in own if self._may_go(key)), None)
         if oldest is None:
             raise QuotaError(
                 f"requests with {len(own)} kinds of drafters and namespaces wait or run already: "
                 "let some end, or use fewer sizes and namespaces at a time"
             )
-        self._drop(oldest)
+        return oldest
 
     def _keep_within_bytes(self) -> None:
         """Drop chains of those who have more than their share until all fits or is in use."""

@@ -52,7 +52,7 @@ class ServerSettings(BaseModel):
     @property
     def tells_keys_apart(self) -> bool:
         """Tell whether there are several keys, each with its share of slots, queue and memory."""
-        return len(self.api_keys) > 1
+        return len(set(self.api_keys)) > 1
 
     @property
     def isolates(self) -> bool:

@@ -154,6 +154,16 @@ def test_settings_that_fail_leave_no_pool_behind() -> None:
     assert names(made) == {""}
 
 
+def test_settings_that_are_refused_cost_nothing() -> None:
+    made = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
+    for number in range(MAX_KINDS):
+        made.get(wanted(f"a:{number}"), "a")
+    before = made.suffix_pools()
+    with pytest.raises(InputError):
+        made.get(Speculation(namespace="a:", params={"ngram-cache": {"ngram_min": 3}}), "a")
+    assert made.suffix_pools() == before
+
+
 def test_a_namespace_has_one_dynamic_cache_for_all_sizes() -> None:
     made = Drafters("ngram-cache", 1, {"ngram-cache": {"dynamic": NgramCache()}})
     first = made.get(Speculation(namespace="a"))
