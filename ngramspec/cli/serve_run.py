@@ -52,6 +52,8 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         stack.callback(worker.close, drain=True, timeout=LAST_SECONDS)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, choice, engine, served.name)
+        if settings.isolates:
+            _say("each key learns for itself; with --share-between-keys they share")
         url = url_of(sock, bool(settings.ssl_key_file))
         run_server(app, sock, lambda: report(engine), lambda: _say(f"listening on {url}"))
     report(engine)

@@ -139,17 +139,23 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     assert "exact: 1 thread" in server.text
 
 
-def test_a_draft_model_and_a_unix_socket_can_be_used(spawn: Any, tmp_path: Path) -> None:
+def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
+    spawn: Any, tmp_path: Path
+) -> None:
     from ngramspec.models import embedded_model
 
     path = tmp_path / "server.sock"
     small = str(embedded_model())
     draft = ("-md", small, "--spec-type", "draft-simple", "--policy", "fixed")
-    server = spawn("--host", str(path), *draft, "-np", "1")
+    server = spawn("--host", str(path), *draft, "-np", "1", LLAMA_API_KEY="one,two")
     assert server.url() == f"unix:{path}"
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+    head = {"authorization": "Bearer two"}
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, base_url="http://x", headers=head) as client:
         body = {"prompt": "def area(", "n_predict": 30, "temperature": 0}
         made = client.post("/completion", json=body, timeout=60).json()
+        assert client.get("/metrics").status_code == 501
+    assert "each key learns for itself" in server.text
     assert made["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
     assert "drafters none, then tiny-code-q8_0.gguf" in server.text
