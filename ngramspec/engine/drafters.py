@@ -80,6 +80,7 @@ class Drafters:
         self._kinds: OrderedDict[Any, _Kind] = OrderedDict()  # the oldest first
         self._default = _kind(self.types, "", {})
         self._released: deque[Any] = deque()  # keys of kinds, not counted yet
+        self._over = False  # more than max_bytes was in use
         self._gone: dict[str, SourceStats] = {}
         self._lock = threading.Lock()  # requests are submitted from any thread
         if self.types:
@@ -120,8 +121,8 @@ class Drafters:
                 grown = True
             self._kinds.move_to_end(key)
             kind.held += 1
-            if grown:
-                self._keep_within_bytes()
+            if grown or self._over:
+                self._over = not self._keep_within_bytes()
         return kind.source, key
 
     def release(self, key: Any) -> None:
@@ -209,8 +210,8 @@ class Drafters:
             )
         return oldest
 
-    def _keep_within_bytes(self) -> None:
-        """Drop chains of those who have more than their share until all fits or is in use."""
+    def _keep_within_bytes(self) -> bool:
+        """Drop chains of those who have more than their share; False where too much is in use."""
         while (held := self._bytes()).total() > self._max_bytes:
             share = self._max_bytes // len(held)
             oldest: dict[str, Any] = {}
@@ -218,8 +219,9 @@ class Drafters:
                 if held[kind.tenant] > share and self._may_go(key):
                     oldest.setdefault(kind.tenant, key)
             if not oldest:
-                return
+                return False
             self._drop(oldest[max(oldest, key=lambda tenant: held[tenant])])
+        return True
 
     def _bytes(self) -> Counter[str]:
         """Return the memory of all chains but the default, and of their pools, by tenant."""

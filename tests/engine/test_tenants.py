@@ -19,6 +19,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec import NgramCache, SuffixPool
 from ngramspec.engine import DraftModel, Engine, FixedLength, Generation, Request, Speculation
+from ngramspec.engine import drafters as drafters_module
 from ngramspec.engine import pools as pools_module
 from ngramspec.engine.drafters import MAX_KINDS, Drafters
 from ngramspec.engine.queue import Queue, Ticket
@@ -406,6 +407,74 @@ class IdleSlot:
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = hypothesis_settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+class DraftersMachine(RuleBasedStateMachine):
+    """What is kept for three tenants, whatever they ask for and hold."""
+
+    MOST, SHARES = 4, 6  # chains of a tenant; chains that fit the memory
+
+    def __init__(self) -> None:
+        super().__init__()
+        one = Drafters("suffix", 1, SUFFIX)
+        one.get(wanted("a:"), "a")
+        self.size = one.nbytes()["a"]
+        self.max_bytes = self.SHARES * self.size
+        self.made = Drafters("suffix", 1, SUFFIX, max_bytes=self.max_bytes)
+        self.held: list[tuple[str, str, Any, Any]] = []  # tenant, namespace, source, key
+
+    def kept(self) -> dict[str, set[str]]:
+        """Return the namespaces that are kept, by tenant."""
+        every = names(self.made) - {""}
+        return {tenant: {name for name in every if name[0] == tenant} for tenant in "abc"}
+
+    @rule(tenant=st.sampled_from("abc"), number=st.integers(0, 6), keep=st.booleans())
+    def ask(self, tenant: str, number: int, keep: bool) -> None:
+        before, namespace = self.kept(), f"{tenant}:{number}"
+        in_use = {name for owner, name, _, _ in self.held if owner == tenant}
+        try:
+            source, key = self.made.hold(wanted(namespace), tenant)
+        except QuotaError:
+            assert len(in_use) == self.MOST
+            assert namespace not in in_use
+            assert self.kept() == before
+            return
+        known = {name: found for _, name, found, _ in self.held}
+        assert source is known.get(namespace, source)
+        after, in_use = self.kept(), {namespace, *(name for _, name, _, _ in self.held)}
+        share = self.max_bytes // sum(bool(own) for own in after.values())
+        fits = sum(map(len, after.values())) <= self.SHARES
+        for one, own in after.items():
+            if one != tenant and len(before[one]) * self.size <= share:
+                assert own == before[one]  # no more than its share: it loses nothing
+            assert fits or len(own) * self.size <= share or own <= in_use
+        if keep:
+            self.held.append((tenant, namespace, source, key))
+        else:
+            self.made.release(key)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def end(self, data: Any) -> None:
+        index = data.draw(st.integers(0, len(self.held) - 1))
+        self.made.release(self.held.pop(index)[3])
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        kept, in_use = self.kept(), {name for _, name, _, _ in self.held}
+        assert in_use <= set().union(*kept.values())
+        assert all(len(own) <= self.MOST for own in kept.values())
+        assert self.made.nbytes() == {one: len(own) * self.size for one, own in kept.items() if own}
+
+
+@pytest.mark.usefixtures("few_kinds")
+class TestDrafters(DraftersMachine.TestCase):
+    settings = hypothesis_settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.fixture
+def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafters_module, "MAX_KINDS", DraftersMachine.MOST)
 
 
 def test_threads_hold_and_release_while_room_is_made() -> None:
