@@ -45,10 +45,10 @@ def test_a_prompt_beyond_the_bound_keeps_its_newest_tokens(name: str) -> None:
     text = np.resize(np.arange(11, dtype=np.int32), 3000)
     drafter.begin(0, text)
     assert drafter.length(0) == 3000
-    assert drafter.history(0).tolist() == text[-1024:].tolist()
+    assert drafter.history(0).tolist() == text[-768:].tolist()
     assert len(drafter.propose(0, 4)) == 4
     drafter.truncate(0, 2990)
-    assert drafter.history(0).tolist() == text[-1024:-10].tolist()
+    assert drafter.history(0).tolist() == text[-768:-10].tolist()
     drafter.truncate(0, 10)  # dropped long ago: nothing is left to draft from
     assert (drafter.length(0), len(drafter.history(0))) == (10, 0)
     assert len(drafter.propose(0, 4)) == 0
