@@ -30,7 +30,7 @@ def characters(spans: tuple[Span, ...]) -> list[Span]:
 def slow(
     steps: list[tuple[list[int], int]], stops: list[str], most: int
 ) -> tuple[list[list[Span]], str, int, int]:
-    """Return the characters of each take, stop text, number of tokens and reason of the slow twin."""
+    """Return the slow twin's characters of each take, stop text, number of tokens and reason."""
     stream, count, reason = TextStream(stops), 0, GOES_ON
     made: list[list[Span]] = []
     for tokens, accepted in steps:

@@ -1,4 +1,4 @@
-"""What one thread reads while another writes; where a fault would end the process, in one of its own."""
+"""What one thread reads while another writes, in processes that a fault may end."""
 
 from __future__ import annotations
 

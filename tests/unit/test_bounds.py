@@ -8,6 +8,7 @@ import resource
 import numpy as np
 import pytest
 
+from helpers.files import finished
 from ngramspec import DRAFTER_NAMES, HashPool, NgramCache, create_drafter
 
 SMALL = {"size_n": 3, "n_match": 3, "n_min": 1}
@@ -131,6 +132,20 @@ def test_an_ngram_with_more_followers_than_room_does_not_stop_learning() -> None
         cache.update([1, token])
         assert cache.check() == ""
     assert len(cache) <= 16
+
+
+def test_an_ngram_that_is_counted_is_not_the_one_that_goes() -> None:
+    """It has more followers than there is room for, so all others go first; in a process of its
+    own, as a wrong choice would count for ever."""
+    printed = finished("""
+        from ngramspec import NgramCache
+
+        cache = NgramCache(1, 1, 1024)
+        for token in range(6000):
+            cache.update([5, 10 + token])
+        print(cache.check() == "", len(cache) <= 1024, len(cache.followers([5])) > 1000)
+    """)
+    assert printed.split() == ["True", "True", "True"]
 
 
 def test_counts_saturate() -> None:
