@@ -74,16 +74,20 @@ def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
     pool = SuffixPool(CAPACITY)
     image = SuffixImage(int32([1, 2, -1]))
     lines = image.lines(1, 0, 1)
+    gc.freeze()  # all other objects: fifty collections of them take seconds
     for seed in range(25):  # more than there are blocks
-        around: list[Any] = []
+        around: Any = {}
         index = SuffixIndex(int32([1, 2, -1]), lines, image.position_bits, 10, "", around)
         source = SuffixSource(1, pool, 16, 0.0, True, confidence_weights(), index)
         drafter = Drafter([source])
-        around.append(source)
         drafter.begin(0, [1])
         drafter.accept(0, words(seed, 100), 0)
-        del drafter, source, index, around
+        del drafter, index
+        gc.collect()  # reaches the index from the source, and so will clear the source before it
+        around["source"] = source
+        del source, around
         gc.collect()
+    gc.unfreeze()
     drafter = create_drafter("suffix", pool=pool)
     said = words(99)
     speak(drafter, [1], said)
