@@ -108,6 +108,46 @@ def test_a_shared_cache_is_drafted_from_while_it_grows() -> None:
     assert printed.split() == ["True"]
 
 
+def test_a_shared_cache_is_drafted_from_while_it_counts() -> None:
+    """No token was seen more often after an n-gram than the n-gram itself, at any moment."""
+    printed = finished("""
+        import threading, time
+        import numpy as np
+        from ngramspec import NgramCache, create_drafter
+
+        PAIRS = 10
+        cache = NgramCache(1, 1, max_ngrams=16)  # pairs are forgotten in turn, so counts stay small
+        pairs = np.arange(2 * PAIRS, dtype=np.int32).reshape(PAIRS, 2)
+        text = np.concatenate([np.tile(pair, 300) for pair in pairs])
+        done, failures = threading.Event(), []
+
+        def learn():
+            try:
+                while not done.is_set():
+                    cache.update(text)
+            except BaseException as error:
+                failures.append(error)
+
+        learner = threading.Thread(target=learn)
+        learner.start()
+        drafter = create_drafter("ngram-cache", slots=PAIRS, dynamic=cache, n_draft=64)
+        for slot, pair in enumerate(pairs):
+            drafter.begin(slot, pair)
+        drafts, lens = np.zeros((PAIRS, 64), np.int32), np.zeros(PAIRS, np.int32)
+        drafted, odd, end = 0, 0, time.monotonic() + 1
+        while time.monotonic() < end or not drafted:
+            drafter.propose_batch(list(range(PAIRS)), 64, drafts, lens)
+            for slot in range(PAIRS):
+                claims = drafter.confidence(slot)
+                odd += int((claims >= 1).sum())
+                drafted += claims.size
+        done.set()
+        learner.join()
+        print(odd, failures, cache.check() == "")
+    """)
+    assert printed.split() == ["0", "[]", "True"]
+
+
 def test_a_signal_handler_may_ask_for_statistics_at_any_moment() -> None:
     printed = finished("""
         import signal
