@@ -23,7 +23,9 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": DEBUG,
     "cdivision": True,
-    "freethreading_compatible": True,
+    # Nothing has been run without the GIL yet, and it is what guards fields that one thread writes
+    # while another reads them, such as those of the engine's slots.
+    "freethreading_compatible": False,
     "auto_pickle": False,
     "embedsignature": False,
     "binding": True,
