@@ -51,6 +51,9 @@ class Engine:
         InputError: A value is out of its bounds.
         BackendError: exact, and the target has no such setting.
 
+    beats: Grows while the thread that runs the engine lives; see EngineThread.
+    failure: Why that thread runs it no more, None while all is well.
+
     Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
     """
 
@@ -93,6 +96,8 @@ class Engine:
             self._stats,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
+        self.beats = 0
+        self.failure: BaseException | None = None
         self._closed = False
         self._submitting = threading.Lock()
         self._wake = threading.Event()
@@ -114,7 +119,7 @@ class Engine:
             InputError: The prompt does not fit, or grammar, tokens or drafters are not valid.
             CapacityError: The queue is full.
             QuotaError: The tenant has its share of the queue or of drafters already.
-            StateError: The engine is closed.
+            StateError: The engine is closed or has failed.
         """
         self._check_open(tenant)
         self._check_request(request)
@@ -193,6 +198,23 @@ class Engine:
         self._stepper.end_all("error", error)
         self._stepper.empty_all()
 
+    def abandon(self, failure: BaseException) -> None:
+        """Take no more requests and mark all others as failed, without a step or a callback.
+
+        For a thread that cannot end them in order: it is at its end, or hangs in a step. What they
+        emitted stays; slots and target are not touched.
+        """
+        self.failure = self.failure or failure
+        self.refuse()
+        error = BackendError(f"the engine has failed: {type(failure).__name__}: {failure}")
+        waiting = [ticket.generation for ticket in self._queue.take_all()]
+        running = [slot.generation for slot in self._slots]
+        finished = self._stats.finished
+        for made in (*waiting, *running):
+            if made is not None and made.finish_reason is None:
+                finished["error"] = finished.get("error", 0) + 1
+                made.finish("error", error)
+
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return what every slot does now."""
         return tuple(map(slot_info, self._slots))
@@ -255,6 +277,8 @@ class Engine:
 
     def _check_open(self, tenant: str) -> None:
         """Raise unless a request may be put into the queue."""
+        if self.failure is not None:
+            raise StateError("the engine has failed and takes no more requests")
         if self._closed:
             raise StateError("the engine is closed")
         if self._full:

@@ -8,6 +8,7 @@ import time
 from types import TracebackType
 
 from ngramspec.engine.engine import Engine
+from ngramspec.errors import BackendError
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2
@@ -17,6 +18,9 @@ class EngineThread:
     """Runs an engine until it is closed; a context manager.
 
     A step that raises, which it does not on purpose, ends all requests with that error and goes on.
+    Where even that raises, the thread ends: it fails all requests and leaves the reason in
+    `engine.failure`. `engine.beats` grows at least every IDLE_SECONDS while no step takes longer,
+    so that others can tell a step that hangs.
 
     Args:
         engine: The engine; no other thread may call its step or close.
@@ -39,32 +43,48 @@ class EngineThread:
     ) -> None:
         self.close(drain=kind is None)
 
-    def close(self, drain: bool = True, timeout: float = 30.0) -> bool:
+    @property
+    def alive(self) -> bool:
+        """Tell whether the thread runs; after `close` only if it hangs in a step."""
+        return self._thread.is_alive()
+
+    def close(self, drain: bool = True, timeout: float = 30.0, last: float = 30.0) -> bool:
         """Stop after the running requests, or at once; cancel what is left and close the engine.
 
         Args:
             drain: Let running and waiting requests finish first.
             timeout: Seconds for that.
+            last: Seconds for the step that runs then. If it takes longer, all requests are marked
+                as failed and the thread stays `alive`: its target must not be closed.
 
         Returns:
             bool: Whether all requests finished by themselves.
         """
-        self.engine.refuse()
+        engine = self.engine
+        engine.refuse()
         deadline = time.monotonic() + timeout
-        while drain and self.engine.busy and time.monotonic() < deadline:
+        while drain and engine.busy and self.alive and time.monotonic() < deadline:
             time.sleep(0.005)
-        finished = not self.engine.busy
+        finished = not engine.busy and engine.failure is None
         self._stopping.set()
-        self._thread.join()
-        self.engine.close()
+        self._thread.join(last)
+        if self.alive:
+            engine.abandon(BackendError(f"a step did not end within {last:g} seconds"))
+        elif engine.failure is None:
+            engine.close()
         return finished
 
     def _run(self) -> None:
         engine = self.engine
-        while not self._stopping.is_set():
-            try:
-                if not engine.step():
-                    engine.wait_for_work(IDLE_SECONDS)
-            except Exception as error:
-                log.exception("a step of the engine failed")
-                engine.fail(error)
+        try:
+            while not self._stopping.is_set():
+                engine.beats += 1
+                try:
+                    if not engine.step():
+                        engine.wait_for_work(IDLE_SECONDS)
+                except Exception as error:
+                    log.exception("a step of the engine failed")
+                    engine.fail(error)
+        except BaseException as error:  # whatever it is, nobody may wait for this thread in vain
+            engine.abandon(error)
+            log.critical("the engine's thread ends", exc_info=True)

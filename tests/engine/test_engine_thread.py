@@ -203,3 +203,74 @@ def test_cancelling_from_another_thread_ends_a_running_and_a_waiting_request() -
         assert made[0].wait(SECONDS)
         assert not thread.engine.busy
     assert [one.finish_reason for one in made] == ["cancelled"] * 2
+
+
+def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> None:
+    class Stuck(SlowTarget):
+        def truncate(self, sequence: int, length: int) -> bool:
+            if not self.go.is_set():
+                return super().truncate(sequence, length)
+            raise ArithmeticError("and nothing can be taken back")
+
+    target = Stuck(context_size=4000)
+    target.go.clear()  # from here on until it is set, the target works, but for decodes
+    engine = Engine(target, None, slots=2)
+    thread = EngineThread(engine)
+    made = [engine.submit(request(i + 1, -1)) for i in range(5)]
+    while engine.queue_length > 3:
+        time.sleep(0.001)
+    target.fail_next = ZeroDivisionError("the device is gone")
+    target.go.set()
+    assert all(one.wait(SECONDS) for one in made)
+    assert [one.finish_reason for one in made] == ["error"] * 5
+    assert isinstance(engine.failure, ArithmeticError)
+    assert not engine.busy
+    with pytest.raises(StateError, match="has failed"):
+        engine.submit(request())
+    assert not thread.close()
+    assert not thread.alive
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError()])
+def test_whatever_ends_the_thread_nobody_waits_in_vain(error: BaseException) -> None:
+    class Last(Engine):
+        def fail(self, error: BaseException) -> None:
+            raise error
+
+    target = FakeTarget()
+    target.fail_next = error  # type: ignore[assignment]
+    engine = Last(target, None)
+    thread = EngineThread(engine)
+    made = engine.submit(request())
+    assert made.wait(SECONDS)
+    assert type(error).__name__ in str(made.error)
+    assert engine.failure is error
+    thread.close()
+
+
+def test_a_step_that_hangs_does_not_hold_up_the_end() -> None:
+    target = SlowTarget()
+    engine = Engine(target, None, slots=1)
+    thread = EngineThread(engine)
+    target.go.clear()
+    made = [engine.submit(request(i + 1)) for i in range(2)]
+    while engine.queue_length == 2:
+        time.sleep(0.001)
+    beats = engine.beats
+    assert not thread.close(timeout=0.05, last=0.05)
+    assert thread.alive
+    assert engine.beats <= beats + 1
+    assert [one.finish_reason for one in made] == ["error"] * 2
+    assert all(one.wait(0) for one in made)
+    target.go.set()  # it comes to itself: the thread ends
+    thread._thread.join(SECONDS)
+    assert not thread.alive
+
+
+def test_an_idle_engine_shows_that_its_thread_lives() -> None:
+    with EngineThread(Engine(FakeTarget(), None)) as thread:
+        for _ in range(2):
+            beats, end = thread.engine.beats, time.monotonic() + SECONDS
+            while thread.engine.beats == beats:
+                assert time.monotonic() < end
+                time.sleep(0.01)
