@@ -33,7 +33,8 @@ line is stronger than the environment, and that stronger than the file:
   spec-type: [ngram-mod, ngram-cache]
   spec-ngram-mod-n-min: 16
 
-Ctrl-C and SIGTERM let running requests finish; SIGUSR1 prints statistics.
+Ctrl-C, SIGTERM and SIGHUP let running requests finish and save what was learned; another
+Ctrl-C leaves at once. SIGUSR1 prints statistics. Exit code 1: the engine or the end failed.
 """
 
 

@@ -74,8 +74,14 @@ OPTIONS: tuple[Any, ...] = (
            help="Seconds a client may leave its stream unread."),
     option(SERVER, "--drain-timeout", type=SECONDS, default=30.0,
            help="Seconds that running requests get at the end."),
+    option(SERVER, "--stall-timeout", type=SECONDS, default=600.0,
+           help="Seconds a decode may take before the server counts as failed; after twice as many "
+           "it ends. 0: any time."),
     option(SERVER, "--sse-ping-interval", env="SSE_PING_INTERVAL", type=click.FloatRange(-1),
            default=30.0, help="Seconds of silence before a stream gets a ping; -1: none."),
+    option(SERVER, "--max-connections", type=click.IntRange(1), default=512,
+           help="Open connections; when there are more, the one that waits for its client for "
+           "longest is closed."),
     option(SERVER, "--max-body", type=SizeType(1024), default="32M", metavar="SIZE",
            help="Largest body of a request."),
     option(SERVER, "--max-prompt-tokens", type=click.IntRange(1),
@@ -97,8 +103,12 @@ OPTIONS: tuple[Any, ...] = (
     option(ACCESS, "--slots/--no-slots", env="ENDPOINT_SLOTS", default=None,
            help="GET /slots and live figures, for any key; by default as --metrics."),
     option(ACCESS, "--props", env="ENDPOINT_PROPS", is_flag=True, help="POST /props."),
+    option(ACCESS, "--allow-host", multiple=True, metavar="NAME",
+           help="Name that clients may call the server by, or several with commas between; .NAME: "
+           "all below it; *: any. Addresses, names without a dot and those of the local network "
+           "need none, nor do servers with API keys."),
     option(ACCESS, "--cors-origins", env="CORS_ORIGINS", metavar="ORIGINS", default="",
-           help="Origins that browsers may ask from, with commas between, or *."),
+           help="Origins whose pages may ask, with commas between, or *; others are refused."),
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
            type=click.IntRange(-1), default=-1, show_default=True,
            help="Tokens of an answer; -1: until the context is full."),

@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 
+from ngramspec.cli.group import Failure
 from ngramspec.cli.options import DraftChoice
+from ngramspec.cli.serve_end import Ending
 from ngramspec.cli.serve_setup import (
     make_settings,
     model_names,
@@ -21,9 +23,16 @@ from ngramspec.cli.serve_setup import (
 from ngramspec.cli.target import open_model, open_target
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.server import Served, create_app
-from ngramspec.server.run import bind, run_server, url_of
+from ngramspec.server.run import LAST_SECONDS, HttpServer, bind, url_of
 
-LAST_SECONDS = 5.0  # for the engine after the server's own drain
+# Seconds for the parts of the end, after --drain-timeout.
+SERVER_SECONDS = LAST_SECONDS + 15.0
+REQUEST_SECONDS = 5.0  # for requests that the server's own drain has left
+STEP_SECONDS = 30.0  # for the step that runs then
+SAVE_SECONDS = 60.0
+PREPARE_SECONDS = 15.0  # for threads that prepare requests
+FREE_SECONDS = 60.0
+REPORT_SECONDS = 1.0
 
 
 def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
@@ -31,6 +40,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
 
     Raises:
         NgramspecError, OSError: Something cannot be set up; see serve_setup and bind.
+        Failure: The engine has failed.
     """
     logging.basicConfig(
         level=options["log_level"].upper(),
@@ -41,22 +51,45 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
+        ending = stack.enter_context(Ending())
         sock = stack.enter_context(bind(settings.host, settings.port))  # fails before the loading
-        model = stack.enter_context(open_model(options))
-        target = stack.enter_context(open_target(options, model))
-        engine = open_engine(options, choice, target, stack)
+        models = stack.enter_context(contextlib.ExitStack())
+        stack.callback(ending.part, "freeing the model", FREE_SECONDS)
+        stack.push(ending.leave)
+        preparing = stack.enter_context(contextlib.ExitStack())
+        saves = stack.enter_context(contextlib.ExitStack())
+        model = models.enter_context(open_model(options))
+        target = models.enter_context(open_target(options, model))
+        engine = open_engine(options, choice, target, models, saves)
         name, *aliases = model_names(options, model)
         served = Served(name=name, aliases=tuple(aliases), model=model, engine=engine, **defaults)
-        app = create_app(served, settings)
-        worker = EngineThread(engine)
-        stack.callback(worker.close, drain=True, timeout=LAST_SECONDS)
+
+        def begin_end() -> None:
+            ending.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
+
+        url = url_of(sock, bool(settings.ssl_key_file))
+        http = HttpServer(
+            create_app(served, settings), lambda: _say(f"listening on {url}"), begin_end
+        )
+        preparing.callback(http.workers.join)
+        preparing.callback(ending.part, "preparing requests", PREPARE_SECONDS)
+        stack.callback(ending.part, "saving what was learned", SAVE_SECONDS)
+        stack.callback(_close, EngineThread(engine), ending)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, choice, engine, served.name)
         if settings.isolates:
             _say("each key learns for itself; with --share-between-keys they share")
-        url = url_of(sock, bool(settings.ssl_key_file))
-        run_server(app, sock, lambda: report(engine), lambda: _say(f"listening on {url}"))
+
+        def stop() -> None:
+            if not http.should_exit:
+                begin_end()  # here too: the event loop may be what hangs
+            http.stop()
+
+        ending.take_signals(stop, lambda: report(engine))
+        http.run(sockets=[sock])
     report(engine)
+    if http.failure:
+        raise Failure(http.failure)
 
 
 def report(engine: Engine) -> None:
@@ -74,6 +107,14 @@ def report(engine: Engine) -> None:
         *engine.stats_lines(),
     ]
     _say("\n".join(lines))
+
+
+def _close(worker: EngineThread, ending: Ending) -> None:
+    """End the engine's thread, or note that it hangs."""
+    ending.part("the engine's end", REQUEST_SECONDS + STEP_SECONDS + 5.0)
+    worker.close(drain=True, timeout=REQUEST_SECONDS, last=STEP_SECONDS)
+    if worker.alive:
+        ending.hang("a step of the engine does not end")
 
 
 def _say(line: str) -> None:
@@ -110,4 +151,4 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
     finally:
         stopped.set()
         if seconds:
-            thread.join()
+            thread.join(REPORT_SECONDS)

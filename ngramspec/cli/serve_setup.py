@@ -71,9 +71,17 @@ def open_engine(
     options: Mapping[str, Any],
     choice: DraftChoice,
     target: LlamaTarget,
-    stack: contextlib.ExitStack,
+    models: contextlib.ExitStack,
+    saves: contextlib.ExitStack,
 ) -> Engine:
-    """Return the engine with its drafters; the stack saves what they learn.
+    """Return the engine with its drafters.
+
+    Args:
+        options: Those of `serve`.
+        choice: The drafters.
+        target: The model.
+        models: Frees the draft model.
+        saves: Saves what drafters learn.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
@@ -83,8 +91,8 @@ def open_engine(
         target,
         choice.names or None,
         slots=options["parallel"],
-        params=drafter_params(choice, target.model.path, stack),
-        draft_model=open_draft_model(options, target, stack),
+        params=drafter_params(choice, target.model.path, saves),
+        draft_model=open_draft_model(options, target, models),
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
@@ -172,6 +180,7 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         **paths,
         api_keys=keys,
         cors_origins=tuple(part for part in options["cors_origins"].split(",") if part),
+        allowed_hosts=tuple(n for text in options["allow_host"] for n in text.split(",") if n),
         max_body_bytes=options["max_body"],
         request_timeout=options["timeout"],
         sse_ping_interval=max(0.0, options["sse_ping_interval"]),
@@ -191,6 +200,7 @@ _PATHS = ("ssl_key_file", "ssl_cert_file")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
+    *("max_connections", "stall_timeout"),
 )
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ngramspec.errors import NgramspecError
 from ngramspec.server.answer import Answer
 from ngramspec.server.errors import ApiError, api_error
+from ngramspec.server.watch import EngineWatch
 
 if TYPE_CHECKING:
-    from starlette.types import Scope
-
     from ngramspec.engine import Chunk, Engine, Request
     from ngramspec.server.settings import ServerSettings
 
@@ -53,8 +52,7 @@ class Bridge:
         self._woken = False
         self._answers: set[Answer] = set()
         self._closing = False
-        # Closes the connection of a scope; what runs the server sets it.
-        self.disconnect: Callable[[Scope], None] = lambda scope: None
+        self.watch = EngineWatch(engine, settings.stall_timeout)
 
     @property
     def num_open(self) -> int:
@@ -91,8 +89,7 @@ class Bridge:
 
     def cancel_all(self) -> None:
         """End all answers: the server closes."""
-        for answer in list(self._answers):
-            answer.cancel(self._closed())
+        self._cancel_all(self._closed())
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -118,6 +115,8 @@ class Bridge:
     def _submit(self, prepare: Callable[[], P], tenant: str) -> tuple[P, Answer]:
         if self._closing:
             raise self._closed()
+        if self.watch.trouble:
+            raise self._failed()
         retry_after = self._settings.retry_after
         try:
             plan = prepare()
@@ -162,8 +161,13 @@ class Bridge:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = loop.time()
-            for answer in list(self._answers):
-                self._check(answer, now)
+            try:
+                if self.watch.look(now):
+                    self._cancel_all(self._failed())
+                for answer in list(self._answers):
+                    self._check(answer, now)
+            except Exception:  # the watch goes on
+                log.exception("looking after the answers failed")
 
     def _check(self, answer: Answer, now: float) -> None:
         settings = self._settings
@@ -176,6 +180,14 @@ class Bridge:
             answer.cancel(ApiError(503, message, code="server_overloaded", retry_after=after))
         elif answer.streamed and 0 < settings.sse_ping_interval < now - answer.written:
             answer.ping()
+
+    def _cancel_all(self, error: ApiError) -> None:
+        for answer in list(self._answers):
+            answer.cancel(error)
+
+    def _failed(self) -> ApiError:
+        after = self._settings.retry_after
+        return ApiError(503, self.watch.trouble, code="engine_failed", retry_after=after)
 
     def _closed(self) -> ApiError:
         after = self._settings.retry_after

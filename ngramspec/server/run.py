@@ -1,49 +1,67 @@
-"""run_server: uvicorn with an end that lets running requests finish, and signals of our own."""
+"""HttpServer: uvicorn with bounded connections and an end that lets running requests finish."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import signal
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import Scope
 
+from ngramspec.server.connections import Connections
 from ngramspec.server.service import Service
 
+log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE = 65  # seconds; clients with pools of connections close theirs before
 LAST_SECONDS = 10  # after the drain timeout, for answers to say that they were cancelled
+CHECK_SECONDS = 0.25  # how often connections and engine are looked at
+
+
+class Workers(ThreadPoolExecutor):
+    """The event loop's threads. Its end does not wait for a thread that hangs."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more; what runs goes on."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait for what runs, after `shutdown`."""
+        super().shutdown(wait=True)
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application until SIGTERM or SIGINT; the second SIGINT ends it at once.
+    """Serves an application until `stop`, or until its engine fails. Signals are its owner's.
+
+    failure: Why it has ended by itself, "" when it did not.
 
     Args:
         app: Made by create_app.
-        on_report: Called in the event loop's thread when SIGUSR1 comes.
         on_start: Called when requests are taken.
+        on_end: Called when no more are taken.
     """
 
     def __init__(
         self,
         app: FastAPI,
-        on_report: Callable[[], None] = lambda: None,
         on_start: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         service: Service = app.state.service
         settings = service.settings
+        self.connections = Connections(settings)
         config = uvicorn.Config(
             app,
             host=settings.host,
             port=settings.port,
+            http=self.connections.protocol(),
             log_config=None,
             access_log=settings.access_log,
             lifespan="on",
@@ -57,58 +75,57 @@ class HttpServer(uvicorn.Server):
             ssl_certfile=settings.ssl_cert_file,
         )
         super().__init__(config)
+        self.failure = ""
+        self.workers = Workers(thread_name_prefix="ngramspec")
         self._service = service
-        self._on_report = on_report
         self._on_start = on_start
-        service.bridge.disconnect = self.disconnect
+        self._on_end = on_end
 
-    def disconnect(self, scope: Scope) -> None:
-        """Close the connection of a request without waiting for its client to read."""
-        client = scope.get("client")
-        for connection in list(self.server_state.connections):
-            same = client is not None and getattr(connection, "client", None) == tuple(client)
-            transport = getattr(connection, "transport", None)
-            if same and isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
+    def stop(self) -> None:
+        """Begin the end. From any thread, and from a signal's handler."""
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
+        asyncio.get_running_loop().set_default_executor(self.workers)
         await super().startup(sockets)
+        self._looking = asyncio.create_task(self._look())
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let running ones finish up to the drain timeout, end the rest."""
+        self._on_end()
         self._service.bridge.refuse()
         timer = asyncio.create_task(self._cancel_late())
         try:
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+            self._looking.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:  # type: ignore[override, unused-ignore]
-        """Handle signals in the block. Other than uvicorn, do not raise them again after it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        handlers: dict[int, Any] = {
-            signal.SIGINT: self.handle_exit,
-            signal.SIGTERM: self.handle_exit,
-        }
-        if hasattr(signal, "SIGUSR1"):
-            report = self._on_report
-            handlers[signal.SIGUSR1] = lambda *_: loop.call_soon_threadsafe(report)
-        old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+        """Leave signals to the owner."""
+        yield
+
+    async def _look(self) -> None:
+        """Look after connections and engine."""
+        loop, watch = asyncio.get_running_loop(), self._service.bridge.watch
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                self.connections.look(loop.time())
+            except Exception:  # the watch goes on
+                log.exception("looking after the connections failed")
+            if watch.lost and not self.should_exit:
+                self.failure = watch.trouble
+                log.critical("the server ends: %s", watch.trouble)
+                self.stop()
 
     async def _cancel_late(self) -> None:
         await asyncio.sleep(self._service.settings.drain_timeout)
         self._service.bridge.cancel_all()
+        self.connections.drop_unsent()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -148,16 +165,6 @@ def url_of(sock: socket.socket, secure: bool = False) -> str:
         return f"unix:{name}"
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     return f"http{'s' if secure else ''}://{host}:{name[1]}"
-
-
-def run_server(
-    app: FastAPI,
-    sock: socket.socket,
-    on_report: Callable[[], None] = lambda: None,
-    on_start: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve an application on a bound socket until a signal ends it; arguments as HttpServer."""
-    HttpServer(app, on_report, on_start).run(sockets=[sock])
 
 
 def _resolve(host: str, port: int) -> Any:

@@ -25,10 +25,16 @@ class ServerSettings(BaseModel):
     slots: bool | None = None
     props: bool = False  # POST /props
     cors_origins: tuple[str, ...] = ()  # "*" = any
+    # further names that the server answers to; ".a.b" = all below a.b, "*" = any
+    allowed_hosts: tuple[str, ...] = ()
+    max_connections: int = Field(default=512, ge=1)
     max_body_bytes: int = Field(default=32 * MIB, ge=1024)
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # None: the context's size
     max_generations: int = Field(default=32, ge=1)  # prompts times choices of one request
-    read_timeout: float = Field(default=60.0, gt=0)  # seconds for the body of a request
+    # bytes of the bodies of all requests at a time, beyond the first 256 KiB of each
+    max_held_bytes: int = Field(default=256 * MIB, ge=0)
+    header_timeout: float = Field(default=20.0, gt=0)  # seconds for the head of a request
+    read_timeout: float = Field(default=60.0, gt=0)  # seconds for its body
     request_timeout: float = Field(default=3600.0, gt=0)  # seconds a generation may run
     queue_timeout: float = Field(default=600.0, gt=0)  # seconds it may wait for a slot
     # seconds that a client may leave a stream unread
@@ -36,6 +42,8 @@ class ServerSettings(BaseModel):
     max_buffered_chunks: int = Field(default=8192, ge=16)  # kept for a client that reads slowly
     # seconds of silence in a stream before a ping, 0 = no pings
     sse_ping_interval: float = Field(default=30.0, ge=0)
+    # seconds that a step of the engine may take before it counts as hanging, 0 = any
+    stall_timeout: float = Field(default=600.0, ge=0)
     drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at the end
     retry_after: int = Field(default=2, ge=1)  # seconds, told with 503
     reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is told apart

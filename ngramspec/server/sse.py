@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ngramspec.server.answer import Answer, Item
 from ngramspec.server.bridge import Bridge
+from ngramspec.server.connections import dropper
 from ngramspec.server.errors import ApiError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write until the answer or the client is at its end."""
         answer = self._answer
-        answer.drop = functools.partial(self._bridge.disconnect, scope)
+        answer.drop = dropper(scope)
         run = asyncio.create_task(self._run(scope, receive, send))
         watch = asyncio.create_task(until_gone(receive))
         try:

@@ -21,8 +21,11 @@ router = APIRouter()
 
 @router.api_route("/health", methods=["GET", "HEAD"])
 @router.api_route("/v1/health", methods=["GET", "HEAD"])
-async def health() -> Response:
-    """Tell that the model is loaded and requests are taken."""
+async def health(request: Request) -> Response:
+    """Tell that the model is loaded and requests are taken, or why they are not."""
+    trouble = service_of(request).bridge.watch.trouble
+    if trouble:
+        raise ApiError(503, trouble, code="engine_failed")
     return json_response({"status": "ok"})
 
 

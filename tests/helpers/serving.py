@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -57,7 +58,23 @@ class Serving:
     def client(self) -> httpx.Client:
         """Return a plain client."""
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        path = self.url.removeprefix("unix:")
+        if path == self.url:
+            return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        transport = httpx.HTTPTransport(uds=path)
+        return httpx.Client(transport=transport, base_url="http://x", headers=headers, timeout=60)
+
+    def connect(self, receive_buffer: int = 0) -> socket.socket:
+        """Return a connected socket; receive_buffer: bytes that the system keeps for it."""
+        path = self.url.removeprefix("unix:")
+        family = socket.AF_INET if path == self.url else socket.AF_UNIX
+        made = socket.socket(family)
+        made.settimeout(PATIENCE)
+        if receive_buffer:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        place = urlsplit(self.url)
+        made.connect((place.hostname, place.port) if path == self.url else path)
+        return made
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         return self.client.post(path, json=body)
@@ -97,6 +114,7 @@ def serving(
     expose_slots: bool | None = True,
     served: dict[str, Any] | None = None,
     send_buffer: int = 0,
+    host: str = "127.0.0.1",
     **settings: Any,
 ) -> Iterator[Serving]:
     """Run a server in the block; exact, so that texts can be compared.
@@ -112,8 +130,10 @@ def serving(
         engine = stack.enter_context(running_engine(model, **own))
         given: dict[str, Any] = {"sampling": Sampling(temperature=0.0), **(served or {})}
         offered = Served(name="tiny", model=model, engine=engine, **given)
-        made = ServerSettings(port=0, slots=expose_slots, **{"drain_timeout": 5, **settings})
-        sock = stack.enter_context(bind("127.0.0.1", 0))
+        made = ServerSettings(
+            host=host, port=0, slots=expose_slots, **{"drain_timeout": 5, **settings}
+        )
+        sock = stack.enter_context(bind(host, 0))
         if send_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         yield stack.enter_context(_listening(create_app(offered, made), sock))

@@ -13,6 +13,7 @@ pytest.importorskip("fastapi", reason="needs the extra 'server'")
 pytest.importorskip("openai")
 pytest.importorskip("httpx")
 
+from helpers.command import Process
 from helpers.serving import Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.models import embedded_model
@@ -40,3 +41,16 @@ def start(model: LlamaModel) -> Iterator[Callable[..., Serving]]:
             return stack.enter_context(serving(model, **settings))
 
         yield start
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., Process]]:
+    """Return a function that starts the command; arguments as Process."""
+    with ExitStack() as stack:
+
+        def spawn(*arguments: str, **given: Any) -> Process:
+            made = Process(*arguments, **given)
+            stack.callback(made.close)
+            return made
+
+        yield spawn

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,66 +14,6 @@ from click.testing import CliRunner
 
 from helpers.cli import assert_one_error
 from helpers.serving import REPEAT, wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Process:
-    """The command, and what it has written to stderr."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ngramspec", "serve", "--port", "0", *arguments],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-            env={**clean, **environment},
-            cwd=ROOT,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.lines += (line.rstrip("\n") for line in self.process.stderr)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-    def url(self) -> str:
-        """Wait until it listens and return where."""
-        wait_until(lambda: "listening on" in self.text or self.process.poll() is not None)
-        found = re.search(r"listening on (\S+)", self.text)
-        assert found is not None, self.text
-        return found[1]
-
-    def end(self) -> int:
-        """End it as a service manager does and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
-        self._reader.join(10)
-        return code
-
-
-@pytest.fixture
-def spawn() -> Iterator[Callable[..., Process]]:
-    made: list[Process] = []
-
-    def spawn(*arguments: str, **environment: str) -> Process:
-        made.append(Process(*arguments, **environment))
-        return made[-1]
-
-    yield spawn
-    for one in made:
-        one.process.kill()
-        one.process.wait()
-        for pipe in (one.process.stdout, one.process.stderr):
-            assert pipe is not None
-            one._reader.join(10)
-            pipe.close()
 
 
 def invoke(*arguments: str, **environment: str) -> Any:

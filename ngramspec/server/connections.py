@@ -1,0 +1,166 @@
+"""Connections: how many may be open, and how long a client may keep one waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from ngramspec.server.errors import ApiError
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from ngramspec.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+DROP = "drop_connection"  # in the state of a scope: closes the connection, unsent bytes are lost
+BODY_GRACE = 1.0  # seconds beyond the body's, so that who reads it can answer first
+QUIET_SECONDS = 10.0  # between two lines of the log about dropped connections
+
+HEAD, IDLE, BODY, BUSY = "head", "idle", "body", "busy"  # what a connection is waiting for
+
+
+class Connections:
+    """All connections of a server, and their limits. Belongs to the event loop.
+
+    When there are too many, the one whose client has kept it waiting for longest makes room,
+    whether for the head of a request, its body or the next request. Where none waits for its
+    client the new one is refused.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.open: set[Connection] = set()
+        self.num_dropped = 0
+        self._settings = settings
+        self._told = -QUIET_SECONDS
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """Return the class of a connection, for uvicorn's setting `http`."""
+        made = type("LimitedProtocol", (Connection, AutoHTTPProtocol), {"connections_": self})
+        return cast("type[asyncio.Protocol]", made)
+
+    def add(self, made: Connection) -> None:
+        """Take a new connection in, or refuse it."""
+        self.open.add(made)
+        living = [one for one in self.open if not one.transport.is_closing()]
+        if len(living) <= self._settings.max_connections:
+            return
+        waiting = [one for one in living if one.waits_for != BUSY and one is not made]
+        if waiting:
+            self._drop(min(waiting, key=lambda one: one.since), "there are too many")
+        else:
+            made.refuse(ApiError(503, "too many connections", retry_after=1))
+
+    def look(self, now: float) -> None:
+        """Close the connections whose clients take too long. Cost: O(connections)."""
+        settings = self._settings
+        for one in list(self.open):
+            waited = now - one.since
+            if one.waits_for == HEAD and waited > settings.header_timeout:
+                self._drop(one, "the head of its request did not come")
+            elif one.waits_for == BODY and waited > settings.read_timeout + BODY_GRACE:
+                self._drop(one, "the body of its request did not come")
+            elif one.unread_for(now) > settings.slow_client_timeout:
+                self._drop(one, "its client does not read")
+
+    def drop_unsent(self) -> None:
+        """Close the connections whose requests are not complete: the server ends."""
+        for one in list(self.open):
+            if one.waits_for == BODY:
+                self._drop(one, "the server closes")
+
+    def _drop(self, one: Connection, why: str) -> None:
+        self.num_dropped += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._told > QUIET_SECONDS:
+            self._told = now
+            log.warning("a connection is closed: %s; %d so far", why, self.num_dropped)
+        one.transport.abort()
+
+
+class Connection(asyncio.Protocol):
+    """What a protocol of uvicorn is told beside HTTP: since when it waits, and for what."""
+
+    connections_: Connections
+    # of uvicorn's protocols
+    transport: asyncio.Transport
+    cycle: Any  # the request that is being answered, or was last; None before the first
+    loop: asyncio.AbstractEventLoop
+    app_state: dict[str, Any]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, DROP: self.transport.abort}
+        self.waits_for = HEAD
+        self.since = self.loop.time()  # loop time since when
+        self._unsent, self._unsent_since = 0, self.since
+        self.connections_.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.connections_.open.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the client sent."""
+        if self.waits_for == IDLE:
+            self._wait_for(HEAD)
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()  # type: ignore[misc]
+        self._note()
+
+    def unread_for(self, now: float) -> float:
+        """Return for how many seconds the client has read nothing of a complete response."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent or self.waits_for == BUSY:
+            self._unsent, self._unsent_since = unsent, now
+        return now - self._unsent_since
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error before any request is read, and close."""
+        body = json.dumps(error.body("")).encode()
+        head = (
+            f"HTTP/1.1 {error.status} Service Unavailable\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nretry-after: {error.retry_after}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _note(self) -> None:
+        """Find out what is waited for now."""
+        cycle = self.cycle
+        if cycle is None:
+            self._wait_for(HEAD)
+        elif not cycle.response_complete:
+            pipelined = getattr(self, "pipeline", None)  # httptools': cycle is the last of several
+            self._wait_for(BODY if cycle.more_body and not pipelined else BUSY)
+        elif cycle.more_body or self.waits_for == HEAD:
+            # The rest of a body that nobody wants, or the head of the next request in parts.
+            self._wait_for(HEAD)
+        else:
+            self._wait_for(IDLE)
+
+    def _wait_for(self, what: str) -> None:
+        if what != self.waits_for:
+            self.waits_for, self.since = what, self.loop.time()
+
+
+def dropper(scope: Scope) -> Callable[[], None]:
+    """Return what closes a request's connection without waiting for its client to read."""
+    drop: Callable[[], None] = scope.get("state", {}).get(DROP, _nothing)
+    return drop
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,82 @@
+"""`ngramspec serve` in a process of its own, for tests of its signals, files and exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from helpers.serving import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """The command, and what it has written to stderr.
+
+    program: What runs instead of `-m ngramspec`, given to Python.
+    ignoring: A signal that is ignored when it starts, as nohup does with SIGHUP.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "ngramspec"),
+        ignoring: int = 0,
+        **environment: str,
+    ) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}
+        handler = signal.signal(ignoring, signal.SIG_IGN) if ignoring else None
+        self.process = subprocess.Popen(
+            [sys.executable, *program, "serve", "--port", "0", *arguments],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            env={**clean, **environment},
+            cwd=ROOT,
+        )
+        if ignoring:
+            signal.signal(ignoring, handler)
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines += (line.rstrip("\n") for line in self.process.stderr)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def url(self) -> str:
+        """Wait until it listens and return where."""
+        wait_until(lambda: "listening on" in self.text or self.process.poll() is not None)
+        found = re.search(r"listening on (\S+)", self.text)
+        assert found is not None, self.text
+        return found[1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """End it as a service manager does and return its exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit code."""
+        code = self.process.wait(30)
+        self._reader.join(10)
+        return code
+
+    def close(self) -> None:
+        """End it in whatever way."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            self._reader.join(10)
+            pipe.close()

@@ -1,0 +1,192 @@
+"""The end of the command: signals, and what it does when something hangs or has failed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.command import ROOT, Process
+from helpers.serving import wait_until
+
+Spawn = Callable[..., Process]
+LONG = {"prompt": "x", "n_predict": -1, "ignore_eos": True, "cache_prompt": False}
+FAULTY = (str(ROOT / "tests/helpers/faulty_server.py"),)
+needs_sighup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP")
+
+
+class Faulty:
+    """A server whose faults can be switched on, and requests to it in the background."""
+
+    def __init__(self, spawn: Spawn, folder: Path, *arguments: str) -> None:
+        self.folder = folder / "faults"
+        self.folder.mkdir()
+        self.learned = folder / "learned.ngc"
+        given = ("-np", "1", "--slots", "--drain-timeout", "1", "-lcd", str(self.learned))
+        drafts = ("--spec-type", "ngram-cache", "--policy", "fixed")
+        self.server = spawn(
+            *given, *drafts, *arguments, program=FAULTY, NGRAMSPEC_FAULTS=str(self.folder)
+        )
+        self.url = self.server.url()
+        self.answers: list[httpx.Response] = []
+        self._threads: list[threading.Thread] = []
+
+    def post(self, path: str = "/completion", **body: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=60)
+
+    def learn(self) -> None:
+        """Let the drafter learn something that is to be saved."""
+        assert self.post(prompt="def area(a, b):", n_predict=20).status_code == 200
+
+    def begin(self, **body: Any) -> None:
+        """Ask in the background."""
+
+        def ask() -> None:
+            self.answers.append(self.post(**{**LONG, **body}))
+
+        self._threads.append(threading.Thread(target=ask))
+        self._threads[-1].start()
+
+    def busy(self) -> bool:
+        return any(slot["is_processing"] for slot in httpx.get(f"{self.url}/slots").json())
+
+    def switch_on(self, fault: str) -> None:
+        (self.folder / fault).touch()
+
+    def messages(self) -> list[str]:
+        """Return what the requests in the background were told, all of them with 503."""
+        for thread in self._threads:
+            thread.join(30)
+        assert [made.status_code for made in self.answers] == [503] * len(self._threads)
+        return [made.json()["error"]["message"] for made in self.answers]
+
+
+@pytest.fixture
+def faulty(spawn: Spawn, tmp_path: Path) -> Callable[..., Faulty]:
+    return lambda *arguments: Faulty(spawn, tmp_path, *arguments)
+
+
+def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
+    made = faulty("--stall-timeout", "2.5")
+    made.learn()
+    assert httpx.get(f"{made.url}/health").json() == {"status": "ok"}
+    made.begin()
+    made.begin()  # it waits for the slot
+    wait_until(made.busy)
+    made.switch_on("decode")
+    seen: list[httpx.Response] = []
+
+    def unwell() -> bool:
+        seen.append(httpx.get(f"{made.url}/health"))
+        return seen[-1].status_code == 503
+
+    wait_until(unwell)
+    assert "a step of the engine hangs" in seen[-1].json()["error"]["message"]
+    assert "hangs" in made.post(**LONG).json()["error"]["message"]  # nobody waits for it
+    assert all("hangs" in message for message in made.messages())
+    assert made.server.wait() == 1
+    assert "the server ends: a step of the engine hangs" in made.server.text
+    assert "left without the rest: a step of the engine does not end" in made.server.text
+    assert 'faulty_server.py", line' in made.server.text  # where it hangs
+    assert made.learned.stat().st_size > 1000
+
+
+def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
+    made = faulty()
+    made.learn()
+    made.begin()
+    made.begin()
+    wait_until(made.busy)
+    made.switch_on("fail")
+    assert all("has ended: ZeroDivisionError" in message for message in made.messages())
+    assert made.server.wait() == 1
+    assert "Error: the engine's thread has ended: ZeroDivisionError" in made.server.text
+    assert made.learned.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("fault", ["decode", "prepare"])
+def test_the_end_comes_and_saves_although_something_hangs(faulty: Any, fault: str) -> None:
+    made = faulty()
+    made.learn()
+    made.switch_on(fault)
+    made.begin()
+    if fault == "decode":
+        wait_until(made.busy)
+    else:
+        time.sleep(0.5)
+    assert made.server.end() == 1
+    assert "Error: left without the rest: " in made.server.text
+    assert made.learned.stat().st_size > 1000
+
+
+def test_a_save_that_hangs_does_not_hold_up_the_end(faulty: Any) -> None:
+    made = faulty()
+    made.learn()
+    made.switch_on("save")
+    assert made.server.end() == 1
+    assert "left without the rest: saving what was learned took too long" in made.server.text
+    assert "in new_file" in made.server.text
+
+
+@needs_sighup
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT"])
+def test_these_signals_save_as_sigterm_does(spawn: Spawn, tmp_path: Path, name: str) -> None:
+    learned = tmp_path / "learned.ngc"
+    server = spawn("--spec-type", "ngram-cache", "--policy", "fixed", "-lcd", str(learned))
+    body = {"prompt": "def area(a, b):", "n_predict": 20}
+    httpx.post(f"{server.url()}/completion", json=body, timeout=60).raise_for_status()
+    assert not learned.exists()
+    assert server.end(getattr(signal, name)) == 0
+    assert "running requests may finish" in server.text
+    assert learned.stat().st_size > 1000
+
+
+@needs_sighup
+def test_an_ignored_sighup_stays_ignored(spawn: Spawn) -> None:
+    server = spawn(ignoring=signal.SIGHUP)
+    url = server.url()
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert httpx.get(f"{url}/health").status_code == 200
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_another_ctrl_c_leaves_at_once(spawn: Spawn, first: str) -> None:
+    server = spawn("-np", "1", "--slots", "--drain-timeout", "600")
+    url = server.url()
+    body = {**LONG, "stream": True, "t_max_predict_ms": 100_000, "temperature": 1.5}
+    with httpx.stream("POST", f"{url}/completion", json=body, timeout=60) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        server.process.send_signal(getattr(signal, first))
+        wait_until(lambda: "Ctrl-C again" in server.text)
+        server.process.send_signal(signal.SIGINT)  # within one press
+        time.sleep(0.7)
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGINT)
+        assert server.wait() == 130
+
+
+def test_the_end_comes_even_if_no_python_can_run() -> None:
+    program = (
+        "import ctypes\n"
+        "from ngramspec.cli import serve_end\n"
+        "serve_end.GRACE = 0.2\n"
+        "with serve_end.Ending() as ending:\n"
+        "    ending.part('a test', 0.2)\n"
+        "    ctypes.PyDLL(None).sleep(60)  # holds the lock of the interpreter\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, timeout=50, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
