@@ -18,6 +18,7 @@ TYPES = {
     405: "method_not_allowed_error",
     408: "timeout_error",
     413: "payload_too_large_error",
+    415: "unsupported_media_type_error",
     429: "rate_limit_error",
     500: "server_error",
     501: "not_supported_error",

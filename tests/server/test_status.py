@@ -123,7 +123,7 @@ def test_a_bug_is_logged_once_and_not_shown(
     assert "secret" not in made.text
     told = [record for record in caplog.records if record.exc_info]
     assert len(told) == 1
-    assert "GET /slots failed" in told[0].message
+    assert "GET '/slots' failed" in told[0].message
 
 
 def test_browsers_of_other_origins_may_ask_only_where_allowed(
