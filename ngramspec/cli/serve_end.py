@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any
 
 from ngramspec.cli.group import EXIT_FAILED
 from ngramspec.cli.interrupt import EXIT_INTERRUPTED
@@ -22,6 +21,7 @@ SAME_PRESS = (
     0.5  # seconds; a second SIGINT within it comes from the same Ctrl-C, by way of a parent
 )
 GRACE = 5.0  # seconds after which the process leaves even if no Python code can run
+HANDLED = 128  # marks the number of a signal whose handler has run
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 Part = tuple[str, float]  # of the end, and when it must be over
 
@@ -61,15 +61,20 @@ class Ending:
         if threading.current_thread() is not threading.main_thread():
             return
         read, write = os.pipe()
-        os.set_blocking(write, False)
-        # Python itself writes the number of each signal there, whatever the main thread does.
-        old = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        self._undo.callback(signal.set_wakeup_fd, old)
+        if os.name == "posix":  # Python writes there too, even while the main thread hangs
+            os.set_blocking(write, False)
+            old = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+            self._undo.callback(signal.set_wakeup_fd, old)
+
+        def handle(number: int, _: object) -> None:
+            with contextlib.suppress(BlockingIOError):
+                os.write(write, bytes([number | HANDLED]))
+
         for name in (*STOPS, "SIGUSR1"):
             number = getattr(signal, name, None)
             # nohup and the like have SIGHUP ignored, which is to stay so
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                self._undo.callback(signal.signal, number, signal.signal(number, _nothing))
+                self._undo.callback(signal.signal, number, signal.signal(number, handle))
         listen = threading.Thread(
             target=_listen, args=(read, stop, report), name="ngramspec-signals", daemon=True
         )
@@ -110,13 +115,24 @@ class Ending:
 
 
 def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> None:
-    """Do what signals ask for."""
-    began = 0.0
+    """Do what signals ask for.
+
+    Each comes twice, from Python's own code and from its handler, but for two cases: a main thread
+    that hangs handles nothing, and some event loops take Python's own messages for themselves.
+    """
+    seen, known, began = [0, 0], 0, 0.0
     while True:
-        name = signal.Signals(os.read(read, 1)[0]).name
+        byte = os.read(read, 1)[0]
+        name, handled = signal.Signals(byte & ~HANDLED).name, byte >= HANDLED
         if name not in STOPS:
-            threading.Thread(target=report, name="ngramspec-report", daemon=True).start()
-        elif not began:
+            if handled:
+                threading.Thread(target=report, name="ngramspec-report", daemon=True).start()
+            continue
+        seen[handled] += 1
+        if seen[handled] <= known:
+            continue
+        known = seen[handled]
+        if not began:
             began = time.monotonic()
             _write(NOTE)
             stop()
@@ -143,7 +159,3 @@ def _stderr() -> int:
         return sys.__stderr__.fileno() if sys.__stderr__ else 2
     except (OSError, ValueError):  # it is closed, or no file
         return 2
-
-
-def _nothing(*_: Any) -> None:
-    pass

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DROP = "drop_connection"  # in the state of a scope: closes the connection, unsent bytes are lost
-BODY_GRACE = 1.0  # seconds beyond the body's, so that who reads it can answer first
 QUIET_SECONDS = 10.0  # between two lines of the log about dropped connections
 
 HEAD, IDLE, BODY, BUSY = "head", "idle", "body", "busy"  # what a connection is waiting for
@@ -57,14 +56,15 @@ class Connections:
             made.refuse(ApiError(503, "too many connections", retry_after=1))
 
     def look(self, now: float) -> None:
-        """Close the connections whose clients take too long. Cost: O(connections)."""
+        """Close the connections whose clients take too long. Cost: O(connections).
+
+        Who reads a body has a timeout for it, and uvicorn one for the next request.
+        """
         settings = self._settings
         for one in list(self.open):
             waited = now - one.since
             if one.waits_for == HEAD and waited > settings.header_timeout:
                 self._drop(one, "the head of its request did not come")
-            elif one.waits_for == BODY and waited > settings.read_timeout + BODY_GRACE:
-                self._drop(one, "the body of its request did not come")
             elif one.unread_for(now) > settings.slow_client_timeout:
                 self._drop(one, "its client does not read")
 

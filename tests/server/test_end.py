@@ -190,3 +190,28 @@ def test_the_end_comes_even_if_no_python_can_run() -> None:
     )
     assert done.returncode == 1
     assert "Timeout" in done.stderr
+
+
+def test_signals_are_handled_while_the_main_thread_hangs() -> None:
+    program = (
+        "import hashlib\n"
+        "from ngramspec.cli.serve_end import Ending\n"
+        "with Ending() as ending:\n"
+        "    ending.take_signals(lambda: None, lambda: None)\n"
+        "    print('here', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # for minutes, in one call\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"here\n"
+            process.send_signal(signal.SIGTERM)
+            assert b"Ctrl-C again" in process.stderr.readline()
+            time.sleep(0.7)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
