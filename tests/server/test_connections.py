@@ -77,7 +77,7 @@ def request(path: str, body: dict[str, Any]) -> bytes:
 def test_good_clients_are_answered_in_a_flood_of_slow_ones(
     start: Start, opened: list[socket.socket], most: int
 ) -> None:
-    server = start(slots=2, max_connections=most, header_timeout=2.5, read_timeout=2.5)
+    server = start(slots=2, max_connections=most, header_timeout=1.5, read_timeout=1.5)
     with server.client.stream("POST", "/completion", json={**LONG, "stream": True}) as stream:
         lines = stream.iter_lines()
         next(lines)  # it began before, and goes on
@@ -95,7 +95,7 @@ def test_good_clients_are_answered_in_a_flood_of_slow_ones(
         slow = threading.Thread(target=trickle)
         slow.start()
         try:
-            for _ in range(10):  # each with a connection of its own, and with a kept one
+            for _ in range(5):  # each with a connection of its own, and with a kept one
                 body = {"messages": CHAT, "max_tokens": 4}
                 url = f"{server.url}/v1/chat/completions"
                 assert httpx.post(url, json=body, timeout=60).status_code == 200
