@@ -223,6 +223,7 @@ def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> N
     target.go.set()
     assert all(one.wait(SECONDS) for one in made)
     assert [one.finish_reason for one in made] == ["error"] * 5
+    thread._thread.join(SECONDS)
     assert isinstance(engine.failure, ArithmeticError)
     assert not engine.busy
     with pytest.raises(StateError, match="has failed"):
@@ -246,6 +247,7 @@ def test_whatever_ends_the_thread_nobody_waits_in_vain(error: BaseException) -> 
     assert type(error).__name__ in str(made.error)
     assert engine.failure is error
     thread.close()
+    assert not thread.alive
 
 
 def test_a_step_that_hangs_does_not_hold_up_the_end() -> None:
