@@ -132,7 +132,9 @@ def main() -> None:
     args = parser.parse_args()
     given = {"max_trie_depth": DEPTH, "draft_token_num": args.rows, "max_bfs_breadth": WIDTH}
     settings = read_settings({})
-    makers: dict[str, Any] = {"ngramspec": lambda: Corpus(**given, settings=settings)}
+    makers: dict[str, Any] = {
+        "ngramspec": lambda: Corpus(**given, settings=settings, vocab_size=1 << 21)
+    }
     if args.sglang:
         theirs = sglang_corpus(args.sglang)
         makers["sglang"] = lambda: theirs(**given, capacity=1_000_000)

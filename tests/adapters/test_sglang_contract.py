@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from helpers.sglang_engine import sources
-from ngramspec.adapters.sglang.contract import CORPUS, HOOKS, WORKER, differences
+from ngramspec.adapters.sglang.contract import (
+    CONFIG,
+    CORPUS,
+    HOOKS,
+    RUNNER,
+    WORKER,
+    differences,
+)
 from ngramspec.adapters.sglang.corpus import Corpus
 
 # The parts of sglang 0.5.23 that are looked at, in few words.
@@ -24,6 +31,7 @@ class NgramCorpus:
 from {CORPUS} import NgramCorpus
 class NGRAMWorker(Base):
     def __init__(self):
+        self.model_runner = target_worker.model_runner
         self.ngram_corpus = NgramCorpus(max_trie_depth=3, match_type="BFS")
     def clear_cache_pool(self):
         self.ngram_corpus.reset()
@@ -39,6 +47,16 @@ class HookType(Enum):
 class HookRegistry:
     @classmethod
     def register(cls, target, hook, hook_type=1, *, source=None): ...
+""",
+    RUNNER: """
+class ModelRunner:
+    def __init__(self, model_config):
+        self.model_config = model_config
+""",
+    CONFIG: """
+class ModelConfig:
+    def _derive(self):
+        self.vocab_size = self.hf_text_config.vocab_size
 """,
 }
 
@@ -71,6 +89,10 @@ def test_the_installed_release_has_all_that_the_plugin_relies_on() -> None:
         (HOOKS, "BEFORE", "AHEAD", "no HookType.BEFORE"),
         (HOOKS, "class HookType", "class Kind", "no HookType.REPLACE"),
         (HOOKS, "class HookType", "class class", "invalid syntax"),
+        (WORKER, "self.model_runner", "self.runner", "NGRAMWorker has no model_runner"),
+        (RUNNER, "self.model_config", "self.config", "ModelRunner has no model_config"),
+        (RUNNER, "class ModelRunner", "class Runner", "ModelRunner has no model_config"),
+        (CONFIG, "self.vocab_size", "self.num_tokens", "ModelConfig has no vocab_size"),
     ],
 )
 def test_a_change_is_named(module: str, old: str, new: str, message: str) -> None:

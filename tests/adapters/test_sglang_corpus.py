@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.backends import int32
 from helpers.replays import tokens
-from ngramspec.adapters.sglang.corpus import Corpus
+from ngramspec.adapters.sglang.corpus import Corpus, within_vocabulary
 from ngramspec.adapters.sglang.documents import SEPARATOR
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
 from ngramspec.engine.pools import Pools
@@ -24,6 +25,7 @@ DEPTH = 18
 
 
 def corpus(rows: int = 6, environment: dict[str, str] | None = None, **given: Any) -> Corpus:
+    given = {"vocab_size": 1 << 21, **given}
     return Corpus(DEPTH, draft_token_num=rows, settings=read_settings(environment or {}), **given)
 
 
@@ -248,3 +250,34 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_bounds_are_checked(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} must be >= 1, got 0"):
         Corpus(**{name: 0}, settings=read_settings({}))
+
+
+def test_ids_beyond_the_targets_vocabulary_are_never_drafted(tmp_path: Path) -> None:
+    """As of a file that was built for a larger vocabulary: an engine would end on its GPU."""
+    path = tmp_path / "large.ngx"
+    text = [1, 2, 3, 4, 5000, 6, -1, 2, 3, 4, 7, 8, -1]
+    write_suffix_index(path, int32(text), Origin(vocab_size=10_000))
+    for vocab_size, others in ((10_000, {5000, 7}), (5001, {5000, 7}), (5000, {7}), (7, set())):
+        made = corpus(8, {"NGRAMSPEC_STATIC": str(path)}, vocab_size=vocab_size)
+        drafted_ids = drafted(made, "a", [1, 2, 3])
+        assert 4 in drafted_ids
+        assert {token for token in drafted_ids if token in (5000, 7)} == others
+        assert max(drafted_ids) < vocab_size
+
+
+def test_what_hangs_below_a_foreign_id_goes_with_it() -> None:
+    ids, parents = int32([4, 90, 7, 6, 8, 91]), int32([-1, -1, 0, 1, 2, 4])
+    made = within_vocabulary(ids, parents, 90)
+    assert [part.tolist() for part in made] == [[4, 7, 8], [-1, 0, 1]]
+    assert [part.tolist() for part in within_vocabulary(ids, parents, 4)] == [[], []]
+    assert within_vocabulary(ids, parents, 92)[0] is ids
+
+
+def test_nothing_is_drafted_before_the_vocabulary_is_known(caplog: Any) -> None:
+    made, text = corpus(vocab_size=0), [*LONG, 3, *LONG[:4]]
+    made.meet([request("a", text)], 180)
+    assert drafted(made, "a", text) == LONG[4:9]
+    unknown = corpus(vocab_size=0)
+    unknown.meet([request("a", text)])
+    assert drafted(unknown, "a", text) == [0] * 5
+    assert "the target's vocabulary size is not known" in caplog.text

@@ -64,6 +64,7 @@ def test_the_worker_drafts_from_ours_and_says_what_it_says_without(
     hooks.apply_hooks()
     engine = sglang_engine.Engine(cycle, overlap=overlap)
     assert type(engine.worker.ngram_corpus) is Corpus
+    assert engine.worker.ngram_corpus.vocab_size == 0
     prompts = {"a": [*LONG, 100], "b": [7, 8, 9, 7], "c": [*LONG[::-1], 149]}
     engine.add("a", prompts["a"], 60)
     engine.add("b", prompts["b"], 30)
@@ -78,6 +79,7 @@ def test_the_worker_drafts_from_ours_and_says_what_it_says_without(
         while len(text) < len(made[name].text):
             text.append(cycle(text))
         assert made[name].text == text
+    assert engine.worker.ngram_corpus.vocab_size == sglang_engine.VOCAB_SIZE
     stats = engine.worker.ngram_corpus.stats()["suffix"]
     assert stats.begin_calls == 3  # once per request, with its whole prompt
     assert stats.num_accepted_tokens > 60

@@ -28,6 +28,7 @@ REAL = (
     "sglang.srt.speculative.external_corpus_manager",
     WORKER,
 )
+VOCAB_SIZE = 1000
 Model = Callable[[Sequence[int]], int]  # text to the next token
 
 
@@ -127,7 +128,11 @@ class Engine:
         self.worker_module = importlib.import_module(WORKER)
         self._settings(spec)
         target = SimpleNamespace(
-            model_runner=SimpleNamespace(max_running_requests=8, watermark_state=None),
+            model_runner=SimpleNamespace(
+                max_running_requests=8,
+                watermark_state=None,
+                model_config=SimpleNamespace(vocab_size=VOCAB_SIZE),
+            ),
             get_memory_pool=lambda: (None, None),
             forward_batch_generation=self._forward,
             tokenizer=None,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus"
 WORKER = "sglang.srt.speculative.ngram_worker"
 HOOKS = "sglang.srt.plugins.hook_registry"
+RUNNER = "sglang.srt.model_executor.model_runner"
+CONFIG = "sglang.srt.configs.model_config"
 CLASS, METHOD = "NgramCorpus", "_prepare_draft_tokens"
 READ_OF_REQUESTS = ("rid", "origin_input_ids_unpadded", "output_ids")
 # Of SGLang's class, what nobody but its own file calls.
@@ -27,7 +29,11 @@ def differences(read: Read, ours: type) -> list[str]:
         ours: The class that stands in for NgramCorpus.
     """
     found: list[str] = []
-    for module, check in ((CORPUS, _corpus), (WORKER, _worker), (HOOKS, _hooks)):
+    checks = (
+        (CORPUS, _corpus), (WORKER, _worker), (HOOKS, _hooks), (RUNNER, _runner),
+        (CONFIG, _config),
+    )  # fmt: skip
+    for module, check in checks:
         try:
             tree = ast.parse(read(module))
         except (OSError, ImportError, SyntaxError) as error:
@@ -75,6 +81,8 @@ def _worker(tree: ast.Module, ours: type) -> Iterator[str]:
         name = _of_corpus(node)
         if name and not hasattr(ours, name) and name not in known:
             yield f"it uses {CLASS}.{name}"
+    if "model_runner" not in _assigned(theirs):
+        yield "NGRAMWorker has no model_runner"
     prepare = next((n for n in theirs.body if getattr(n, "name", "") == METHOD), None)
     if not isinstance(prepare, ast.FunctionDef):
         yield f"no method NGRAMWorker.{METHOD}"
@@ -100,6 +108,29 @@ def _hooks(tree: ast.Module, ours: type) -> Iterator[str]:
     for name in ("BEFORE", "REPLACE"):
         if name not in names:
             yield f"no HookType.{name}"
+
+
+def _runner(tree: ast.Module, ours: type) -> Iterator[str]:
+    runner = _class(tree, "ModelRunner")
+    if runner is None or "model_config" not in _assigned(runner):
+        yield "ModelRunner has no model_config"
+
+
+def _config(tree: ast.Module, ours: type) -> Iterator[str]:
+    config = _class(tree, "ModelConfig")
+    if config is None or "vocab_size" not in _assigned(config):
+        yield "ModelConfig has no vocab_size"
+
+
+def _assigned(node: ast.ClassDef) -> set[str]:
+    """Return the attributes of self that a class assigns."""
+    return {
+        target.attr
+        for assign in ast.walk(node)
+        if isinstance(assign, ast.Assign)
+        for target in assign.targets
+        if isinstance(target, ast.Attribute)
+    }
 
 
 def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:

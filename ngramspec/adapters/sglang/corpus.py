@@ -19,12 +19,13 @@ from ngramspec.adapters.sglang.followed import Followed
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
 from ngramspec.drafters.seats import Seats
 from ngramspec.engine.pools import Pools
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 
 MAX_WIDTH = 64
 log = logging.getLogger("ngramspec")
 Rows = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
 _EMPTY = np.empty(0, np.int32)
 
 
@@ -41,6 +42,8 @@ class Corpus:
         external_sam_budget: Not used: a corpus has as much of a tree as it deserves.
         external_corpus_max_tokens: Tokens of all external corpora, at most.
         settings: None = of the environment.
+        vocab_size: Of the target; trees end before the first id that is not below it, as a file may
+            hold some. 0 = not known until `meet` is told, and nothing is drafted before.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -62,6 +65,7 @@ class Corpus:
         external_corpus_max_tokens: int = 10000000,
         *,
         settings: CorpusSettings | None = None,
+        vocab_size: int = 0,
     ) -> None:
         for name, value in (
             ("max_trie_depth", max_trie_depth),
@@ -71,6 +75,7 @@ class Corpus:
             if value < 1:
                 raise InputError(f"{name} must be >= 1, got {value}")
         self.draft_token_num = draft_token_num
+        self.vocab_size = vocab_size
         self.external_corpus_max_tokens = external_corpus_max_tokens
         self._depth = max_trie_depth
         self._width = min(max_bfs_breadth, MAX_WIDTH)
@@ -85,16 +90,18 @@ class Corpus:
         """Return the tokens that external corpora may still have."""
         return self.external_corpus_max_tokens - self._documents.num_tokens
 
-    def meet(self, requests: Iterable[Any]) -> None:
+    def meet(self, requests: Iterable[Any], vocab_size: int = 0) -> None:
         """Take the whole texts of requests that are not known yet.
 
         Args:
             requests: With rid, origin_input_ids_unpadded and output_ids.
+            vocab_size: Of the target, 0 = what is known already.
 
         Cost: O(text) for a new request, else O(1).
         """
         if self._broken:
             return
+        self.vocab_size = vocab_size or self.vocab_size
         try:
             for request in requests:
                 if request.rid not in self._followed:
@@ -187,9 +194,7 @@ class Corpus:
                 found[name] = found[name].plus(one) if name in found else one
         return found
 
-    def _tree(
-        self, name: str, tail: Sequence[int], length: int
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def _tree(self, name: str, tail: Sequence[int], length: int) -> tuple[Ids, Ids]:
         if self._broken:
             return _EMPTY, _EMPTY
         try:
@@ -201,7 +206,10 @@ class Corpus:
             except (InputError, OverflowError) as error:
                 self._silence(followed, name, error)
                 return _EMPTY, _EMPTY
-            return followed.propose(self.draft_token_num - 1, self._width)
+            if not self.vocab_size:
+                raise StateError("the target's vocabulary size is not known")
+            drafted = followed.propose(self.draft_token_num - 1, self._width)
+            return within_vocabulary(*drafted, self.vocab_size)
         except Exception:
             self._break()
             return _EMPTY, _EMPTY
@@ -232,3 +240,22 @@ class Corpus:
     def _break(self) -> None:
         self._broken = True
         log.exception("ngramspec failed and drafts nothing from now on; SGLang goes on without")
+
+
+def within_vocabulary(ids: Ids, parents: Ids, vocab_size: int) -> tuple[Ids, Ids]:
+    """Return a tree without the ids that are not below vocab_size and what hangs below them.
+
+    Args:
+        ids, parents: Of the tree, parents[i] < i, -1 = the root.
+        vocab_size: Of the target, >= 1.
+    """
+    if not len(ids) or ids.max() < vocab_size:
+        return ids, parents
+    places = [-1] * (len(ids) + 1)  # in what is left, by place in the tree; the last is the root's
+    kept: list[int] = []
+    for i, (token, parent) in enumerate(zip(ids.tolist(), parents.tolist(), strict=True)):
+        if token < vocab_size and (parent < 0 or places[parent] >= 0):
+            places[i] = len(kept)
+            kept.append(i)
+    above = np.array([places[parents[i]] for i in kept], np.int32)
+    return ids[kept], above

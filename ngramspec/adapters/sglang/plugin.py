@@ -49,7 +49,8 @@ def meet(worker: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
     """Show our corpus the whole texts of new requests, before the worker shows it their ends."""
     corpus = getattr(worker, "ngram_corpus", None)
     if isinstance(corpus, Corpus):
-        corpus.meet(getattr(batch, "reqs", ()))
+        config = getattr(getattr(worker, "model_runner", None), "model_config", None)
+        corpus.meet(getattr(batch, "reqs", ()), getattr(config, "vocab_size", 0))
 
 
 def _read(module: str) -> str:
