@@ -6,7 +6,7 @@ from ngramspec._packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of,
     key_of, key_tokens,
 )
-from ngramspec._records cimport HEAD, measure_records, raise_for
+from ngramspec._records cimport HEAD, PIECE, PieceC, measure_records, ngs_yield, piece_of, raise_for
 from ngramspec._sort cimport sort_items, sum_equal
 from ngramspec._types cimport (
     STATUS_OK, Status, count_t, int32_t, ngs_lock, ngs_unlock, token_t, uint64_t,
@@ -15,6 +15,10 @@ from ngramspec._types cimport (
 import numpy as np
 
 from ngramspec.errors import InputError
+
+
+cdef enum:
+    TOO_LARGE = -1        # what stands for an error where a number of entries is returned
 
 
 cdef inline Py_ssize_t _entries_for(int32_t count) noexcept nogil:
@@ -40,7 +44,7 @@ cdef bint _too_large(const token_t* tokens, Py_ssize_t n) noexcept nogil:
 
 
 cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint write) noexcept nogil:
-    """Write the entries of one n-gram if `write`; return how many there are, -1: a token is too large."""
+    """Write the entries of one n-gram if `write`; return how many there are, TOO_LARGE: a token is."""
     cdef Py_ssize_t size = ngram_size(g)
     cdef int32_t item = g.followers
     cdef Py_ssize_t num = 0
@@ -48,7 +52,7 @@ cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint 
     cdef count_t count = g.best_count
     cdef KeyC key
     if _too_large(g.key, size):
-        return -1
+        return TOO_LARGE
     key = key_of(&g.key[size - 1], size)
     while True:
         if item >= 0:
@@ -56,21 +60,32 @@ cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint 
             count = g.best_count if token == g.best else c.followers[item].count
             item = c.followers[item].next
         if token > STORED_TOKEN_MAX:
-            return -1
+            return TOO_LARGE
         num += _put(out + num, key, token, count) if write else _entries_for(count)
         if item < 0:
             return num
 
 
-cdef Py_ssize_t _put_all(const CountsC* c, Py_ssize_t size, EntryC* out, bint write) noexcept nogil:
-    cdef Py_ssize_t i, added, num = 0
-    for i in range(c.num_ngrams):
-        if c.ngrams[i].key[0] >= 0 and ngram_size(&c.ngrams[i]) == size:
-            added = _put_ngram(c, &c.ngrams[i], out + num, write)
-            if added < 0:
-                return -1
-            num += added
-    return num
+cdef Py_ssize_t _put_piece(const CountsC* c, Py_ssize_t size, PieceC* piece, EntryC* out) noexcept nogil:
+    """Write the entries of some n-grams from piece.at on; return how many more must have room for the next one.
+
+    0: room was no obstacle; TOO_LARGE: a token is.
+    """
+    cdef const NgramC* g
+    cdef Py_ssize_t num
+    cdef Py_ssize_t used = piece.used
+    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
+    if piece.at >= stop:  # forgotten meanwhile
+        piece.at = piece.stop
+    while piece.at < stop and piece.used - used < PIECE:
+        g = &c.ngrams[piece.at]
+        if g.key[0] >= 0 and ngram_size(g) == size:
+            num = _put_ngram(c, g, NULL, False)
+            if num < 0 or piece.used + num > piece.room:
+                return num
+            piece.used += _put_ngram(c, g, out + piece.used, True)
+        piece.at += 1
+    return 0
 
 
 cdef object _sorted(object entries):
@@ -92,23 +107,31 @@ cdef object _too_large_error():
 
 
 cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
-    """All n-grams of a size as sorted entries, a new array."""
-    cdef Py_ssize_t room = -1
+    """All n-grams of a size as sorted entries, a new array.
+
+    Others may go on learning: each n-gram is copied as it is at one time, the new ones that come
+    meanwhile are left out, and the lock is held for PIECE of them at a time.
+    """
+    cdef PieceC piece = piece_of(c, lock)
     cdef Py_ssize_t needed = 0
     cdef uint64_t[:, ::1] out
-    while needed != room:
-        room = needed
-        made = np.empty((room + 1, 2), dtype=np.uint64)
+    piece.room = piece.stop + c.num_followers  # more than enough, unless counts are very large
+    made = np.empty((piece.room + 1, 2), dtype=np.uint64)
+    while piece.at < piece.stop:
+        if needed:
+            piece.room += piece.room // 2 + needed
+            made = np.concatenate([made[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
         out = made
         with nogil:
-            ngs_lock(lock)
-            needed = _put_all(c, size, NULL, False)
-            if needed == room:
-                _put_all(c, size, <EntryC*>&out[0, 0], True)
-            ngs_unlock(lock)
+            needed = 0
+            while piece.at < piece.stop and needed == 0:
+                ngs_lock(lock)
+                needed = _put_piece(c, size, &piece, <EntryC*>&out[0, 0])
+                ngs_unlock(lock)
+                ngs_yield()
         if needed < 0:
             raise _too_large_error()
-    return _sorted(made[:room])
+    return _sorted(made[:piece.used])
 
 
 cdef int add_entries(CountsC* c, int* lock, object entries, Py_ssize_t size) except -1:

@@ -20,7 +20,7 @@ cdef struct PoolC:
     PoolCountersC* counters
     hash_t mask           # capacity - 1; capacity is a power of two
     int check_shift       # 64 - check_bits; 64 = no check
-    int64_t max_used      # cells in use above which the clock hand frees one per new one
+    int64_t max_used      # cells in use above which the clock hand frees some for each new one
     uint32_t vocab_size   # tokens from it on are neither stored nor returned
 
 # What a batch of inserts did; added to the shared counters once per batch.

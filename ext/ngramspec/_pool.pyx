@@ -24,6 +24,20 @@ cdef enum:
     CHECK_POSITION = 22
     CONFIDENCE_ONE = 0x40000000
     NUM_COUNTERS = 5
+    MOST_STEPS = 1024     # cells that the clock hand passes per new entry: 64 lines of memory
+    MOST_FREED = 2        # that it frees, so that it catches up when it found none before
+
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #define ngs_swap64_if(p, old, v) (_InterlockedCompareExchange64((volatile __int64 *)(p), (v), (old)) == (old))
+    #else
+    static inline int ngs_swap64_if(int64_t *p, int64_t old, int64_t v) {
+        return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
+    #endif
+    """
+    bint ngs_swap64_if(int64_t* cell, int64_t old, int64_t value) nogil  # store unless it is another by now
 
 
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
@@ -47,12 +61,34 @@ cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil:
     return <int>(ngs_load32(&p.cells[h & p.mask]) // CONFIDENCE_ONE)
 
 
-cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
-    """Move the clock hand until it has freed a cell: confidence is worn down, 0 is emptied."""
-    cdef int64_t hand = ngs_load64(&p.counters.hand) & <int64_t>p.mask  # a file may hold anything
-    cdef int64_t _step
+cdef inline bint _impossible(const PoolC* p, int64_t used) noexcept nogil:
+    """Whether a file holds this as its number of cells in use without its writers' doing.
+
+    Those that free and use the same cells at once may miscount a little.
+    """
+    return used < -MOST_STEPS or used > <int64_t>p.mask + MOST_STEPS
+
+
+cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
+    """Move the clock hand while too many cells are in use: confidence is worn down, 0 is emptied.
+
+    Counters of a file may be anything: what cannot be so counts as just full, the hand is masked.
+    """
+    cdef int64_t used = ngs_load64(&p.counters.num_used)
+    cdef int64_t hand
+    cdef int _step
+    cdef int freed = 0
     cdef uint32_t cell
-    for _step in range(4 * (<int64_t>p.mask + 1)):
+    if _impossible(p, used):
+        ngs_swap64_if(&p.counters.num_used, used, p.max_used)
+        used = p.max_used
+    used += delta.used
+    if used <= p.max_used:
+        return
+    ngs_add64(&p.counters.num_used, delta.used)
+    delta.used = 0
+    hand = ngs_load64(&p.counters.hand) & <int64_t>p.mask
+    for _step in range(MOST_STEPS):
         cell = ngs_load32(&p.cells[hand])
         if cell >= CONFIDENCE_ONE:
             ngs_store32(&p.cells[hand], cell - CONFIDENCE_ONE)
@@ -60,9 +96,10 @@ cdef void _free_one(PoolC* p, hash_t spare) noexcept nogil:
             ngs_store32(&p.cells[hand], 0)
             ngs_add64(&p.counters.num_used, -1)
             ngs_add64(&p.counters.num_aged, 1)
-            hand = (hand + 1) & <int64_t>p.mask
-            break
+            freed += 1
         hand = (hand + 1) & <int64_t>p.mask
+        if freed == MOST_FREED or used - freed <= p.max_used:
+            break
     ngs_store64(&p.counters.hand, hand)
 
 
@@ -81,8 +118,7 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     ngs_store32(cell, new)
     if old == 0:
         delta.used += 1
-        if ngs_load64(&p.counters.num_used) + delta.used > p.max_used:
-            _free_one(p, h & p.mask)
+        _make_room(p, h & p.mask, delta)
     elif ((old ^ new) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
         delta.collided += 1
     else:
@@ -114,7 +150,7 @@ cdef class HashPool:
             llama.cpp's.
         check_bits: Bits of the n-gram's hash kept in the cell against false hits, 0..8.
         max_occupancy: Share of cells in use above which each new entry frees the least confirmed
-            old one, 0 < max_occupancy <= 0.95.
+            old one among the next 1024 cells, 0 < max_occupancy <= 0.95.
         vocab_size: Token ids from it on are neither stored nor returned, 1..4194303.
         cells: Memory to work in, such as a mapped file: writable uint32, shape (capacity,). Kept.
         counters: Memory for the figures of `stats`, with `cells` only: writable int64, shape (5,).
@@ -230,11 +266,12 @@ cdef class HashPool:
     def recount(self):
         """Count the cells in use anew, as after a process that shared them was killed. O(capacity).
 
-        Cells that hold no possible entry are emptied. Threads: releases the GIL; approximate while
-        others insert.
+        Cells that hold no possible entry are emptied. Threads: releases the GIL. What others count
+        meanwhile is not written over: then the number stays as it is, unless it is impossible.
         """
         cdef Py_ssize_t i
         cdef int64_t used = 0
+        cdef int64_t before = ngs_load64(&self.c.counters.num_used)
         cdef uint32_t cell
         with nogil:
             for i in range(<Py_ssize_t>self.c.mask + 1):
@@ -243,7 +280,10 @@ cdef class HashPool:
                     ngs_store32(&self.c.cells[i], 0)
                 elif cell != 0:
                     used += 1
-            ngs_store64(&self.c.counters.num_used, used)
+            if not ngs_swap64_if(&self.c.counters.num_used, before, used):
+                before = ngs_load64(&self.c.counters.num_used)
+                if _impossible(&self.c, before):
+                    ngs_swap64_if(&self.c.counters.num_used, before, used)
 
     def entries(self):
         """Return a copy of the table: int32, shape (capacity,), the token of each cell or -1."""

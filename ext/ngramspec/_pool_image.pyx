@@ -11,7 +11,7 @@ import numpy as np
 from ngramspec.errors import InputError
 
 cdef enum:
-    CHECK_POSITION = 22   # as in _pool.pxd
+    CHECK_POSITION = 22   # as in _pool.pyx
     CONFIDENCE_POSITION = 30
     MAX_CONFIDENCE = 3
 

@@ -57,73 +57,93 @@ cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) n
 cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size):
     """The record of one n-gram as an int32 array, empty when it is unknown."""
     cdef Py_ssize_t room = 0
-    cdef Py_ssize_t needed = -1
+    cdef Py_ssize_t needed = HEAD + 2
     cdef const NgramC* g
     cdef int32_t[::1] out
-    while needed != room:
-        room = max(needed, 0)
+    while needed > room:
+        room = 2 * needed  # it may grow meanwhile
         array = np.empty(room, dtype=np.int32)
         out = array
+        with nogil:
+            ngs_lock(lock)
+            g = counts_find(c, ngram_hash(newest, size), newest, size)
+            needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
+            if 0 < needed <= room:
+                _write_record(c, g, &out[0])
+            ngs_unlock(lock)
+    return array[:needed]
+
+
+cdef PieceC piece_of(CountsC* c, int* lock):
+    """A copy that begins: of the n-grams that there are now."""
+    cdef PieceC piece = PieceC(0, 0, 0, 0)
+    with nogil:
         ngs_lock(lock)
-        g = counts_find(c, ngram_hash(newest, size), newest, size)
-        needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
-        if needed == room and room > 0:
-            _write_record(c, g, &out[0])
+        piece.stop = c.num_ngrams
         ngs_unlock(lock)
-    return array
+    return piece
 
 
-cdef Py_ssize_t _total_len(const CountsC* c, Py_ssize_t* num_records) noexcept nogil:
-    cdef Py_ssize_t total = 0
-    cdef Py_ssize_t i
-    num_records[0] = 0
-    for i in range(c.num_ngrams):
-        if c.ngrams[i].key[0] >= 0:
-            total += HEAD + 2 * _num_followers(c, &c.ngrams[i])
-            num_records[0] += 1
-    return total
-
-
-cdef void _write_all(const CountsC* c, int32_t* out, int64_t* starts) noexcept nogil:
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t record = 0
-    cdef Py_ssize_t i
-    for i in range(c.num_ngrams):
-        if c.ngrams[i].key[0] >= 0:
-            starts[record] = at
-            at += _write_record(c, &c.ngrams[i], out + at)
-            record += 1
+cdef Py_ssize_t _put_piece(const CountsC* c, PieceC* piece, int32_t* out) noexcept nogil:
+    """Write the records of some n-grams from piece.at on; return how many int32 more must have room for the next one."""
+    cdef const NgramC* g
+    cdef Py_ssize_t needed
+    cdef Py_ssize_t used = piece.used
+    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
+    if piece.at >= stop:  # forgotten meanwhile
+        piece.at = piece.stop
+    while piece.at < stop and piece.used - used < PIECE * HEAD:
+        g = &c.ngrams[piece.at]
+        if g.key[0] >= 0:
+            needed = HEAD + 2 * _num_followers(c, g)
+            if piece.used + needed > piece.room:
+                return needed
+            piece.used += _write_record(c, g, out + piece.used)
+        piece.at += 1
+    return 0
 
 
 cdef object all_records(CountsC* c, int* lock):
-    """All records, sorted by n-gram, as one int32 array."""
-    cdef Py_ssize_t room = -1
+    """All records, sorted by n-gram, as one int32 array. As entries_of_counts, in pieces."""
+    cdef PieceC piece = piece_of(c, lock)
     cdef Py_ssize_t needed = 0
-    cdef Py_ssize_t room_records = 0
-    cdef Py_ssize_t num_records = 0
     cdef int32_t[::1] out
-    cdef int64_t[::1] starts
-    while needed != room or num_records != room_records:
-        room = needed
-        room_records = num_records
-        array = np.empty(room + 1, dtype=np.int32)
+    piece.room = (HEAD + 2) * piece.stop + 2 * c.num_followers
+    array = np.empty(piece.room + 1, dtype=np.int32)
+    while piece.at < piece.stop:
+        if needed:
+            piece.room += piece.room // 2 + needed
+            array = np.concatenate([array[:piece.used], np.empty(piece.room + 1 - piece.used, np.int32)])
         out = array
-        start_array = np.empty(room_records + 1, dtype=np.int64)
-        starts = start_array
         with nogil:
-            ngs_lock(lock)
-            needed = _total_len(c, &num_records)
-            if needed == room and num_records == room_records:
-                _write_all(c, &out[0], &starts[0])
-            ngs_unlock(lock)
-    return _sorted_records(array[:room], start_array[:room_records])
+            needed = 0
+            while piece.at < piece.stop and needed == 0:
+                ngs_lock(lock)
+                needed = _put_piece(c, &piece, &out[0])
+                ngs_unlock(lock)
+                ngs_yield()
+    return _sorted_records(array[:piece.used])
 
 
-cdef object _sorted_records(object records, object starts):
+cdef object _starts(const int32_t[::1] records):
+    """Where each record begins."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t num = 0
+    array = np.empty(records.shape[0] // (HEAD + 2), dtype=np.int64)
+    cdef int64_t[::1] starts = array
+    while at < records.shape[0]:
+        starts[num] = at
+        num += 1
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return array[:num]
+
+
+cdef object _sorted_records(object records):
     cdef const int32_t[::1] old
     cdef int32_t[::1] new
     cdef const int64_t[::1] begins
     cdef Py_ssize_t i, j, at = 0
+    starts = _starts(records)
     if not len(starts):
         return records
     order = np.lexsort([records[starts + k] for k in range(NGRAM_MAX - 1, -1, -1)])

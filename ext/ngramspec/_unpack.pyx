@@ -10,7 +10,7 @@ from ngramspec._packing cimport (
 from ngramspec._static cimport (
     LIST_HEAD, MANY_SHIFT, SHORT_MANY_SHIFT, SectionsC, StaticC, StaticCache, record_a, record_words,
 )
-from ngramspec._types cimport COUNT_MAX, int32_t, token_t, uint32_t, uint64_t
+from ngramspec._types cimport COUNT_MAX, int32_t, ngs_load32, token_t, uint32_t, uint64_t
 
 import numpy as np
 
@@ -19,18 +19,6 @@ from ngramspec.errors import FormatError, InputError
 cdef enum:
     LARGEST = (COUNT_MAX // ENTRY_COUNT_MAX) + 1   # entries that one pair can need
 
-cdef struct ReaderC:
-    const StaticC* cache
-    const SectionsC* sections
-    Py_ssize_t size
-    Py_ssize_t record         # next one
-    Py_ssize_t place          # where the next list must lie
-    Py_ssize_t pair           # next pair of the record's list
-    uint64_t total            # of the list so far
-    uint32_t best_count       # of the list so far
-    uint32_t best
-    const unsigned char* keep  # per record: 0 = leave out; NULL = all
-
 # A record taken apart.
 cdef struct RecordC:
     KeyC key
@@ -38,7 +26,23 @@ cdef struct RecordC:
     uint32_t best
     uint32_t count            # or the place of the list
 
+cdef struct ReaderC:
+    const StaticC* cache
+    const SectionsC* sections
+    Py_ssize_t size
+    Py_ssize_t record         # next one
+    RecordC parts             # of it, once its list has begun
+    Py_ssize_t place          # where the next list must lie
+    Py_ssize_t pair           # next pair of the record's list
+    Py_ssize_t num_pairs      # of the record's list
+    uint32_t follower         # of the pair before
+    uint64_t total            # of the list so far
+    uint32_t best_count       # of the list so far
+    uint32_t best
+    const unsigned char* keep  # per record: 0 = leave out; NULL = all
 
+
+# A mapped file may change while it is read, so each word is read once and what was checked is kept.
 cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
     cdef RecordC parts
     parts.key.a = record_a(r) & key_mask(size)
@@ -49,12 +53,12 @@ cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
     else:
         parts.many = r[size - 1] >> MANY_SHIFT
         parts.best = r[size - 1] & ~(<uint32_t>1 << MANY_SHIFT)
-    parts.count = r[record_words(size) - 1]
+    parts.count = ngs_load32(&r[record_words(size) - 1])
     return parts
 
 
-cdef const char* _bad_record(const ReaderC* x, const uint32_t* r, const RecordC* parts) noexcept nogil:
-    """What is wrong with a record and the head of its list, NULL when nothing is."""
+cdef const char* _bad_record(ReaderC* x, const uint32_t* r, const RecordC* parts) noexcept nogil:
+    """What is wrong with a record and the head of its list, NULL when nothing is; x.num_pairs is set."""
     cdef token_t[PACKED_MAX] tokens
     cdef RecordC before
     cdef Py_ssize_t i
@@ -78,29 +82,30 @@ cdef const char* _bad_record(const ReaderC* x, const uint32_t* r, const RecordC*
         return "expected the place behind the list before"
     if x.place + LIST_HEAD > x.sections.followers_len:
         return "expected a place within the followers section"
-    if x.sections.followers[x.place] < 2:
+    x.num_pairs = ngs_load32(&x.sections.followers[x.place])
+    if x.num_pairs < 2:
         return "expected a list of 2 followers or more"
-    if x.sections.followers[x.place] > (x.sections.followers_len - x.place - LIST_HEAD) >> 1:
+    if x.num_pairs > (x.sections.followers_len - x.place - LIST_HEAD) >> 1:
         return "expected a list within the followers section"
     return NULL
 
 
-cdef const char* _bad_pair(const ReaderC* x, const uint32_t* pair) noexcept nogil:
-    if pair[0] >= <uint32_t>x.cache.vocab_size:
+cdef const char* _bad_pair(const ReaderC* x, uint32_t follower, uint32_t count) noexcept nogil:
+    if follower >= <uint32_t>x.cache.vocab_size:
         return "expected a follower below the vocabulary's size"
-    if pair[1] == 0 or pair[1] > COUNT_MAX:
+    if count == 0 or count > COUNT_MAX:
         return "expected a follower's count in 1..2147483647"
-    if x.pair > 0 and (pair - 2)[0] >= pair[0]:
+    if x.pair > 0 and x.follower >= follower:
         return "expected followers that ascend"
     return NULL
 
 
-cdef const char* _bad_list(const ReaderC* x, const RecordC* parts) noexcept nogil:
+cdef const char* _bad_list(const ReaderC* x) noexcept nogil:
     """What is wrong with the head of a list whose pairs have been read."""
     cdef const uint32_t* head = x.sections.followers + x.place
     if head[1] != (x.total if x.total < COUNT_MAX else COUNT_MAX):
         return "expected the total of the followers' counts"
-    if head[2] != x.best_count or parts.best != x.best:
+    if head[2] != x.best_count or x.parts.best != x.best:
         return "expected the most frequent follower"
     return NULL
 
@@ -119,33 +124,36 @@ cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** bro
     cdef Py_ssize_t num = 0
     cdef const uint32_t* r
     cdef const uint32_t* pair
-    cdef RecordC parts
+    cdef uint32_t follower, count
     cdef bint kept
     while num + LARGEST <= room and x.record < x.sections.num_ngrams:
-        r = x.sections.records + x.record * record_words(x.size)
-        parts = _parts(r, x.size)
         if x.pair == 0:
-            broken[0] = _bad_record(x, r, &parts)
+            r = x.sections.records + x.record * record_words(x.size)
+            x.parts = _parts(r, x.size)
+            broken[0] = _bad_record(x, r, &x.parts)
             if broken[0] != NULL:
                 return num
             x.total = x.best_count = 0
         kept = x.keep == NULL or x.keep[x.record] != 0
-        if not parts.many:
-            num += _put(out + num, parts.key, parts.best, parts.count) if kept else 0
+        if not x.parts.many:
+            num += _put(out + num, x.parts.key, x.parts.best, x.parts.count) if kept else 0
             x.record += 1
             continue
         pair = x.sections.followers + x.place + LIST_HEAD + 2 * x.pair
-        broken[0] = _bad_pair(x, pair)
+        follower = ngs_load32(&pair[0])
+        count = ngs_load32(&pair[1])
+        broken[0] = _bad_pair(x, follower, count)
         if broken[0] != NULL:
             return num
-        num += _put(out + num, parts.key, pair[0], pair[1]) if kept else 0
-        x.total += pair[1]
-        if pair[1] > x.best_count:
-            x.best_count = pair[1]
-            x.best = pair[0]
+        num += _put(out + num, x.parts.key, follower, count) if kept else 0
+        x.total += count
+        if count > x.best_count:
+            x.best_count = count
+            x.best = follower
+        x.follower = follower
         x.pair += 1
-        if x.pair == <Py_ssize_t>x.sections.followers[x.place]:
-            broken[0] = _bad_list(x, &parts)
+        if x.pair == x.num_pairs:
+            broken[0] = _bad_list(x)
             if broken[0] != NULL:
                 return num
             x.place += LIST_HEAD + 2 * x.pair

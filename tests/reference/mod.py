@@ -9,6 +9,8 @@ from .source import Source
 MULTIPLIER = 6364136223846793005
 MAX_POOLED = 4194303  # tokens from here on do not fit a cell
 MAX_CONFIDENCE = 3
+MAX_STEPS = 1024  # cells that the hand passes for a new entry
+MAX_FREED = 2  # that it empties
 
 
 def ngram_hash(tokens: list[int]) -> int:
@@ -66,21 +68,25 @@ class HashPool:
             old.confidence = min(MAX_CONFIDENCE, old.confidence + 1)
             return
         self.cells[index] = new
-        if old is None and self.num_used > self.max_occupancy * self.capacity:
-            self.empty_one(spare=index)
+        if old is None:
+            self.make_room(spare=index)
 
-    def empty_one(self, spare: int) -> None:
-        """Move the hand, wearing confidence down, until one cell other than `spare` is emptied."""
-        while True:
+    def make_room(self, spare: int) -> None:
+        """Move the hand while too many cells are in use: wear confidence down or empty them."""
+        freed = steps = 0
+        most = int(self.max_occupancy * self.capacity)
+        while self.num_used > most and freed < MAX_FREED and steps < MAX_STEPS:
             index = self.hand
             self.hand = (self.hand + 1) % self.capacity
+            steps += 1
             cell = self.cells.get(index)
-            if cell is None or index == spare:
+            if cell is None:
                 continue
-            if cell.confidence == 0:
+            if cell.confidence > 0:
+                cell.confidence -= 1
+            elif index != spare:
                 del self.cells[index]
-                return
-            cell.confidence -= 1
+                freed += 1
 
     def entries(self) -> list[int]:
         """The token of every cell, -1 for an empty one."""

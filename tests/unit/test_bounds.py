@@ -195,3 +195,25 @@ def test_a_dynamic_cache_learns_the_ngram_sizes_it_was_made_for() -> None:
     assert dynamic.followers([3, 4, 5]) == {6: 1}
     assert dynamic.followers([5]) == {}
     assert dynamic.followers([2, 3, 4, 5]) == {}
+
+
+def test_a_new_entry_passes_few_cells_however_small_the_bound() -> None:
+    cells, counters = np.zeros(1 << 20, np.uint32), np.zeros(5, np.int64)
+    pool = HashPool(1 << 20, 8, 1e-9, cells=cells, counters=counters)
+    pool.insert([1 << 20, 5], 7)
+    assert counters[1] == 1024  # where the clock hand is: it found nothing to free
+
+
+def test_a_new_entry_wears_few_cells_down() -> None:
+    """Where all are confirmed; so the bound is passed, by as little as is made up for later."""
+    cells, counters = np.zeros(1 << 18, np.uint32), np.zeros(5, np.int64)
+    cells[1 << 17 :] = 5 | 3 << 30
+    counters[0] = 1 << 17
+    pool, most = HashPool(1 << 18, 8, 0.5, cells=cells, counters=counters), 0
+    for i in range(3000):
+        before = cells.copy()
+        pool.insert([1 << 20, i], 7)
+        assert np.count_nonzero(cells != before) <= 1025
+        most = max(most, int(counters[0]))
+    assert np.count_nonzero(cells) == counters[0] == 1 << 17
+    assert most < (1 << 17) + 1000

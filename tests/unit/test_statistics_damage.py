@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.files import SAMPLE, entry_at, leftovers, patched, place, refused, section_table
-from helpers.statistics import entries_of, sources_of
+from helpers.statistics import counts_of, entries_of, sources_of
 from ngramspec import (
     DynamicFile,
     NgramCache,
@@ -21,6 +22,7 @@ from ngramspec import (
     open_pool,
     write_lookup_cache,
 )
+from ngramspec._image import ImageWriter, IndexWriter
 from ngramspec._unpack import EntryReader
 from ngramspec.errors import FormatError, FormatVersionError
 from ngramspec.formats.cache_file import Origin, about_of, cache_of, check_cache, write_cache
@@ -280,3 +282,23 @@ def test_every_prefix_of_a_lookup_cache_between_records_is_refused(tmp_path: Pat
         path.write_bytes(whole[:length])
         for call in (DynamicFile, lambda p: create_drafter("ngram-cache", static=p)):
             refused(path, lambda call=call: call(path), "at offset")
+
+
+def test_a_list_that_changes_while_it_is_read_is_read_as_it_was() -> None:
+    """As one of a large, mapped file may: its length was checked and counts from then on."""
+    counts = Counter({(1, token): 1 + token % 7 for token in range(4000)})
+    image = ImageWriter(1)
+    image.feed(entries_of(counts, 1))
+    image.finish()
+    records, lists = image.take()
+    index = IndexWriter(1, image.num_ngrams)
+    index.feed(records)
+    cache = StaticCache({1: (records, lists, index.finish())}, 4000)
+    reader = EntryReader(cache, 1)
+    parts = [reader.read(1024)]
+    before, lists[0] = int(lists[0]), 1 << 30  # followers of the list
+    records[:] = 0  # now of no list, with a count that is none
+    while len(part := reader.read(1024)):
+        parts.append(part)
+    assert before == 4000
+    assert counts_of(np.concatenate(parts), 1) == counts
