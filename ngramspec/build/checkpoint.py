@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.options import BuildOptions
-from ngramspec.build.runs import ENTRY_BYTES
+from ngramspec.build.runs import ENTRY_BYTES, write_run
 from ngramspec.corpus import DigestSet, Plan, Problem, Problems
 from ngramspec.errors import FormatError, InputError
-from ngramspec.formats.container import new_file
+from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.files import new_file, remove_temporaries
 from ngramspec.formats.suffix_file import BORDER
 
 STATE = "state.json"
@@ -27,11 +28,12 @@ HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
 DIGEST_BYTES = 16
-VERSION = 2
+VERSION = 3
 _KEYS = {
-    *("identity", "unit", "document", "totals", "problems", "runs", "num_names"),
+    *("identity", "unit", "document", "totals", "problems", "runs", "num_names", "checksums"),
     *GROWING.values(),
 }
+_CHUNK = 1 << 20
 TokenArray = NDArray[np.int32]
 
 
@@ -46,6 +48,8 @@ class WorkFolder:
         self.identity = identity
         self.runs: dict[int, list[Path]] = {}
         self._num_names = 0
+        self._run_checksums: dict[str, int] = {}  # by name
+        self._growing: dict[str, Any] = {}  # xxh3_64 of what was appended, by name
         self._lock: Any = None
 
     def open(self, *, resume: bool, restart: bool) -> dict[str, Any] | None:
@@ -59,12 +63,13 @@ class WorkFolder:
         """
         from filelock import FileLock, Timeout
 
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(0o700, parents=True, exist_ok=True)  # it holds users' text
         self._lock = FileLock(self.path / "lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise InputError(f"another process is building in {self.path}") from None
+        remove_temporaries(self.path / STATE)
         state = None if restart else self._read_state()
         if state is not None and not resume:
             self._lock.release()
@@ -83,6 +88,16 @@ class WorkFolder:
         self._num_names += 1
         return self.path / f"run-{self._num_names:06d}"
 
+    def write_run(self, path: Path, source: EntrySource) -> None:
+        """Write a run that new_run named. From any thread."""
+        self._run_checksums[path.name] = write_run(path, source)
+
+    def add_run(self, source: EntrySource) -> Path:
+        """Write a new run and return its path."""
+        path = self.new_run()
+        self.write_run(path, source)
+        return path
+
     def save(self, feed: Feed, held_out: Sequence[TokenArray]) -> None:
         """Write a checkpoint: everything up to the feed's position is in the runs."""
         self._append(DIGESTS, b"".join(feed.new_digests))
@@ -96,10 +111,14 @@ class WorkFolder:
             "totals": asdict(feed.totals),
             "problems": asdict(feed.problems),
             "runs": {
-                str(label): [[path.name, path.stat().st_size] for path in paths]
+                str(label): [
+                    [path.name, path.stat().st_size, self._run_checksums[path.name]]
+                    for path in paths
+                ]
                 for label, paths in self.runs.items()
             },
             "num_names": self._num_names,
+            "checksums": {name: self._growing[name].intdigest() for name in GROWING},
         } | {key: self._size(name) for name, key in GROWING.items()}
         with new_file(self.path / STATE) as file:
             file.write(json.dumps(state).encode())
@@ -109,35 +128,67 @@ class WorkFolder:
         """Put feed and runs where a checkpoint left them.
 
         Raises:
-            FormatError: A run or the digests are not as they were.
+            FormatError: The checkpoint is not whole, or a file that it names is not as it was.
+
+        Cost: O(bytes) of all files.
         """
+        try:
+            self._restore(state, feed)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise _damaged(self.path / STATE, repr(error)) from None
+        raw = (self.path / DIGESTS).read_bytes()
+        feed.digests = DigestSet(
+            raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)
+        )
+
+    def _restore(self, state: dict[str, Any], feed: Feed) -> None:
         for name, key in GROWING.items():
             self._cut(name, state[key])
+            self._growing[name] = self._checked(name, state["checksums"][name])
         for label, runs in state["runs"].items():
-            self.runs[int(label)] = [self.path / name for name, _ in runs]
-            for name, size in runs:
+            self.runs[int(label)] = [self.path / name for name, _, _ in runs]
+            for name, size, checksum in runs:
                 if self._size(name) != size or size % ENTRY_BYTES:
-                    raise FormatError(
-                        f"{self.path / name}: expected {size} bytes, found {self._size(name)}"
-                    )
+                    reason = f"expected {size} bytes, found {self._size(name)}"
+                    raise _damaged(self.path / name, reason)
+                self._run_checksums[name] = self._checked(name, checksum).intdigest()
         self._num_names = state["num_names"]
         self._remove_stale_runs()
         feed.unit, feed.document = state["unit"], state["document"]
         feed.totals = Totals(**state["totals"])
         first = [Problem(**problem) for problem in state["problems"].pop("first")]
         feed.problems = Problems(**state["problems"], first=first)
-        raw = (self.path / DIGESTS).read_bytes()
-        feed.digests = DigestSet(
-            raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)
-        )
+
+    def _checked(self, name: str, checksum: int) -> Any:
+        """Return the hash of a file's bytes, which must be the given one."""
+        from xxhash import xxh3_64
+
+        made = xxh3_64()
+        with open(self.path / name, "rb") as file:
+            while data := file.read(_CHUNK):
+                made.update(data)
+        if made.intdigest() != checksum:
+            reason = f"expected checksum {checksum:016x}, found {made.intdigest():016x}"
+            raise _damaged(self.path / name, reason)
+        return made
 
     def held_out(self) -> list[TokenArray]:
-        """Return the documents held out so far, as tokens."""
-        raw = np.fromfile(self.path / HELD_OUT, dtype="<i4").astype(np.int32, copy=False)
+        """Return the documents held out so far, as tokens.
+
+        Raises:
+            FormatError: A length in the file cannot be right.
+        """
+        path = self.path / HELD_OUT
+        raw = np.fromfile(path, dtype="<i4").astype(np.int32, copy=False)
         documents, at = [], 0
         while at < len(raw):
-            documents.append(raw[at + 1 : at + 1 + raw[at]])
-            at += 1 + int(raw[at])
+            num = int(raw[at])
+            if not 0 <= num < len(raw) - at:
+                raise _damaged(path, f"a document of {num} tokens at offset {4 * at}")
+            documents.append(raw[at + 1 : at + 1 + num])
+            at += 1 + num
         return documents
 
     def add_texts(self, texts: Sequence[TokenArray]) -> None:
@@ -177,7 +228,8 @@ class WorkFolder:
             return None
         try:
             state = json.loads(path.read_bytes())
-            if state["version"] == VERSION and state.keys() >= _KEYS:
+            known = state["version"] == VERSION and state.keys() >= _KEYS
+            if known and isinstance(state["identity"], dict):
                 return dict(state)
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -196,8 +248,11 @@ class WorkFolder:
     def _clear(self) -> None:
         for path in [self.path / STATE, *self.path.glob("run-*")]:
             path.unlink(missing_ok=True)
+        from xxhash import xxh3_64
+
         for name in GROWING:
             (self.path / name).write_bytes(b"")
+            self._growing[name] = xxh3_64()
 
     def _remove_stale_runs(self) -> None:
         known = {path.name for paths in self.runs.values() for path in paths}
@@ -210,12 +265,12 @@ class WorkFolder:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        self._growing[name].update(data)
 
     def _cut(self, name: str, size: int) -> None:
         if self._size(name) < size:
-            raise FormatError(
-                f"{self.path / name}: expected {size} bytes, found {self._size(name)}"
-            )
+            reason = f"expected {size} bytes, found {self._size(name)}"
+            raise _damaged(self.path / name, reason)
         os.truncate(self.path / name, size)
 
     def _size(self, name: str) -> int:
@@ -236,6 +291,10 @@ def identity_of(plan: Plan, options: BuildOptions, fingerprint: bytes) -> dict[s
         "tokenizer": fingerprint.hex(),
         "options": options.as_dict(),
     }
+
+
+def _damaged(path: Path, reason: str) -> FormatError:
+    return FormatError(f"{path}: {reason}: the unfinished build is damaged, --restart begins anew")
 
 
 def _difference(key: str, other: Any, mine: Any) -> str:

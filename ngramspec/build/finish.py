@@ -58,7 +58,10 @@ def finish(
         InputError: Nothing was counted.
         OSError: The file cannot be written; an old one stays.
     """
-    totals, problems, seconds = counted.totals, counted.problems, counted.seconds
+    totals, seconds, problems = counted.totals, counted.seconds, Problems()
+    for link in plan.left_out:
+        problems.skipped(link.source, link.reason)
+    problems.merge(counted.problems)
     if not totals.tokens:
         reason = f": {problems.first[0]}" if problems.first else ""
         raise InputError(f"no text to count in the corpus{reason}")

@@ -21,7 +21,7 @@ from ngramspec.build.memory import read_bytes, tokens_within
 from ngramspec.build.options import BuildOptions, Means
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult, Seconds
-from ngramspec.build.runs import LateSource, counted, fewer_runs, merged, write_run
+from ngramspec.build.runs import LateSource, counted, fewer_runs, merged
 from ngramspec.corpus import find_units
 from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
@@ -108,7 +108,7 @@ class LocalBuild:
         made: dict[int, EntrySource] = {}
         for label in self._options.labels:
             late = [self._late(tally, label) for tally in tallies if len(tally)]
-            runs = fewer_runs(self._work.runs.get(label, []), self._work.new_run, memory)
+            runs = fewer_runs(self._work.runs.get(label, []), self._work.add_run, memory)
             streams: list[EntrySource] = [merged(runs, memory), *late] if runs else late
             made[label] = _merge(streams, self._options.min_count)
         return made
@@ -219,7 +219,7 @@ class LocalBuild:
             tally.clear()
         for label, paths in self._work.runs.items():
             memory = read_bytes(self._means.memory)
-            self._work.runs[label] = fewer_runs(paths, self._work.new_run, memory)
+            self._work.runs[label] = fewer_runs(paths, self._work.add_run, memory)
         self._work.add_texts(self._texts)
         self._texts = []
         self._work.save(self.feed, self._held_out)
@@ -229,7 +229,7 @@ class LocalBuild:
         self.seconds.counting += time.perf_counter() - start
 
     def _write_run(self, label: int, path: Path, tally: Tally) -> None:
-        write_run(path, ArraySource(counted(tally, label, self._options)))
+        self._work.write_run(path, ArraySource(counted(tally, label, self._options)))
 
 
 def build(
@@ -263,7 +263,7 @@ def build(
     Raises:
         BuildStopped: The progress asked for it; resume goes on.
         InputError: An option is impossible; nothing to read; an unfinished build is in the way.
-        FormatError: The unfinished build is damaged.
+        FormatError: The unfinished build is damaged, as after a power failure: restart.
         OSError: A path does not exist, the disk is full.
 
     Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; about 0.1 us per
@@ -274,8 +274,9 @@ def build(
     progress = progress or NoProgress()
     started = time.perf_counter()
     plan = find_units(
-        paths, include=options.include, exclude=options.exclude, format=options.format
-    )
+        paths, include=options.include, exclude=options.exclude, format=options.format,
+        follow_links=options.follow_links,
+    )  # fmt: skip
     work = WorkFolder(
         means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
     )

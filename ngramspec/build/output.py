@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ngramspec.build.options import POOL, BuildOptions
-from ngramspec.formats.cache_file import Origin, open_cache, write_cache
-from ngramspec.formats.container import Header
+from ngramspec.formats.cache_file import Origin, fill_cache, open_cache, write_cache
+from ngramspec.formats.container import ContainerWriter, Header
 from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.files import commit, temporary_file
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import cells_of, write_pool
 from ngramspec.formats.prune import write_pruned
@@ -26,12 +27,10 @@ def write_output(
         return write_pool(output, cells_of(sources[POOL], options.pool), options.pool, origin)
     if options.max_bytes is None:
         return write_cache(output, sources, origin)
-    whole = Path(f"{os.fspath(output)}.whole")
-    try:
-        header = write_cache(whole, sources, origin)
-        if whole.stat().st_size <= options.max_bytes:
-            os.replace(whole, output)
+    with temporary_file(output) as whole:
+        header = fill_cache(ContainerWriter(whole), Path(output).parent, sources, origin)
+        if whole.seek(0, os.SEEK_END) <= options.max_bytes:
+            commit(whole, output)
             return header
-        return write_pruned(output, open_cache(whole), origin, options.max_bytes)
-    finally:
-        whole.unlink(missing_ok=True)
+        whole.flush()
+        return write_pruned(output, open_cache(whole.name), origin, options.max_bytes)

@@ -232,8 +232,9 @@ def _check(num_ranges: int | None, shard_bytes: int, memory: int) -> None:
 def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> Plan:
     """Find what to read; it is read twice, by other processes."""
     plan = find_units(
-        paths, include=options.include, exclude=options.exclude, format=options.format
-    )
+        paths, include=options.include, exclude=options.exclude, format=options.format,
+        follow_links=options.follow_links,
+    )  # fmt: skip
     for unit in plan.units:
         if unit.path == "-" or not stat.S_ISREG(os.stat(unit.path).st_mode):
             name = "standard input" if unit.path == "-" else f"{unit.path}, which is no plain file,"

@@ -80,6 +80,8 @@ def provenance(
         del kept["pool"]
     if options.kind == "suffix":
         del kept["min_count"]
+    if not options.follow_links:
+        del kept["follow_links"]
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),

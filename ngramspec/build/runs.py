@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -83,11 +84,19 @@ def counted(tally: Tally, label: int, options: BuildOptions) -> Entries:
     return tally.ngrams(label)
 
 
-def write_run(path: Path, source: EntrySource) -> None:
-    """Write a run; it is whole once the call returns."""
+def write_run(path: Path, source: EntrySource) -> int:
+    """Write a run and return its checksum; it is whole and on disk once the call returns."""
+    from xxhash import xxh3_64
+
+    checksum = xxh3_64()
     with open(path, "wb") as file:
         while len(entries := source.read()):
-            file.write(entries.astype("<u8", copy=False).data)
+            data = entries.astype("<u8", copy=False).data
+            checksum.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return checksum.intdigest()
 
 
 def merged(paths: Sequence[Path], memory: int, min_count: int = 1) -> EntrySource:
@@ -97,11 +106,11 @@ def merged(paths: Sequence[Path], memory: int, min_count: int = 1) -> EntrySourc
     return EntryMerger([RunFile(path, max_entries=chunk) for path in paths], min_count)
 
 
-def fewer_runs(paths: Sequence[Path], name: Callable[[], Path], memory: int) -> list[Path]:
+def fewer_runs(
+    paths: Sequence[Path], write: Callable[[EntrySource], Path], memory: int
+) -> list[Path]:
     """Merge runs into new ones until at most FAN_IN are left; the merged ones stay."""
     left = list(paths)
     while len(left) > FAN_IN:
-        path = name()
-        write_run(path, merged(left[:FAN_IN], memory))
-        left = [*left[FAN_IN:], path]
+        left = [*left[FAN_IN:], write(merged(left[:FAN_IN], memory))]
     return left

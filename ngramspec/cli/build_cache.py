@@ -79,6 +79,9 @@ GO_ON = "run the same command with --resume to go on"
     CORPUS, "--exclude", multiple=True, metavar="GLOB", help="No such files or folders."
 )
 @section_option(
+    CORPUS, "--follow-links", is_flag=True, help="Also read what links outside of a folder name."
+)
+@section_option(
     CORPUS,
     "--format",
     type=click.Choice(["text", "jsonl", "parquet"]),

@@ -95,6 +95,7 @@ def _build_options(options: dict[str, Any]) -> dict[str, Any]:
         "format": options["format"],
         "field": options["field"],
         "roles": options["role"],
+        "follow_links": options["follow_links"],
         "provenance": not options["no_provenance"],
     }
     sizes = {name: options[name] for name in ("ngram_min", "ngram_max") if options[name]}

@@ -36,7 +36,7 @@ class ReadOptions:
     field: Of a jsonl line or parquet row, with dots into nested objects; None = the known ones.
     roles: Messages of a conversation to take, such as ("assistant",); () = all.
     max_document_bytes: A longer text file becomes several documents, cut at line ends; a longer
-        jsonl line is left out.
+        jsonl line is left out, and so is a parquet row whose values are longer.
     """
 
     field: str | None = None
@@ -159,7 +159,8 @@ def _parquet(unit: Unit, options: ReadOptions, problems: Problems) -> Iterator[D
         done = 0
         for group in groups:
             try:
-                for number, row in enumerate(table.rows(group), 1):
+                rows = table.rows(group, options.max_document_bytes)
+                for number, row in enumerate(rows, 1):
                     position = unit.num_bytes * (done + number) // total
                     for text in _row_texts(unit, row, f"{group}, row {number}", options, problems):
                         yield Document(text, position)
@@ -173,6 +174,8 @@ def _row_texts(
     unit: Unit, row: object, where: str, options: ReadOptions, problems: Problems
 ) -> list[str]:
     try:
+        if row is None:
+            raise RecordError(f"longer than {options.max_document_bytes} bytes")
         return texts_of(row, options.field, options.roles)
     except RecordError as error:
         problems.record(unit.source, f"row group {where}", str(error))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ngramspec.corpus.globs import Globs
 from ngramspec.corpus.parquet import split_row_groups
+from ngramspec.corpus.problems import Problem
 from ngramspec.errors import InputError
 
 STDIN = "-"
@@ -50,11 +51,13 @@ class Plan:
     units: In the order of the arguments; within a folder by relative path.
     num_files: Files that the units come from.
     num_bytes: Sum over the units.
+    left_out: Links that were not followed.
     """
 
     units: tuple[Unit, ...]
     num_files: int
     num_bytes: int
+    left_out: tuple[Problem, ...] = ()
 
 
 def find_units(
@@ -63,16 +66,20 @@ def find_units(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     format: str | None = None,
+    follow_links: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Plan:
     """Find what is to be read.
 
     Args:
-        paths: Files, folders or "-". A folder is searched through, links followed; hidden files and
-            folders in it are left out. A file that is reached twice is read once.
+        paths: Files, folders or "-". A folder is searched through; hidden files and folders in it
+            are left out, and so are links that lead out of it. A file that is reached twice is read
+            once.
         include: Globs, one of which must match a file's relative path or base name; () is all.
         exclude: Globs that must not match a file or a folder on the way to it; wins over include.
         format: "text", "jsonl" or "parquet" for all files, None = by file name, else text.
+        follow_links: Also follow links that lead out of the folder that was given: a corpus of
+            others may name any file of this machine by them.
         chunk_bytes: Larger jsonl and parquet files are split into units of about that size. Which
             documents are read does not depend on it.
 
@@ -92,7 +99,7 @@ def find_units(
     if chunk_bytes < 1:
         raise InputError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
     names = [os.fspath(path) for path in paths]
-    search = _Search(Globs(include), Globs(exclude))
+    search = _Search(Globs(include), Globs(exclude), follow_links)
     units: list[Unit] = []
     num_files = 0
     for path, source, size in search.files(names):
@@ -100,19 +107,23 @@ def find_units(
         units += _split(_unit(path, source, size, format), chunk_bytes)
     if not units:
         raise InputError(f"no file to read in {', '.join(names) or 'no path'}{search.hint()}")
-    return Plan(tuple(units), num_files, sum(unit.num_bytes for unit in units))
+    num_bytes = sum(unit.num_bytes for unit in units)
+    return Plan(tuple(units), num_files, num_bytes, tuple(search.left_out))
 
 
 class _Search:
     """One search through files and folders.
 
     seen: Device and inode of every file and folder that was reached.
+    left_out: Links that were not followed.
     """
 
-    def __init__(self, include: Globs, exclude: Globs) -> None:
+    def __init__(self, include: Globs, exclude: Globs, follow_links: bool) -> None:
         self.include = include
         self.exclude = exclude
+        self.follow_links = follow_links
         self.seen: set[tuple[int, int]] = set()
+        self.left_out: list[Problem] = []
 
     def files(self, paths: Iterable[str]) -> Iterator[tuple[str, str, int]]:
         """Yield path, source name and size of every file."""
@@ -134,6 +145,7 @@ class _Search:
         self, path: str, relative: str, status: os.stat_result
     ) -> Iterator[tuple[str, str, int]]:
         """Yield the files below a folder, by relative path."""
+        root = os.path.realpath(path)
         waiting = [(path, relative, status)]
         while waiting:
             path, relative, status = waiting.pop()
@@ -141,10 +153,13 @@ class _Search:
                 if self.wanted(relative) and self.is_new(status):
                     yield path, relative, status.st_size
             elif stat.S_ISDIR(status.st_mode) and self.is_new(status):
-                waiting += reversed(self.entries(path, relative))
+                waiting += reversed(self.entries(path, relative, root))
 
-    def entries(self, path: str, relative: str) -> list[tuple[str, str, os.stat_result]]:
-        """Return what is in a folder, by name, without what is hidden, excluded or broken."""
+    def entries(self, path: str, relative: str, root: str) -> list[tuple[str, str, os.stat_result]]:
+        """Return what is in a folder, by name, without what is hidden, excluded or broken.
+
+        root: The folder that links must not lead out of.
+        """
         found = []
         with os.scandir(path) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
@@ -152,10 +167,20 @@ class _Search:
                 if entry.name.startswith(".") or self.exclude.match(name):
                     continue
                 try:
-                    found.append((entry.path, name, os.stat(entry.path)))
+                    status = os.stat(entry.path)
                 except OSError:
                     continue  # a link to nowhere or to itself
+                if entry.is_symlink() and not self.may_follow(entry.path, root):
+                    if stat.S_ISDIR(status.st_mode) or self.wanted(name):
+                        reason = "a link that leads out of the folder (--follow-links reads it)"
+                        self.left_out.append(Problem(name, "", reason))
+                    continue
+                found.append((entry.path, name, status))
         return found
+
+    def may_follow(self, link: str, root: str) -> bool:
+        """Tell whether a link leads to what is below a folder, or may lead anywhere."""
+        return self.follow_links or Path(os.path.realpath(link)).is_relative_to(root)
 
     def wanted(self, relative: str) -> bool:
         """Tell whether include and exclude let a file through."""
@@ -173,6 +198,8 @@ class _Search:
 
     def hint(self) -> str:
         """Return why there may be nothing."""
+        if self.left_out:
+            return f" but links out of it, such as {self.left_out[0].source} (--follow-links)"
         return " that include and exclude let through" if self.include or self.exclude else ""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ngramspec.errors import BackendError, FormatError
 
 _BATCH_ROWS = 128
+_BUFFER = 1 << 20
 
 
 def split_row_groups(path: str, chunk_bytes: int) -> list[tuple[int, int, int]]:
@@ -59,11 +60,15 @@ class ParquetRows:
         with open(path, "rb"):
             pass  # pyarrow has its own words for what the system refuses
         with self._damage_named():
-            self._file = parquet.ParquetFile(path)
-        names = self._file.schema_arrow.names
-        self._columns = [name for name in names if name in candidates]
+            with parquet.ParquetFile(path) as file:
+                names = file.schema_arrow.names
+                self._columns = [name for name in names if name in candidates]
+                texts = _text_columns(file.schema, self._columns)
+            if self._columns:
+                # As dictionaries: a text that many rows share is in memory once until it is asked
+                # for. And a column is read in steps, not as a whole.
+                self._file = parquet.ParquetFile(path, read_dictionary=texts, buffer_size=_BUFFER)
         if not self._columns:
-            self._file.close()
             raise FormatError(f"{path}: no column to read among {', '.join(names)}")
 
     def __enter__(self) -> ParquetRows:
@@ -80,18 +85,20 @@ class ParquetRows:
         """Return the number of rows of a row group."""
         return int(self._file.metadata.row_group(group).num_rows)
 
-    def rows(self, group: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a row group.
+    def rows(self, group: int, most: int) -> Iterator[dict[str, Any] | None]:
+        """Yield the rows of a row group; None for one whose values have more than `most` bytes.
 
         Raises:
             FormatError: It is damaged; others may be whole.
+
+        Cost: memory for `most` bytes of values, a page of each column and a batch's dictionaries.
         """
         with self._damage_named():
             batches = self._file.iter_batches(
                 _BATCH_ROWS, row_groups=[group], columns=self._columns
             )
             for batch in batches:
-                yield from batch.to_pylist()
+                yield from _rows(batch, most)
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
@@ -101,6 +108,51 @@ class ParquetRows:
             yield
         except (pyarrow.ArrowException, ValueError, OSError) as error:
             raise FormatError(f"{self.path}: {' '.join(str(error).split())}") from None
+
+
+def _text_columns(schema: Any, names: Collection[str]) -> list[str]:
+    """Return the paths of the columns below some names that hold texts or bytes."""
+    columns = (schema.column(i) for i in range(len(schema)))
+    return [
+        column.path
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in names
+    ]
+
+
+def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | None]:
+    """Yield the rows of a batch, so few at a time that they have at most `most` bytes."""
+    if sum(map(_value_bytes, batch.columns)) <= most:
+        yield from batch.to_pylist()
+    elif batch.num_rows == 1:
+        yield None
+    else:
+        half = batch.num_rows // 2
+        yield from _rows(batch.slice(0, half), most)
+        yield from _rows(batch.slice(half), most)
+
+
+def _value_bytes(array: Any) -> int:
+    """Return the bytes that the values of an array have as Python objects, at least.
+
+    A dictionary's value counts as often as it occurs.
+    """
+    import pyarrow
+    import pyarrow.compute as compute
+
+    kind = array.type
+    if pyarrow.types.is_dictionary(kind):
+        lengths = compute.binary_length(array.dictionary)
+        return compute.sum(compute.take(lengths, array.indices)).as_py() or 0
+    if pyarrow.types.is_struct(kind):
+        return sum(map(_value_bytes, array.flatten()))
+    if pyarrow.types.is_map(kind):
+        start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        parts = (part.slice(start, stop - start) for part in (array.keys, array.items))
+        return sum(map(_value_bytes, parts))
+    if pyarrow.types.is_nested(kind) and hasattr(array, "flatten"):
+        return _value_bytes(array.flatten())
+    return int(array.nbytes)
 
 
 def _compressed(metadata: Any, group: int) -> int:

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, cast
 from ngramspec.corpus.inputs import STDIN, Unit
 from ngramspec.errors import BackendError, FormatError
 
-_ZSTD_READ = 4 << 10  # small, since a few bytes may decompress to very many
+_PACKED_READ = 4 << 10  # small, since a few bytes may decompress to very many
+XZ_MEMORY = 256 << 20  # of a decoder; xz -9 takes 65 MiB, a file may ask for 4 GiB
 _BUFFER = 1 << 20
 
 
@@ -73,26 +74,19 @@ def _decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
 
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw, mode="rb"))
     if compression == "xz":
-        import lzma
-
-        return cast(BinaryIO, lzma.LZMAFile(raw))
+        return io.BufferedReader(_PackedReader(raw, _Xz()), _BUFFER)
     if compression == "bz2":
         import bz2
 
         return cast(BinaryIO, bz2.BZ2File(raw))
-    return io.BufferedReader(_ZstdReader(raw), _BUFFER)
+    return io.BufferedReader(_PackedReader(raw, _Zstd()), _BUFFER)
 
 
 @contextmanager
 def _damage_named(unit: Unit) -> Iterator[None]:
-    errors: tuple[type[Exception], ...] = (EOFError, zlib.error)
-    if unit.compression == "xz":
-        import lzma
-
-        errors += (lzma.LZMAError,)
     try:
         yield
-    except errors as error:
+    except (EOFError, zlib.error) as error:
         raise _damaged(unit, error) from None
     except OSError as error:  # gzip.BadGzipFile, and what bz2 raises
         if error.errno is not None:
@@ -104,13 +98,58 @@ def _damaged(unit: Unit, error: Exception) -> FormatError:
     return FormatError(f"{unit.path}: the {unit.compression} data is truncated or damaged: {error}")
 
 
-class _ZstdReader(io.RawIOBase):
-    """Decompressed zstd frames; unlike zstandard's own reader, it notices a missing end."""
+class _Xz:
+    """Streams of xz, of bounded memory; what lies behind the last one is passed over."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
+    def __init__(self) -> None:
+        import lzma
+
+        self._lzma = lzma
+
+    def begin(self) -> Any:
+        """Return a decoder of a stream."""
+        return self._lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+
+    def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
+        """Return some decompressed bytes; None when the data begins no stream and may end here."""
+        try:
+            made: bytes = decoder.decompress(data, _BUFFER)
+        except self._lzma.LZMAError as error:
+            if "limit" in str(error):
+                raise EOFError(f"more than {XZ_MEMORY >> 20} MiB are needed to unpack it") from None
+            if may_end:
+                return None
+            raise EOFError(error) from None
+        return made
+
+
+class _Zstd:
+    """Frames of zstd, whose windows are bounded by zstandard."""
+
+    def __init__(self) -> None:
         self._zstd = _zstandard()
-        self._frame: Any = None
+
+    def begin(self) -> Any:
+        """Return a decoder of a frame."""
+        return self._zstd.ZstdDecompressor().decompressobj()
+
+    def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
+        """Return some decompressed bytes."""
+        try:
+            made: bytes = decoder.decompress(data)
+        except self._zstd.ZstdError as error:
+            raise EOFError(error) from None
+        return made
+
+
+class _PackedReader(io.RawIOBase):
+    """Decompressed data of frames, one after another; a missing end is noticed."""
+
+    def __init__(self, raw: BinaryIO, codec: _Xz | _Zstd) -> None:
+        self._raw = raw
+        self._codec = codec
+        self._decoder: Any = None  # of the frame that is read
+        self._ended = False
         self._waiting = memoryview(b"")
 
     def readable(self) -> bool:
@@ -129,18 +168,26 @@ class _ZstdReader(io.RawIOBase):
 
     def _fill(self) -> bool:
         """Decompress some more; False at the end of the file."""
-        unused = b"" if self._frame is None or not self._frame.eof else self._frame.unused_data
-        data = unused or self._raw.read(_ZSTD_READ)
-        if not data:
-            if self._frame is not None and not self._frame.eof:
-                raise EOFError("the last frame is not whole")
+        if self._ended:
             return False
-        if self._frame is None or self._frame.eof:
-            self._frame = self._zstd.ZstdDecompressor().decompressobj()
-        try:
-            self._waiting = memoryview(self._frame.decompress(data))
-        except self._zstd.ZstdError as error:
-            raise EOFError(error) from None
+        decoder, data = self._decoder, b""
+        inside = decoder is not None and not decoder.eof
+        if decoder is not None and decoder.eof:
+            data = decoder.unused_data
+        if not inside or getattr(decoder, "needs_input", True):
+            data = data or self._raw.read(_PACKED_READ)
+            if not data:
+                if inside:
+                    raise EOFError("the last frame is not whole")
+                return False
+        may_end = decoder is not None and not inside
+        if not inside:
+            self._decoder = self._codec.begin()
+        made = self._codec.decode(self._decoder, data, may_end=may_end)
+        if made is None:
+            self._ended = True
+            return False
+        self._waiting = memoryview(made)
         return True
 
 

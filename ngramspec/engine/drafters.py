@@ -17,6 +17,7 @@ from ngramspec.engine.pools import Pools
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources import SlotwiseSource
 from ngramspec.errors import InputError, QuotaError
+from ngramspec.formats.dynamic_file import DynamicFile
 from ngramspec.stats import SourceStats
 
 Params = Mapping[str, Mapping[str, Any]]
@@ -133,6 +134,12 @@ class Drafters:
     def pool(self, namespace: str = "") -> HashPool | None:
         """Return the pool of ngram-mod of a namespace, None when there is none yet."""
         return self._pools.hash.get(namespace)
+
+    @property
+    def dynamic_file(self) -> DynamicFile | None:
+        """The file behind the dynamic cache of ngram-cache, None when there is none."""
+        given = self._params.get("ngram-cache", {}).get("dynamic")
+        return given if isinstance(given, DynamicFile) else None
 
     def pools(self) -> dict[str, HashPool]:
         """Return all pools of ngram-mod by namespace."""

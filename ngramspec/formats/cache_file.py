@@ -55,24 +55,24 @@ def open_cache(
     any_tokenizer: bool = False,
     verify: bool | None = None,
 ) -> StaticCache:
-    """Map a statistics file for lookups in place.
+    """Open a statistics file for lookups in place.
 
     Args:
-        path: A file of kind ngram-cache.
+        path: A file of kind ngram-cache, on a local disk.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
         any_tokenizer: Take a file that was built with another tokenizer.
         verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
 
     Returns:
-        StaticCache: Keeps the mapping alive. The file may be replaced by renaming, not be
-        shortened in place.
+        StaticCache: Keeps the file's bytes alive. The file may be replaced by renaming; one of more
+        than 32 MiB is mapped and must not be written over or cut short in place.
 
     Raises:
         FormatError: The file is not a whole, unharmed one of this kind.
         VocabMismatchError: It was built with another tokenizer.
         OSError: It cannot be read.
 
-    Cost: O(1) but for verify; pages are read when lookups touch them.
+    Cost: O(bytes) up to 32 MiB; else O(1) but for verify, pages are read when lookups touch them.
     """
     container = open_container(path, KIND, verify=verify)
     header = container.header
@@ -160,25 +160,36 @@ def write_cache(
     Cost: O(entries); memory for a few megabytes of them.
     """
     with new_container(path) as writer:
-        folder = Path(path).parent
-        parts = [
-            _write_size(writer, size, sources[size], min_count, folder) for size in sorted(sources)
-        ]
-        if origin.about:
-            writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
-        largest = max((part[2] for part in parts), default=0)
-        if origin.vocab_size and largest >= origin.vocab_size:
-            raise InputError(f"token id {largest} is not below vocab_size, {origin.vocab_size}")
-        header = Header(
-            KIND,
-            origin.fingerprint,
-            origin.vocab_size or largest + 1,
-            min(sources, default=0),
-            max(sources, default=0),
-            sum(part[0] for part in parts),
-            sum(part[1] for part in parts),
-        )
-        writer.finish(header)
+        return fill_cache(writer, Path(path).parent, sources, origin, min_count=min_count)
+
+
+def fill_cache(
+    writer: ContainerWriter,
+    folder: Path,
+    sources: Mapping[int, EntrySource],
+    origin: Origin,
+    *,
+    min_count: int = 1,
+) -> Header:
+    """Write what write_cache does through a writer; `folder` takes nameless temporary files."""
+    parts = [
+        _write_size(writer, size, sources[size], min_count, folder) for size in sorted(sources)
+    ]
+    if origin.about:
+        writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
+    largest = max((part[2] for part in parts), default=0)
+    if origin.vocab_size and largest >= origin.vocab_size:
+        raise InputError(f"token id {largest} is not below vocab_size, {origin.vocab_size}")
+    header = Header(
+        KIND,
+        origin.fingerprint,
+        origin.vocab_size or largest + 1,
+        min(sources, default=0),
+        max(sources, default=0),
+        sum(part[0] for part in parts),
+        sum(part[1] for part in parts),
+    )
+    writer.finish(header)
     return header
 
 

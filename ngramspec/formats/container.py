@@ -1,4 +1,4 @@
-"""The container of statistics files: a header, a table of sections, checksums; mapped, not read.
+"""The container of statistics files: a header, a table of sections, checksums.
 
 docs/formats.md describes every byte.
 """
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from ngramspec._version import __version__
 from ngramspec.errors import FormatError, FormatVersionError
+from ngramspec.formats.files import new_file
 
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1
@@ -23,8 +24,9 @@ KINDS = {1: "ngram-cache", 2: "hash-pool", 3: "suffix"}
 HEAD_BYTES = 1024  # header and table of sections; sections follow
 ALIGNMENT = 64
 MOST_SECTIONS = 28
-# Files up to this size are checked byte by byte when opened; larger ones when asked.
-CHECKED_BYTES = 1 << 25
+# Files up to this size are read into memory and checked byte by byte; larger ones are mapped, and
+# checked when asked.
+READ_BYTES = 1 << 25
 
 _HEADER = struct.Struct("<8sHHIQQ16sIHHQQ24s32s")
 _SECTION = struct.Struct("<8sQQQ")
@@ -57,15 +59,15 @@ class Section:
 
 
 class Container:
-    """An open file: header, sections, and views of them that keep the mapping alive."""
+    """An open file: header, sections, and views of them that keep its bytes alive."""
 
     def __init__(
-        self, path: Path, header: Header, sections: dict[str, Section], mapping: mmap.mmap
+        self, path: Path, header: Header, sections: dict[str, Section], data: memoryview
     ) -> None:
         self.path = path
         self.header = header
         self.sections = sections
-        self._mapping = mapping
+        self._data = data
 
     def view(self, name: str) -> memoryview:
         """Return a section's bytes in place.
@@ -76,7 +78,7 @@ class Container:
         section = self.sections.get(name)
         if section is None:
             raise FormatError(f"{self.path}: expected a section {name!r}, found {[*self.sections]}")
-        return memoryview(self._mapping)[section.offset : section.offset + section.size]
+        return self._data[section.offset : section.offset + section.size]
 
     def verify(self) -> None:
         """Compare every section with its checksum. O(bytes).
@@ -86,7 +88,7 @@ class Container:
         """
         end = HEAD_BYTES
         for section in self.sections.values():
-            if any(memoryview(self._mapping)[end : section.offset]):
+            if any(self._data[end : section.offset]):
                 raise FormatError(f"{self.path}: expected zeros at offset {end}")
             end = section.offset + section.size
             found = _checksum(self.view(section.name)) if section.checksum else 0
@@ -113,10 +115,14 @@ def open_container(
     verify: bool | None = None,
     writable: bool = False,
 ) -> Container:
-    """Map a file and check its head.
+    """Open a file and check its head.
+
+    Up to 32 MiB it is read into memory, so whatever happens to the file later does not matter. A
+    larger one is mapped, and so is a writable one: whoever cuts it short kills the processes that
+    look at what is gone. So files are replaced by renaming, never written over.
 
     Args:
-        path: The file.
+        path: The file, on a local disk.
         kind: The kind that it must be of, None = any.
         verify: Compare all bytes with the checksums; None = up to 32 MiB only.
         writable: Map it shared, so that writes reach the file and all who have it mapped.
@@ -127,7 +133,7 @@ def open_container(
         FormatVersionError: It is of a newer version.
         OSError: It cannot be read.
 
-    Cost: O(1) but for verify.
+    Cost: O(bytes) up to 32 MiB; else O(1) but for verify.
     """
     path = Path(path)
     if path.is_dir():
@@ -140,12 +146,30 @@ def open_container(
             raise FormatError(
                 f"{path}: expected a file of kind {kind} at offset 10, found {header.kind}"
             )
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        mapping = mmap.mmap(file.fileno(), size, access=access)
-    container = Container(path, header, sections, mapping)
-    if verify or (verify is None and size <= CHECKED_BYTES):
+        if writable:
+            data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_WRITE))
+        elif size > READ_BYTES:
+            data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        else:
+            data = _read(path, file, head, size)
+    container = Container(path, header, sections, data)
+    if verify or (verify is None and size <= READ_BYTES):
         container.verify()
     return container
+
+
+def _read(path: Path, file: BinaryIO, head: bytes, size: int) -> memoryview:
+    """Return the bytes of a file whose head was read, in memory that begins at a page."""
+    pages = mmap.mmap(-1, size)
+    pages.write(head)
+    with memoryview(pages) as whole:
+        at = len(head)
+        while at < size:
+            num = file.readinto(whole[at:])  # type: ignore[attr-defined]
+            if not num:
+                raise FormatError(f"{path}: expected {size} bytes (offset 16), found {at}")
+            at += num
+    return memoryview(pages).toreadonly()
 
 
 def _parse(path: Path, head: bytes, size: int) -> tuple[Header, dict[str, Section]]:
@@ -278,35 +302,11 @@ class ContainerWriter:
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once the block has ended and all is on disk.
-
-    When the block raises, or the process dies, what was there stays.
-
-    Raises:
-        OSError: The folder does not exist, the disk is full, or the like.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.chmod(temporary, path.stat().st_mode & 0o7777)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-@contextmanager
-def new_container(path: str | os.PathLike[str]) -> Iterator[ContainerWriter]:
+def new_container(
+    path: str | os.PathLike[str], *, replace: bool = True
+) -> Iterator[ContainerWriter]:
     """Write a container as `new_file` writes a file; the block must call `finish`."""
-    with new_file(path) as file:
+    with new_file(path, replace=replace) as file:
         yield ContainerWriter(file)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import threading
 from pathlib import Path
@@ -12,7 +14,7 @@ from ngramspec._cache import NgramCache
 from ngramspec._entries import entries_of_records
 from ngramspec._merge import EntryMerger, entries_beyond
 from ngramspec._unpack import EntryReader
-from ngramspec.errors import CapacityError, NgramspecError
+from ngramspec.errors import CapacityError, InputError
 from ngramspec.formats.cache_file import (
     SIZES,
     Origin,
@@ -24,9 +26,11 @@ from ngramspec.formats.cache_file import (
 )
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
+from ngramspec.formats.files import LOCK_SECONDS, locked, remove_temporaries
 from ngramspec.formats.llama_lookup import read_lookup_records, write_lookup_cache
 from ngramspec.formats.prune import useful_sources
 
+STOP_SECONDS = 60.0  # that stopping an Autosave waits for the last save
 LOOKUP_SUFFIX = ".bin"  # a new file of that name is one of llama.cpp's
 CONTAINER_SUFFIX = ".ngc"  # a file of that name is never one of llama.cpp's
 KIND = "ngram-cache"
@@ -38,14 +42,18 @@ class DynamicFile:
 
     Args:
         path: A statistics file of kind ngram-cache or one of llama.cpp's lookup caches; need not
-            exist yet.
+            exist yet. On a local disk: processes of one host may share it.
         ngram_min, ngram_max, max_ngrams: Of the cache, as NgramCache has them. The file keeps the
             most useful max_ngrams.
         origin: The tokenizer of the target.
         any_tokenizer: Take a file that was made with another tokenizer.
+        lock_seconds: How long a save waits for another process that is saving, > 0.
 
     Attributes:
         cache: The NgramCache to draft from and to learn with.
+        num_saves: Saves that wrote the file.
+        num_save_failures: Saves that raised, or had not ended when waiting for them was given up.
+        save_error: What the latest save failed of, "" once one has succeeded.
 
     Raises:
         FormatError: The file is not a whole, unharmed one.
@@ -64,13 +72,21 @@ class DynamicFile:
         max_ngrams: int = 1 << 22,
         origin: Origin | None = None,
         any_tokenizer: bool = False,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
+        if not lock_seconds > 0:
+            raise InputError(f"lock_seconds must be above 0, got {lock_seconds}")
         self.path = Path(path)
+        self.num_saves = 0
+        self.num_save_failures = 0
+        self.save_error = ""
         self.cache = NgramCache(ngram_min, ngram_max, max_ngrams)
         self._origin = origin or Origin()
         self._any_tokenizer = any_tokenizer
+        self._lock_seconds = lock_seconds
         self._saving = threading.Lock()
         self._process = os.getpid()
+        remove_temporaries(self.path)
         self._stamp = self._file_stamp()  # before reading: what others save meanwhile is noticed
         self._known = self._read()  # what file and cache had in common last
         self._absorb(self._known)
@@ -88,41 +104,73 @@ class DynamicFile:
 
         Raises:
             FormatError: The file has been damaged meanwhile; it stays as it is.
+            TimeoutError: Another process or thread has been saving for lock_seconds.
             OSError: It cannot be written; it stays as it is.
+
+        What was learned stays in the cache and goes into the next save that succeeds.
 
         Cost: O(n-grams). Threads: others may go on learning.
         """
-        from filelock import FileLock
+        try:
+            saved = self._save()
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.num_saves += saved
+        self.save_error = ""
+        return saved
 
-        with self._saving:
-            if self.cache.num_updates == self._num_saved:
-                return False
-            with FileLock(f"{self.path}.lock"):
-                self._save_locked()
-            return True
+    def failed(self, error: BaseException) -> None:
+        """Count a save that failed."""
+        self.num_save_failures += 1
+        self.save_error = f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
         """Save, unless this is a fork of the process that opened the file. May be called again."""
         if os.getpid() == self._process:
             self.save()
 
+    def _save(self) -> bool:
+        if not self._saving.acquire(timeout=self._lock_seconds):
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"another thread has been saving for {self._lock_seconds:g} s",
+                str(self.path),
+            )
+        try:
+            if self.cache.num_updates == self._num_saved:
+                return False
+            with locked(self.path, self._lock_seconds):
+                self._save_locked()
+            return True
+        finally:
+            self._saving.release()
+
     def _save_locked(self) -> None:
         num_updates = self.cache.num_updates
         ours = {size: self.cache.entries(size) for size in SIZES}
         learned = {s: entries_beyond(ours[s], self._known.get(s, no_entries())) for s in SIZES}
-        changed = self._file_stamp() != self._stamp
-        on_disk = self._read() if changed else self._known
-        merged = {size: _sum(on_disk.get(size, no_entries()), learned[size]) for size in SIZES}
-        written = self._write({size: entries for size, entries in merged.items() if len(entries)})
-        if changed:
+        stamp = self._file_stamp()
+        on_disk = self._known
+        if stamp != self._stamp:
+            on_disk = self._read()
             known = self._known
             others = {s: entries_beyond(e, known.get(s, no_entries())) for s, e in on_disk.items()}
+            ours = {s: _sum(ours[s], others.get(s, no_entries())) for s in SIZES}
+            self._known = {
+                s: _sum(known.get(s, no_entries()), others.get(s, no_entries())) for s in SIZES
+            }
+            self._stamp = stamp
             self._absorb(others)
             num_updates += sum(map(len, others.values()))
-            ours = {s: _sum(ours[s], others.get(s, no_entries())) for s in SIZES}
-        # What was too much for the file is known too: it must not count as learned again.
-        self._known = {s: _largest(written.get(s, no_entries()), ours[s]) for s in SIZES}
-        self._stamp, self._num_saved = self._file_stamp(), num_updates
+        merged = {size: _sum(on_disk.get(size, no_entries()), learned[size]) for size in SIZES}
+        kept = self._most_useful({s: entries for s, entries in merged.items() if len(entries)})
+        # What is too much for the file is known too: it must not count as learned again.
+        known = {s: _largest(kept.get(s, no_entries()), ours[s]) for s in SIZES}
+        self._write(kept)
+        # Nothing that can fail from here on: what is in the file must not be added once more.
+        self._known, self._num_saved = known, num_updates
+        self._stamp = self._file_stamp()
 
     def _absorb(self, entries: _BySize) -> None:
         for size, some in entries.items():
@@ -150,13 +198,16 @@ class DynamicFile:
         vocab_size = mine.vocab_size or (header.vocab_size if header.fingerprint else 0)
         self._origin = Origin(fingerprint, vocab_size, mine.about or about_of(container))
 
-    def _write(self, entries: _BySize) -> _BySize:
-        """Write them, the most useful ones if they are too many, and return what was written."""
+    def _most_useful(self, entries: _BySize) -> _BySize:
+        """Return as many of them as the file may hold."""
         most = self.cache.max_ngrams
-        if _num_ngrams(entries) > most:
-            full = cache_in_memory({size: ArraySource(some) for size, some in entries.items()})
-            sources = useful_sources(full, max_ngrams=most)
-            entries = {size: read_all(source) for size, source in sources.items()}
+        if _num_ngrams(entries) <= most:
+            return entries
+        full = cache_in_memory({size: ArraySource(some) for size, some in entries.items()})
+        sources = useful_sources(full, max_ngrams=most)
+        return {size: read_all(source) for size, source in sources.items()}
+
+    def _write(self, entries: _BySize) -> None:
         if self._is_lookup_cache():
             cache = NgramCache(1, 4, 1 << 30)
             for size, some in entries.items():
@@ -164,7 +215,6 @@ class DynamicFile:
             write_lookup_cache(cache, self.path)
         else:
             write_cache(self.path, {s: ArraySource(e) for s, e in entries.items()}, self._origin)
-        return entries
 
     def _is_lookup_cache(self) -> bool:
         if self.path.exists() and self.path.suffix != CONTAINER_SUFFIX:
@@ -174,7 +224,7 @@ class DynamicFile:
     def _file_stamp(self) -> tuple[int, ...]:
         try:
             stat = self.path.stat()
-        except FileNotFoundError:
+        except OSError:  # not there, or to be read before the next save
             return ()
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
@@ -182,34 +232,63 @@ class DynamicFile:
 class Autosave:
     """Autosave(file, seconds): saves a DynamicFile at intervals until it is stopped.
 
-    A save that fails is reported once by a warning; what was learned stays and is tried again.
+    A save that fails, of whatever, is counted by the file and reported by a warning, once until one
+    succeeds; what was learned stays and is tried again.
     """
 
     def __init__(self, file: DynamicFile, seconds: float) -> None:
         self._file = file
         self._seconds = seconds
         self._stopped = threading.Event()
+        self._last_error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="ngramspec-save", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Save a last time and end. May be called again."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Save a last time and end. May be called again.
+
+        Args:
+            seconds: How long to wait for a save that does not end, as on a disk that hangs. After
+                that it is given up, counted and warned of; the process can end.
+
+        Raises:
+            What DynamicFile.save raises, of the last save.
+        """
         self._stopped.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._file.close()
+        if self._thread is threading.current_thread():
+            return  # it saves next
+        if not self._thread.is_alive():  # in a fork, or stopped before
+            self._file.close()
+            return
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            error = TimeoutError(errno.ETIMEDOUT, f"the last save took more than {seconds:g} s")
+            self._file.failed(error)
+            self._warn(error)
+        elif self._last_error is not None:
+            raise self._last_error
 
     def _run(self) -> None:
         warned = False
         while not self._stopped.wait(self._seconds):
-            try:
-                self._file.save()
-            except (OSError, NgramspecError) as error:
-                if not warned:
-                    import warnings
+            error = self._save()
+            if error is not None and not warned:
+                self._warn(error)
+            warned = error is not None
+        self._last_error = self._save()
 
-                    warnings.warn(f"cannot save {self._file.path}: {error}", stacklevel=1)
-                warned = True
+    def _save(self) -> Exception | None:
+        try:
+            self._file.close()
+        except Exception as error:
+            return error
+        return None
+
+    def _warn(self, error: Exception) -> None:
+        import warnings
+
+        with contextlib.suppress(Warning):  # where warnings are errors, saving goes on as well
+            warnings.warn(f"cannot save {self._file.path}: {error}", stacklevel=2)
 
 
 def _num_ngrams(entries: _BySize) -> int:

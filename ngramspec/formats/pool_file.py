@@ -7,7 +7,6 @@ import math
 import os
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,8 +53,9 @@ def open_pool(
     """Map a pool file shared: what one process learns, all others draft from.
 
     Args:
-        path: A file of kind hash-pool. It changes in place and is never left half-written: every
-            entry is one word.
+        path: A file of kind hash-pool, on a local disk of this host. It changes in place and is
+            never left half-written: every entry is one word. It must not be cut short while it is
+            open: that kills the processes that have it mapped.
         n_match: Tokens hashed per lookup that the user of the pool will ask with; None = any.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
         any_tokenizer: Take a file that was made with another tokenizer.
@@ -69,7 +69,7 @@ def open_pool(
         VocabMismatchError: It was made with another tokenizer.
         OSError: It cannot be read or written.
 
-    Cost: O(cells), to count those in use anew.
+    Cost: O(cells), to count those in use anew unless another process changes the count meanwhile.
     """
     container = open_container(path, KIND, writable=True)
     header = container.header
@@ -100,13 +100,7 @@ def create_pool(path: str | os.PathLike[str], shape: PoolShape, origin: Origin) 
         FileExistsError: The file is already there; it stays as it is.
         OSError: It cannot be written.
     """
-    _check(shape)
-    temporary = Path(f"{os.fspath(path)}.{os.urandom(4).hex()}")
-    try:
-        write_pool(temporary, np.zeros(shape.capacity, np.uint32), shape, origin)
-        os.link(temporary, path)  # fails where a rename would replace
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_pool(path, np.zeros(shape.capacity, np.uint32), shape, origin, replace=False)
 
 
 def write_pool(
@@ -114,11 +108,14 @@ def write_pool(
     cells: NDArray[np.uint32],
     shape: PoolShape,
     origin: Origin,
+    *,
+    replace: bool = True,
 ) -> Header:
     """Write the cells of a pool as a file: equal cells give equal bytes.
 
     Raises:
         InputError: The shape is impossible.
+        FileExistsError: There is a file, and not `replace`.
         OSError: The file cannot be written; an old one stays.
     """
     _check(shape)
@@ -126,7 +123,7 @@ def write_pool(
     counters = np.zeros(NUM_COUNTERS, "<i8")
     counters[0] = used
     vocab_size = min(origin.vocab_size or MAX_VOCAB, MAX_VOCAB)
-    with new_container(path) as writer:
+    with new_container(path, replace=replace) as writer:
         writer.add("shape", _SHAPE.pack(shape.cell_bits, shape.check_bits, shape.max_occupancy))
         if origin.about:
             writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())

@@ -46,24 +46,25 @@ def open_suffix_index(
     any_tokenizer: bool = False,
     verify: bool | None = None,
 ) -> SuffixIndex:
-    """Map an index file for the suffix drafter to read in place.
+    """Open an index file for the suffix drafter to read in place.
 
     Args:
-        path: A file of kind suffix.
+        path: A file of kind suffix, on a local disk.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
         any_tokenizer: Take a file that was built with another tokenizer.
         verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
 
     Returns:
-        SuffixIndex: Keeps the mapping alive; shared by any number of drafters. The file may be
-        replaced by renaming, not be shortened in place.
+        SuffixIndex: Keeps the file's bytes alive; shared by any number of drafters. The file may be
+        replaced by renaming; one of more than 32 MiB is mapped and must not be written over or cut
+        short in place.
 
     Raises:
         FormatError: The file is not a whole, unharmed one of this kind.
         VocabMismatchError: It was built with another tokenizer.
         OSError: It cannot be read.
 
-    Cost: O(1) but for verify; pages are read when drafts touch them.
+    Cost: O(bytes) up to 32 MiB; else O(1) but for verify, pages are read when drafts touch them.
     """
     container = open_container(path, KIND, verify=verify)
     check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)

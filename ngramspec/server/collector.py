@@ -111,6 +111,7 @@ class EngineCollector(Collector):
                 *_of_engine(self._own, self._engine, stats),
                 *self._of_sources(self._engine.source_stats()),
                 *_of_pool(self._own, self._engine),
+                *_of_dynamic_file(self._own, self._engine),
             ]
 
     def _of_vllm(self, stats: EngineStats) -> Iterator[Metric]:
@@ -255,3 +256,14 @@ def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
             yield make.gauge(name, text, getattr(suffix_pool, key))
         for name, text, key in SUFFIX_COUNTERS:
             yield make.counter(name, text, getattr(suffix_pool, key))
+
+
+def _of_dynamic_file(make: Families, engine: Engine) -> Iterator[Metric]:
+    file = engine.drafters.dynamic_file
+    if file is not None:
+        text = "Saves of the dynamic cache."
+        yield make.counter("dynamic_saves_total", text, file.num_saves)
+        text = "Saves that failed; what they would have saved is kept and tried again."
+        yield make.counter("dynamic_save_failures_total", text, file.num_save_failures)
+        failing = bool(file.save_error)
+        yield make.gauge("dynamic_save_failing", "1 while the latest save has failed.", failing)

@@ -233,3 +233,19 @@ def test_ray_is_asked_when_it_is_to_build(
     result = invoke("build-cache", *FEW, "-o", "out.ngc", *options)
     assert result.exit_code == 130
     assert result.stderr.endswith("stopped; a build on Ray keeps nothing\n")
+
+
+def test_links_out_of_the_corpus_are_read_only_when_asked(invoke: Any, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.py").write_text("def area(width, height):\n    return width * height\n")
+    (tmp_path / "key.txt").write_text("what nobody else may know")
+    (corpus / "key.txt").symlink_to(tmp_path / "key.txt")
+    for options, documents, skipped in (((), 1, 1), (("--follow-links",), 2, 0)):
+        result = invoke("build-cache", "corpus", "-o", "out.ngc", "--json", *options)
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert told["totals"]["documents"] == documents
+        assert told["problems"]["num_skipped"] == skipped
+    assert open_container("out.ngc").header.num_ngrams > 30
+    assert Path("out.ngc").stat().st_mode & 0o777 == 0o600

@@ -89,10 +89,30 @@ def test_links_are_followed_once(tree: Path) -> None:
     assert names == sources(tree)
 
 
-def test_what_is_linked_from_outside_is_read(tree: Path, write: Write) -> None:
-    write("other/c.py", "c")
+def test_what_is_linked_from_outside_is_read_only_when_asked(tree: Path, write: Write) -> None:
+    secret = write("other/c.py", "c")
+    before = sources(tree)
     (tree / "link").symlink_to(tree.parent / "other")
-    assert "link/c.py" in sources(tree)
+    (tree / "a" / "key").symlink_to(secret)
+    (tree / "a" / "by_way").symlink_to(tree / "link")  # inside, but what it names is not
+    plan = find_units([tree])
+    assert [unit.source for unit in plan.units] == before
+    assert [link.source for link in plan.left_out] == ["link", "a/by_way", "a/key"]
+    assert [link.source for link in find_units([tree], include=["*.txt"]).left_out] == [
+        *("link", "a/by_way")
+    ]
+    assert "a/by_way/c.py" in sources(tree, follow_links=True)
+    assert sources(tree / "a" / "key") == ["key"]  # named by the user
+    (tree.parent / "itself").symlink_to(tree)
+    assert sources(tree.parent / "itself") == before
+
+
+def test_a_folder_of_links_says_how_they_are_read(tmp_path: Path, write: Write) -> None:
+    write("other/c.py", "c")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "c.py").symlink_to(tmp_path / "other" / "c.py")
+    with pytest.raises(InputError, match=r"but links out of it, such as c.py \(--follow-links\)"):
+        find_units([tmp_path / "links"])
 
 
 @pytest.mark.parametrize(

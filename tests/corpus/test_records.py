@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from reading import Write, messages, read
 
 from helpers.machines import SETTINGS
-from ngramspec.corpus import Problems, ReadOptions
+from ngramspec.corpus import Problems, ReadOptions, Unit, read_documents
+from ngramspec.corpus.parquet import ParquetRows
 from ngramspec.corpus.records import RecordError, texts_of
 from ngramspec.errors import BackendError, InputError
 
 pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 CHAT = [
     {"role": "system", "content": "s"},
@@ -181,8 +184,6 @@ def test_the_place_of_a_problem_in_a_split_file_is_told(write: Write) -> None:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]], group_rows: int = 3) -> Path:
-    import pyarrow.parquet
-
     table = pyarrow.Table.from_pylist(rows)
     pyarrow.parquet.write_table(table, path, row_group_size=group_rows)
     return path
@@ -253,3 +254,65 @@ def test_bad_options_are_refused() -> None:
         ReadOptions(max_document_bytes=0)
     with pytest.raises(InputError, match="field must not be empty"):
         ReadOptions(field="")
+
+
+def test_parquet_rows_that_share_a_large_value_take_the_memory_of_one(tmp_path: Path) -> None:
+    """A file of some kilobytes whose 128 rows hold 2 MiB each: a dictionary of one value."""
+    path = write_parquet(tmp_path / "a.parquet", [{"text": "word " * ((2 << 20) // 5)}] * 128, 128)
+    assert path.stat().st_size < 1 << 20
+    unit = Unit(str(path), "a.parquet", "parquet", num_bytes=path.stat().st_size)
+    tracemalloc.start()
+    try:
+        num = sum(1 for _ in read_documents(unit, ReadOptions(max_document_bytes=4 << 20)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert num == 128
+    assert peak < 30 << 20  # 256 MiB when all rows of a batch were unpacked at once
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_parquet_rows_that_are_too_long_are_left_out(tmp_path: Path, dictionary: bool) -> None:
+    long, short = "long " * 1000, "short"
+    rows: list[dict[str, Any]] = [
+        {"messages": [{"role": "user", "content": long if i in (3, 130) else short}] * (1 + i % 3)}
+        for i in range(300)
+    ]
+    rows[200]["messages"] = [{"role": "user", "content": "word " * 50}] * 100  # small but many
+    path = tmp_path / "a.parquet"
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, path, row_group_size=150, use_dictionary=dictionary)
+    problems = Problems()
+    unit = Unit(str(path), "a.parquet", "parquet", num_bytes=path.stat().st_size)
+    found = read_documents(unit, ReadOptions(max_document_bytes=4999), problems)
+    expected = sum(len(row["messages"]) for i, row in enumerate(rows) if i not in (3, 130, 200))
+    assert [document.text for document in found] == [short] * expected
+    assert messages(problems) == [
+        "a.parquet, row group 0, row 4: longer than 4999 bytes",
+        "a.parquet, row group 0, row 131: longer than 4999 bytes",
+        "a.parquet, row group 1, row 51: longer than 4999 bytes",
+    ]
+
+
+def test_values_of_every_type_are_measured(tmp_path: Path) -> None:
+    kinds = {
+        "text": pyarrow.array(["a" * 10, None, "b" * 20]),
+        "code": pyarrow.array([["a" * 3, "b"], None, []]),
+        "content": pyarrow.array(
+            [[("k", "v" * 5)], [], None], pyarrow.map_(*[pyarrow.string()] * 2)
+        ),
+        "prompt": pyarrow.array([{"x": "abc", "y": 1}] * 3),
+        "answer": pyarrow.array([["ab", "cd"]] * 3, pyarrow.list_(pyarrow.string(), 2)),
+        "input": pyarrow.array([1.5, 2.5, 3.5]),
+        "output": pyarrow.array(["x", "y", "x"]).dictionary_encode(),
+    }
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(kinds), path)
+    with ParquetRows(str(path), tuple(kinds)) as table:
+        whole = list(table.rows(0, 1 << 20))
+        assert whole == pyarrow.table(kinds).to_pylist()
+        # Texts and numbers of 8 bytes: 24 in each row, 20 more in the first and the last one, and
+        # what tells that there are none.
+        for most, kept in ((20, ""), (23, ""), (35, "1"), (43, "1"), (60, "012")):
+            rows = list(table.rows(0, most))
+            assert rows == [row if str(i) in kept else None for i, row in enumerate(whole)], most

@@ -187,3 +187,28 @@ def test_standard_input_is_read_as_text_or_jsonl(monkeypatch: pytest.MonkeyPatch
     assert read("-")[0] == ["one\ntwo\n"]
     stdin(b'{"text": "one"}\n{"text": "two"}')
     assert read("-", format="jsonl")[0] == ["one", "two"]
+
+
+def test_an_xz_file_that_wants_too_much_memory_is_refused(write: Write) -> None:
+    """As an attacker's may: xz allows 4 GiB. What `xz -9` makes is read."""
+    text = b"some text\n" * 1000
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 512 << 20}]
+    greedy = lzma.LZMACompressor(filters=filters)
+    problems = Problems()
+    path = write("greedy.txt.xz", greedy.compress(text) + greedy.flush())
+    (unit,) = find_units([path]).units
+    assert list(read_documents(unit, problems=problems)) == []
+    assert "more than 256 MiB are needed to unpack it" in problems.first[0].reason
+    (unit,) = find_units([write("nine.txt.xz", lzma.compress(text, preset=9))]).units
+    assert [found.text for found in read_documents(unit)] == [text.decode()]
+
+
+def test_streams_of_xz_are_read_one_after_another(write: Write) -> None:
+    """What is no stream behind the last one is passed over, as by Python's lzma; damage is not."""
+    first, second = (lzma.compress(text) for text in (b"one\n", b"two\n" * 100_000))
+    for tail, num_files in ((b"", 0), (b"no stream", 0), (second[:-30], 1)):
+        problems = Problems()
+        (unit,) = find_units([write("a.txt.xz", first + second + tail)]).units
+        texts = [found.text for found in read_documents(unit, problems=problems)]
+        assert "".join(texts).startswith("one\n" + "two\n" * 100_000) or num_files
+        assert problems.num_files == num_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,10 @@ from helpers.machines import SETTINGS
 from helpers.statistics import sizes_of, sources_of
 from ngramspec import embedded_model, open_cache
 from ngramspec.build import BuildOptions, Means, NoProgress, build, local, runs
+from ngramspec.build.checkpoint import WorkFolder
 from ngramspec.build.local import BuildStopped
 from ngramspec.corpus import document_digest, is_held_out
+from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.pool_file import PoolShape
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
@@ -51,6 +54,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pool": {"kind": "hash-pool", "pool": POOL},
     "held out": {"held_out": 0.4},
 }
+
+
+STOPPED: dict[str, Any] = {"held_out": 0.4, "provenance": False}
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +268,70 @@ def test_a_build_agrees_with_the_reference_on_a_larger_text(
         check_cache(cache)
         assert sizes_of(cache) == sizes
     assert (tmp_path / "1.ngc").read_bytes() == (tmp_path / "3.ngc").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def stopped_build(
+    tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Path], bytes]:
+    """The folder of a build that was stopped, its corpus, and what it would have made."""
+    folder = tmp_path_factory.mktemp("stopped")
+    texts = [" ".join(WORDS[i:] + WORDS[:i]) * 3 for i in range(len(WORDS))]
+    paths = lay_out(folder / "corpus", texts, [1])
+    whole = built(folder, "whole.ngc", paths, tokenizer, Means(), **STOPPED)
+    with pytest.raises(BuildStopped):
+        build(paths, folder / "a.ngc", tokenizer, BuildOptions(**STOPPED), Means(), StopAfter(6))
+    return folder, paths, whole
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("run-*", lambda data: bytes(len(data)), "expected checksum"),  # as after a power failure
+        ("run-*", lambda data: data[:-16], "expected"),
+        ("run-*", lambda data: data[:-1] + bytes([data[-1] ^ 1]), "expected checksum"),
+        ("digests", lambda data: bytes(len(data)), "expected checksum"),
+        ("held-out", lambda data: bytes(len(data)), "expected checksum"),
+        ("held-out", lambda data: data[:-4], "bytes, found"),
+        ("held-out", lambda data: data + b"more", None),  # behind what the checkpoint counts
+        ("state.json", lambda data: bytes(len(data)), "not a checkpoint of this version"),
+        ("state.json", lambda data: data[:-9], "not a checkpoint of this version"),
+        ("state.json", lambda data: data.replace(b'"version": 3', b'"version": 2'), "not a check"),
+        ("state.json", lambda data: data.replace(b'"documents": ', b'"others": '), "damaged"),
+        ("state.json", lambda data: data.replace(b'"runs": {', b'"runs": {"x": 1, '), "damaged"),
+    ],
+)
+def test_a_damaged_checkpoint_is_not_gone_on_with(
+    tokenizer: Tokenizer,
+    stopped_build: tuple[Path, list[Path], bytes],
+    tmp_path: Path,
+    name: str,
+    change: Any,
+    message: str | None,
+) -> None:
+    folder, paths, whole = stopped_build
+    work = tmp_path / ".a.ngc.build"
+    shutil.copytree(folder / ".a.ngc.build", work)
+    path = min(work.glob(name))
+    before = path.read_bytes()
+    path.write_bytes(change(before))
+    assert path.read_bytes() != before
+    arguments = (paths, tmp_path / "a.ngc", tokenizer, BuildOptions(**STOPPED), Means())
+    if message is not None:
+        with pytest.raises(FormatError, match=message) as caught:
+            build(*arguments, resume=True)
+        assert str(path) in str(caught.value)
+        assert "--restart begins anew" in str(caught.value)
+        build(*arguments, restart=True)
+    else:
+        build(*arguments, resume=True)
+    assert (tmp_path / "a.ngc").read_bytes() == whole
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 5, 2**31 - 1])
+def test_documents_of_impossible_length_are_refused(tmp_path: Path, length: int) -> None:
+    folder = WorkFolder(tmp_path, {})
+    (tmp_path / "held-out").write_bytes(np.array([2, 7, 7, length, 7, 7], "<i4").tobytes())
+    with pytest.raises(FormatError, match=f"a document of {length} tokens at offset 12"):
+        folder.held_out()

@@ -17,7 +17,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from helpers.fake_target import FakeTarget
+from ngramspec import DynamicFile
 from ngramspec.engine import Engine, Gate, Request, Speculation
+from ngramspec.errors import FormatError
 from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.collector import MAX_POSITIONS, EngineCollector
 
@@ -31,8 +33,9 @@ def request(length: int = 20, **fields: Any) -> Request:
 
 
 @pytest.fixture
-def engine() -> Engine:
-    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=Gate())
+def engine(tmp_path: Path) -> Engine:
+    params = {"ngram-cache": {"dynamic": DynamicFile(tmp_path / "learned.ngc")}}
+    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=Gate(), params=params)
 
 
 @pytest.fixture
@@ -155,6 +158,30 @@ def test_slots_queue_and_pool(engine: Engine, registry: CollectorRegistry) -> No
     assert value("ngramspec:pool_used_cells") == pool.num_used > 0
     engine.close()
     assert value("vllm:request_success_total", {**OF_VLLM, "finished_reason": "abort"}) == 3
+
+
+def test_saves_of_the_dynamic_cache_are_counted(
+    engine: Engine, registry: CollectorRegistry, tmp_path: Path
+) -> None:
+    file, value = engine.drafters.dynamic_file, registry.get_sample_value
+    assert file is not None
+    names = ("dynamic_saves_total", "dynamic_save_failures_total", "dynamic_save_failing")
+
+    def values() -> list[float | None]:
+        return [value(f"ngramspec:{name}") for name in names]
+
+    assert values() == [0, 0, 0]
+    engine.generate([request(max_tokens=60)])
+    (tmp_path / "learned.ngc").mkdir()
+    for _ in range(2):
+        with pytest.raises(FormatError):
+            file.save()
+    assert values() == [0, 2, 1]
+    (tmp_path / "learned.ngc").rmdir()
+    assert file.save()
+    assert values() == [1, 2, 0]
+    assert not file.save()
+    assert values() == [1, 2, 0]
 
 
 def test_rates_are_those_since_the_last_scrape(engine: Engine, registry: CollectorRegistry) -> None:

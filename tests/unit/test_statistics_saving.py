@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
+import threading
 import time
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import reference.statistics as slow
 from helpers.backends import int32
 from helpers.files import finished, leftovers, start, wait_for
-from helpers.statistics import entries_of
-from ngramspec import DynamicFile, HashPool, create_drafter, open_cache
+from helpers.statistics import counts_of, counts_of_records, entries_of
+from ngramspec import DynamicFile, HashPool, NgramCache, create_drafter, open_cache
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, about_of, write_cache
 from ngramspec.formats.container import open_container
@@ -256,3 +259,218 @@ def test_two_processes_at_the_bound_do_not_count_twice(tmp_path: Path) -> None:
                 true += slow.count_pairs([text], size)
         for (*ngram, token), count in true.items():
             assert open_cache(path).followers(ngram).get(token, 0) <= count
+
+
+def test_what_is_learned_during_a_save_is_saved_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "learned.ngc"
+    file, write = DynamicFile(path), DynamicFile._write
+    file.cache.update(int32(TEXT))
+
+    def learn_then_write(self: DynamicFile, entries: Any) -> None:
+        file.cache.update(int32([1, 2, 3]))
+        write(self, entries)
+
+    monkeypatch.setattr(DynamicFile, "_write", learn_then_write)
+    file.save()
+    monkeypatch.undo()
+    assert open_cache(path).followers([2]) == {}
+    file.close()
+    assert open_cache(path).followers([2]) == {3: 1}
+    assert open_cache(path).followers([5, 6]) == {7: 1, 8: 1}
+
+
+@pytest.mark.parametrize("copy", ["records", "entries", "followers"])
+def test_a_copy_of_a_cache_is_made_whatever_is_learned_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, copy: str
+) -> None:
+    """Here something new each time that memory for it is taken, as under a steady load."""
+    cache, empty, calls = NgramCache(1, 2), np.empty, itertools.count()
+
+    def learn_then_take(*args: Any, **kwargs: Any) -> Any:
+        number = next(calls)
+        assert number < 40, "it begins again and again"
+        cache.update(int32([5, 1000 + number]))
+        return empty(*args, **kwargs)
+
+    cache.update(int32([5, 6, 7, 8]))
+    monkeypatch.setattr(np, "empty", learn_then_take)
+    if copy == "records":
+        found = counts_of_records(cache.records())
+    elif copy == "entries":
+        found = counts_of(cache.entries(1), 1)
+    else:
+        found = Counter({(5, token): count for token, count in cache.followers([5]).items()})
+    assert found[5, 6] == 1
+    if copy != "followers":
+        assert found[6, 7] == found[7, 8] == 1
+
+
+def test_a_save_ends_while_others_learn(tmp_path: Path) -> None:
+    file, stopped = DynamicFile(tmp_path / "learned.ngc", max_ngrams=1 << 21), threading.Event()
+    chance = np.random.default_rng(1)
+    file.cache.update(chance.integers(0, 1 << 20, 20_000).astype(np.int32))
+
+    def learn() -> None:
+        while not stopped.is_set():
+            file.cache.update(chance.integers(0, 1 << 20, 4).astype(np.int32))
+            time.sleep(0.0001)
+
+    learners = [threading.Thread(target=learn) for _ in range(2)]
+    saver = threading.Thread(target=file.save, daemon=True)
+    for thread in (*learners, saver):
+        thread.start()
+    saver.join(60)
+    alive = saver.is_alive()
+    stopped.set()
+    for thread in learners:
+        thread.join()
+    assert not alive
+    assert len(open_cache(file.path)) > 60_000
+    assert file.cache.check() == ""
+
+
+def test_what_is_copied_while_others_learn_is_what_was_counted() -> None:
+    """Each n-gram as it was at one time: no more than in the end, no less than at the beginning."""
+    cache, stopped = NgramCache(1, 2, 1 << 20), threading.Event()
+    chance = np.random.default_rng(2)
+    cache.update(chance.integers(0, 3000, 20_000).astype(np.int32))
+
+    def learn() -> None:
+        while not stopped.is_set():
+            cache.update(chance.integers(0, 3000, 40).astype(np.int32))
+            time.sleep(0.0002)
+
+    before = counts_of_records(cache.records())
+    learner = threading.Thread(target=learn)
+    learner.start()
+    records = [cache.records() for _ in range(10)]
+    entries = [(size, cache.entries(size)) for size in (1, 2)]
+    stopped.set()
+    learner.join()
+    after = counts_of_records(cache.records())
+    copies = [counts_of_records(records[0]), counts_of_records(records[-1])]
+    copies.append(sum((counts_of(some, size) for size, some in entries), Counter()))
+    assert after.total() > before.total()
+    for copy in copies:
+        assert before <= copy <= after
+
+
+HOLD = """
+import sys, time
+from ngramspec.formats.files import locked
+with locked(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_that_another_process_holds_ends_a_save_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    file = DynamicFile(path, lock_seconds=0.2)
+    file.cache.update(int32(TEXT))
+    holder = start(HOLD, path)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(TimeoutError, match=r"has held .*learned.ngc.lock for 0.2 s") as caught:
+            file.save()
+        assert str(path) in str(caught.value)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            saving = Autosave(file, 0.01)
+            wait_for(lambda: file.num_save_failures > 2)
+        assert [f"cannot save {path}" in str(one.message) for one in told] == [True]
+    finally:
+        holder.kill()
+        holder.communicate()
+    wait_for(lambda: file.num_saves > 0)
+    saving.stop()
+    assert file.save_error == ""
+    assert open_cache(path).followers([5, 6]) == {7: 1, 8: 1}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("odd"), OSError(28, "full")])
+def test_autosave_survives_any_error_and_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    file = DynamicFile(tmp_path / "learned.ngc")
+    file.cache.update(int32(TEXT))
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(DynamicFile, "_write", fail)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        saving = Autosave(file, 0.01)
+        wait_for(lambda: file.num_save_failures >= 3)
+    assert len(caught) == 1
+    assert file.save_error.startswith(type(error).__name__)
+    monkeypatch.undo()
+    wait_for(lambda: file.num_saves == 1)
+    assert (file.save_error, file.path.exists()) == ("", True)
+    saving.stop()
+
+
+def test_warnings_that_are_errors_do_not_end_saving(tmp_path: Path) -> None:
+    file = DynamicFile(tmp_path / "none" / "learned.ngc")
+    file.cache.update(int32(TEXT))
+    file.path.parent.touch()  # a file where the folder would be
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saving = Autosave(file, 0.01)
+        wait_for(lambda: file.num_save_failures >= 3)
+    file.path.parent.unlink()
+    file.path.parent.mkdir()
+    saving.stop()
+    assert open_cache(file.path).followers([5, 6]) == {7: 1, 8: 1}
+
+
+def test_a_save_that_hangs_does_not_keep_a_process_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, going_on = DynamicFile(tmp_path / "learned.ngc"), threading.Event()
+    file.cache.update(int32(TEXT))
+    monkeypatch.setattr(DynamicFile, "_write", lambda *_: going_on.wait())
+    saving = Autosave(file, 300)
+    with pytest.warns(UserWarning, match=r"the last save took more than 0.1 s"):
+        saving.stop(0.1)
+    assert file.num_save_failures == 1
+    going_on.set()
+
+
+def test_the_last_save_of_all_says_why_it_failed(tmp_path: Path) -> None:
+    file = DynamicFile(tmp_path / "none" / "learned.ngc")
+    file.cache.update(int32(TEXT))
+    file.path.parent.touch()
+    saving = Autosave(file, 300)
+    for _ in range(2):
+        with pytest.raises(OSError, match="none"):
+            saving.stop()
+
+
+def test_a_save_that_failed_is_not_counted_twice_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when another process has saved before it, and it fails in the middle."""
+    path = tmp_path / "learned.ngc"
+    first, second = DynamicFile(path), DynamicFile(path)
+    first.cache.update(int32(TEXT))
+    second.cache.update(int32(TEXT))
+    second.save()
+    for name in ("_write", "_absorb", "_most_useful"):
+        with monkeypatch.context() as patch:
+            patch.setattr(DynamicFile, name, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                first.save()
+        assert open_cache(path).followers([5, 6]) == {7: 1, 8: 1}
+        second.cache.update(int32([1, 2]))
+        second.save()
+    first.save()
+    assert open_cache(path).followers([5, 6]) == {7: 2, 8: 2}
+    assert open_cache(path).followers([1]) == {2: 3}
+    second.cache.update(int32([3, 4]))
+    second.save()
+    assert second.cache.followers([5, 6]) == {7: 2, 8: 2}

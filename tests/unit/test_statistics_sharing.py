@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from helpers.statistics import entries_of
 from ngramspec import DynamicFile, NgramCache, create_drafter, open_cache, open_pool
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, write_cache
-from ngramspec.formats.container import new_file
 from ngramspec.formats.entries import ArraySource, Entries
+from ngramspec.formats.files import new_file
 from ngramspec.formats.llama_lookup import write_lookup_cache
 from ngramspec.formats.pool_file import PoolShape, create_pool, write_pool
 
@@ -98,7 +101,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     write_cache(path, {1: ArraySource(entries_of(Counter({(1, 2): 3}), 1))}, Origin())
     program = """
         import os, sys
-        from ngramspec.formats.container import new_file
+        from ngramspec.formats.files import new_file
         with new_file(sys.argv[1]) as file:
             file.write(b"half")
             file.flush()
@@ -246,3 +249,138 @@ def test_a_pool_that_several_make_at_once_is_made_once(tmp_path: Path) -> None:
     assert leftovers(tmp_path, path.name) == []
     pool = open_pool(path)
     assert [pool.lookup(int32([n])) for n in range(6)] == [n + 50 for n in range(6)]
+
+
+def test_new_files_are_their_owners_alone(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        write_cache(tmp_path / "a.ngc", {}, Origin())
+        create_pool(tmp_path / "b.ngp", SHAPE, Origin())
+        file = DynamicFile(tmp_path / "c.bin")
+        file.cache.update(int32(TEXT))
+        file.save()
+        for name in ("a.ngc", "b.ngp", "c.bin"):
+            assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(umask)
+
+
+def test_what_killed_writers_left_is_removed_and_what_living_ones_write_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "learned.ngc"
+    program = """
+        import os, sys, time
+        from ngramspec.formats.files import new_file
+        with new_file(sys.argv[1]) as file:
+            file.write(b"half")
+            file.flush()
+            print("begun", flush=True)
+            time.sleep(60)
+        """
+    for is_killed in (True, False):
+        writer = start(program, path)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "begun\n"
+        if is_killed:
+            writer.kill()
+            writer.communicate()
+    other = tmp_path / ".learned.ngc.notes"
+    other.touch()
+    try:
+        assert len(leftovers(tmp_path, other.name)) == 1  # the killed one's went
+        for write in (lambda: DynamicFile(path), lambda: write_cache(path, {}, Origin())):
+            write()
+            assert len(leftovers(tmp_path, path.name, other.name)) == 1
+    finally:
+        writer.kill()
+        writer.communicate()
+    DynamicFile(path)
+    assert leftovers(tmp_path, path.name, other.name) == []
+
+
+def test_a_file_that_is_written_over_or_cut_short_harms_no_process_that_reads_it(
+    tmp_path: Path,
+) -> None:
+    """One of up to 32 MiB, that is."""
+    path = tmp_path / "corpus.ngc"
+    write_cache(path, {1: ArraySource(entries_of(Counter({(1, 2): 3}), 1))}, Origin())
+    output = finished(
+        """
+        import os, sys
+        from ngramspec import open_cache
+        cache = open_cache(sys.argv[1])
+        os.truncate(sys.argv[1], 0)
+        print(cache.followers([1]))
+        """,
+        path,
+    )
+    assert output == "{2: 3}\n"
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_pool_is_made_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    path = tmp_path / "shared.ngp"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    create_pool(path, SHAPE, Origin())
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        create_pool(path, PoolShape(3, 2048, 8, 0.5), Origin())
+    assert path.read_bytes() == before
+    assert leftovers(tmp_path, path.name, f"{path.name}.lock") == []
+
+
+def counters_of(path: Path, *values: int) -> np.ndarray:
+    """The counters of a pool file, mapped; the first ones get the values."""
+    offset, size = section_table(path.read_bytes())["counters"]
+    mapped = np.memmap(path, "<i8", "r+", offset, (size // 8,))
+    mapped[: len(values)] = values
+    return mapped
+
+
+@pytest.mark.parametrize("used", [1 << 62, -(1 << 62), 1 << 20, 2**63 - 1, -(2**63)])
+def test_counters_that_a_peer_writes_cost_little(tmp_path: Path, used: int) -> None:
+    """A new entry moves the hand by 1024 cells at most, and a pool in use is not emptied."""
+    path, capacity = tmp_path / "shared.ngp", 1 << 20
+    create_pool(path, PoolShape(2, capacity, 8, 0.5), Origin())
+    pool = open_pool(path)
+    for i in range(2000):
+        pool.insert(int32([i, i]), i)
+    counters = counters_of(path, used, -5)
+    before = int(np.count_nonzero(pool.entries() >= 0))
+    pool.insert(int32([7, 7777]), 5)
+    assert 0 <= (int(counters[1]) + 5) % capacity <= 1024
+    for i in range(1000):
+        pool.insert(int32([i, 5000 + i]), i)
+    assert pool.lookup(int32([999, 5999])) == 999
+    after = int(np.count_nonzero(pool.entries() >= 0))
+    if used != capacity:  # which may be true, and so costs two old entries for each new one
+        assert before - 3 <= after <= before + 1001
+    assert abs(pool.num_used) <= capacity + 4096
+
+
+def test_a_process_that_opens_a_pool_does_not_undo_what_others_count(tmp_path: Path) -> None:
+    path = tmp_path / "shared.ngp"
+    create_pool(path, PoolShape(2, 1 << 20, 8, 0.5), Origin())
+    pool, stopped = open_pool(path), threading.Event()
+
+    def learn() -> None:
+        for i in itertools.count():
+            pool.insert(int32([i, i]), i % 1000)
+            if stopped.is_set():
+                return
+
+    learner = threading.Thread(target=learn)
+    learner.start()
+    for _ in range(40):
+        open_pool(path)
+    stopped.set()
+    learner.join()
+    # An insert that has its cell and not yet its count may be counted by one of them twice.
+    assert 0 <= pool.num_used - int(np.count_nonzero(pool.entries() >= 0)) <= 40
