@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from ngramspec.build.options import POOL, BuildOptions
 from ngramspec.formats.cache_file import Origin, fill_cache, open_cache, write_cache
@@ -28,7 +27,7 @@ def write_output(
     if options.max_bytes is None:
         return write_cache(output, sources, origin)
     with temporary_file(output) as whole:
-        header = fill_cache(ContainerWriter(whole), Path(output).parent, sources, origin)
+        header = fill_cache(ContainerWriter(whole), output, sources, origin)
         if whole.seek(0, os.SEEK_END) <= options.max_bytes:
             commit(whole, output)
             return header

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from ngramspec.formats.container import (
     open_container,
 )
 from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.files import temporary_file
 
 KIND = "ngram-cache"
 SIZES = (1, 2, 3, 4)
@@ -160,21 +160,19 @@ def write_cache(
     Cost: O(entries); memory for a few megabytes of them.
     """
     with new_container(path) as writer:
-        return fill_cache(writer, Path(path).parent, sources, origin, min_count=min_count)
+        return fill_cache(writer, path, sources, origin, min_count=min_count)
 
 
 def fill_cache(
     writer: ContainerWriter,
-    folder: Path,
+    path: str | os.PathLike[str],
     sources: Mapping[int, EntrySource],
     origin: Origin,
     *,
     min_count: int = 1,
 ) -> Header:
-    """Write what write_cache does through a writer; `folder` takes nameless temporary files."""
-    parts = [
-        _write_size(writer, size, sources[size], min_count, folder) for size in sorted(sources)
-    ]
+    """Write what write_cache does through a writer; temporary files are those of `path`."""
+    parts = [_write_size(writer, size, sources[size], min_count, path) for size in sorted(sources)]
     if origin.about:
         writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
     largest = max((part[2] for part in parts), default=0)
@@ -237,7 +235,11 @@ def _image_parts(
 
 
 def _write_size(
-    writer: ContainerWriter, size: int, source: EntrySource, min_count: int, folder: Path
+    writer: ContainerWriter,
+    size: int,
+    source: EntrySource,
+    min_count: int,
+    path: str | os.PathLike[str],
 ) -> tuple[int, int, int]:
     """Write the sections of one size; return n-grams, pairs and the largest token."""
     image = ImageWriter(size)
@@ -245,7 +247,7 @@ def _write_size(
     if min_count > 1:
         source = EntryMerger([source], min_count)
     writer.begin(names[0])
-    with tempfile.TemporaryFile(dir=folder) as spool:  # the lists follow behind all records
+    with temporary_file(path) as spool:  # the lists follow behind all records
         for records, lists in _image_parts(image, source):
             writer.write(records.astype(_WORD, copy=False))
             spool.write(lists.astype(_WORD, copy=False).data)
