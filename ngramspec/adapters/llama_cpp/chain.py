@@ -15,7 +15,7 @@ from ngramspec._sampler import GreedySampler, Sampler
 from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.adapters.llama_cpp.library import reasons
 from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
-from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in a way that has no shortcut here
@@ -83,9 +83,7 @@ class Chains:
             if not 0 <= token < self._model.vocab_size:
                 most = self._model.vocab_size - 1
                 raise InputError(f"logit_bias must hold token ids in 0..{most}, got {token}")
-            if math.isnan(bias) or bias == math.inf:
-                raise InputError(f"the logit_bias of {token} must be finite or -inf, got {bias}")
-            biases[token] = float(bias)
+            biases[token] = float(bias) if bias >= -MAX_BIAS else -math.inf
         ends = self._model.vocabulary.end_tokens if sampling.ignore_eos else []
         return biases | dict.fromkeys([*ends, *self._suppressed], -math.inf)
 
