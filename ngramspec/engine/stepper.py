@@ -147,9 +147,8 @@ class Stepper:
         longest = self.sequences.longest_draft(request.speculation.max_draft)
         slot.start(made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline)
         timings.started, timings.num_cached = now, kept
+        # A cancel before this went to the queue, whose flag brings the next step here as well.
         made.slot, made.on_cancel = slot.id, self._note_cancel
-        if made.cancelled:  # before on_cancel was ours
-            self._look = True
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
         self._policy.begin(slot.id)
