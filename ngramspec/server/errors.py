@@ -76,7 +76,8 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        body = json.dumps(self.body(path), ensure_ascii=False).encode()
+        # what is told may hold lone surrogates of a client's names
+        body = json.dumps(self.body(path), ensure_ascii=False).encode("utf-8", "replace")
         return Response(body, self.status, headers, "application/json")
 
 

@@ -47,7 +47,7 @@ class Guard:
         except ApiError as error:
             await self._fail(error, scope, receive, started)
         except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
+            log.exception("%s %r failed", scope["method"], scope["path"])  # it may hold newlines
             await self._fail(ApiError(500, INTERNAL), scope, receive, started)
 
     def _check(self, scope: Scope) -> None:

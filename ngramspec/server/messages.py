@@ -118,7 +118,7 @@ def _call(given: Any, field: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise bad_request(f"{field}: the arguments are not JSON: {error}", field) from error
     call = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
     return {"id": given["id"], **call} if isinstance(given.get("id"), str) else call

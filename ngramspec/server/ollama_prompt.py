@@ -15,6 +15,7 @@ from ngramspec.server.errors import bad_request
 from ngramspec.server.go_chat import LEVELS, parsed_template
 from ngramspec.server.infill import fill_prompt, missing_tokens
 from ngramspec.server.ollama_bodies import ChattingBody, GenerateBody, GeneratingBody
+from ngramspec.server.prompts import check_ids
 from ngramspec.server.served import Served
 from ngramspec.server.thinking import OPEN
 from ngramspec.server.tools import Tools, tools_of
@@ -125,9 +126,7 @@ def _ids(text: str, body: GenerateBody, served: Served) -> TokenIds:
     model = served.model
     if not body.context:
         return model.tokenize_prompt(text)
-    most = model.vocab_size - 1
-    if any(not 0 <= token <= most for token in body.context):
-        raise bad_request(f"context must hold token ids in 0..{most}", "context")
+    check_ids(body.context, model.vocab_size, "context")
     more = model.tokenize(text, add_special=False, parse_special=True)
     return np.concatenate([np.array(body.context, dtype=np.int32), more])
 

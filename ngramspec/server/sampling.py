@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,6 +31,7 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xtc": ("x", {"xtc_probability": 0.0}),
     "temperature": ("t", {"temperature": 1.0, "dynatemp_range": 0.0}),
 }
+_INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 OTHER_NAMES = {"typical_p": "typ_p", "top-k": "top_k", "temp": "temperature"}
 
 
@@ -80,11 +82,11 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) ->
         if isinstance(bias, bool) or not isinstance(bias, (int, float)) or math.isnan(bias):
             raise bad_request(f"logit_bias must be numbers or false, got {bias!r}", "logit_bias")
         for token_id in _tokens(token, served):
-            yield token_id, float(bias)
+            yield token_id, bias
 
 
 def _tokens(token: Any, served: Served) -> list[int]:
-    if isinstance(token, str) and not token.strip().lstrip("-").isdigit():
+    if isinstance(token, str) and not _INTEGER.fullmatch(token):
         return [int(i) for i in served.model.tokenize(token, add_special=False)]
     size = served.model.vocab_size
     if isinstance(token, bool) or not isinstance(token, (int, str)) or not 0 <= int(token) < size:

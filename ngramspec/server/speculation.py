@@ -9,7 +9,7 @@ from typing import Any
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.engine.drafters import OWNED
-from ngramspec.engine.request import Speculation
+from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.errors import InputError
 from ngramspec.server.errors import bad_request
 
@@ -119,8 +119,8 @@ def _max_draft(given: Mapping[str, Any]) -> int | None:
     most = given.get("n_max")
     if most is None:
         return None
-    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        raise bad_request(f"{PREFIX}.n_max must be an integer of 0 or more", f"{PREFIX}.n_max")
+    if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= MAX_COUNT:
+        raise bad_request(f"{PREFIX}.n_max must be an integer in 0..{MAX_COUNT}", f"{PREFIX}.n_max")
     return most
 
 

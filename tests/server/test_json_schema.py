@@ -97,7 +97,7 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
 
 def grammar_of(schema: Any) -> str:
     rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer"))
+    return rules.grammar(add_schema(rules, schema, "answer", "json_schema"))
 
 
 @pytest.fixture(scope="module")
