@@ -122,5 +122,7 @@ def too_long(num_prompt: int, most: int, param: str) -> ApiError:
 
 def _field(message: str) -> str | None:
     """Return the field that a message of ours begins with, if it does."""
+    if message.startswith("the grammar"):
+        return "grammar"
     name, _, rest = message.partition(" ")
     return name if rest.startswith("must ") else None
