@@ -25,7 +25,7 @@ class Limits:
     def for_data(cls, *data: object) -> Limits:
         """Return limits for data of a client; templates that are of use stay well below."""
         texts, values = _measure(data)
-        return cls(200_000 + 200 * values, (1 << 20) + 4 * texts)
+        return cls(200_000 + 200 * values, (1 << 20) + 16 * texts)
 
 
 def _measure(data: object) -> tuple[int, int]:
@@ -65,11 +65,15 @@ class Budget:
 
     def text(self, text: str) -> str:
         """Take the characters of a text; return it."""
-        self.characters -= len(text)
+        self.size(len(text))
+        return text
+
+    def size(self, count: int) -> None:
+        """Take so many characters."""
+        self.characters -= count
         if self.characters < 0:
             most = self.limits.characters
             raise InputError(f"the template makes more than {most} characters of text")
-        return text
 
     def enter(self) -> None:
         """Go one level deeper."""
