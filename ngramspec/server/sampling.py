@@ -79,7 +79,7 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) ->
         token, bias = pair
         if bias is False:
             bias = -math.inf
-        if isinstance(bias, bool) or not isinstance(bias, (int, float)) or math.isnan(bias):
+        if isinstance(bias, bool) or not isinstance(bias, (int, float)):
             raise bad_request(f"logit_bias must be numbers or false, got {bias!r}", "logit_bias")
         for token_id in _tokens(token, served):
             yield token_id, bias

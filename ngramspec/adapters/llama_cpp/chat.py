@@ -61,10 +61,10 @@ class ChatTemplates:
             **variables,
         }
         limits = Limits.for_data(messages, tools or (), variables)
-        with self._sandbox.limited(limits) as budget:
+        with self._sandbox.limited(limits):
             compiled = self._compile(template)
             try:
-                return "".join(map(budget.text, compiled.generate(values)))
+                return str(compiled.render(values))
             except RecursionError:
                 raise InputError("the chat template refuses: nested too deep") from None
             except Exception as error:  # whatever a template may run into

@@ -44,6 +44,7 @@ class Rule:
     chain: int = 1
     empty: bool = False  # can be nothing
     starts: bool = False  # can begin with a character
+    ways: int = 0  # to begin with one directly
     links: dict[int, Link] = field(default_factory=dict)
 
 
@@ -103,6 +104,7 @@ def _find_links(rules: Sequence[Rule]) -> None:
             for index, item in enumerate(items):
                 if item.rule < 0:
                     rule.starts = True
+                    rule.ways += 1
                     break
                 link = rule.links.setdefault(item.rule, Link())
                 link.ways += 1
@@ -134,7 +136,7 @@ def _check_group(group: Sequence[int], rules: Sequence[Rule], costs: dict[int, C
         length = rule.chain if index in rule.links else 1
         cost.depth += length
         visits = sum(item.size for items in rule.alternatives for item in items)
-        paths = 0
+        paths = rule.ways
         for follower, link in rule.links.items():
             if follower in costs:
                 paths += link.ways * costs[follower].paths

@@ -85,14 +85,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: self._bounded(call) for name, call in self.filters.items()}
 
     @contextlib.contextmanager
-    def limited(self, limits: Limits) -> Iterator[Budget]:
+    def limited(self, limits: Limits) -> Iterator[None]:
         """Hold templates in the block, in this thread, to limits.
 
         They raise InputError when they go beyond them.
         """
         self._thread.budget = Budget(limits)
         try:
-            yield self._thread.budget
+            yield
         finally:
             del self._thread.budget
 
