@@ -18,7 +18,8 @@ SAME_NAME = tuple(
     for field in dataclasses.fields(Sampling)
     if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers")
 )
-RANDOM_SEEDS = (-1, 0xFFFFFFFF)  # what llama-server and its clients write for "any"
+ANY_SEED = 0xFFFFFFFF
+RANDOM_SEEDS = (-1, ANY_SEED)  # what llama-server and its clients write for "any"
 # llama-server's samplers in their order, with the letter of each and what leaves it out.
 SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "penalties": ("e", {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}),
@@ -47,7 +48,8 @@ def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
     if given.get("top_k", 0) < 0:
         given["top_k"] = 0  # "all", as -1 is with other servers
     if body.seed is not None:
-        given["seed"] = None if body.seed in RANDOM_SEEDS else body.seed % (1 << 32)
+        seed = body.seed % (1 << 32)
+        given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
     if body.dry_sequence_breakers is not None:
         given["dry_sequence_breakers"] = tuple(body.dry_sequence_breakers)
     if body.logit_bias is not None:
@@ -58,10 +60,10 @@ def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
 
 
 def with_seed(sampling: Sampling, index: int) -> Sampling:
-    """Return the sampling of a request's choice number `index`: seeds count up."""
+    """Return the sampling of a request's choice number `index`: seeds count up, past ANY_SEED."""
     if sampling.seed is None or not index:
         return sampling
-    return dataclasses.replace(sampling, seed=(sampling.seed + index) % (1 << 32))
+    return dataclasses.replace(sampling, seed=(sampling.seed + index) % ANY_SEED)
 
 
 def stops_of(body: SamplingBody, served: Served) -> tuple[str, ...]:
