@@ -47,7 +47,8 @@ class Guard:
         except ApiError as error:
             await self._fail(error, scope, receive, started)
         except Exception:
-            log.exception("%s %r failed", scope["method"], scope["path"])  # it may hold newlines
+            path = scope["path"].encode("unicode_escape").decode()  # it may hold newlines
+            log.exception("%s %s failed", scope["method"], path)
             await self._fail(ApiError(500, INTERNAL), scope, receive, started)
 
     def _check(self, scope: Scope) -> None:

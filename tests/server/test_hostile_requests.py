@@ -15,7 +15,7 @@ import pytest
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.server import bridge as bridges
-from ngramspec.server import llama_routes, service
+from ngramspec.server import llama_routes, ollama_routes
 from ngramspec.server.bridge import Bridge
 from ngramspec.server.preparation import Preparation
 
@@ -460,11 +460,11 @@ def test_a_path_with_a_newline_stays_on_its_line_of_the_log(
     def failing(*_: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(service.Service, "read", failing)
+    monkeypatch.setattr(ollama_routes, "not_supported", failing)
     with caplog.at_level("ERROR"):
-        assert server.client.post("/completion", content=b"{}").status_code == 500
+        assert server.client.post("/api/blobs/a%0Ab%1b%C3%A9", content=b"{}").status_code == 500
         failed = [record.getMessage() for record in caplog.records if "failed" in record.msg]
-    assert failed == ["POST '/completion' failed"]
+    assert failed == ["POST /api/blobs/a\\nb\\x1b\\xe9 failed"]
 
 
 def test_preparation_ends_with_its_bridge(server: Serving) -> None:
