@@ -57,6 +57,8 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
             raise bad_request(
                 f"unknown field {PREFIX}.{path}; {nearest(path, known)}", f"{PREFIX}.{path}"
             )
+    for drafter, own in params.items():
+        _check_values(drafter, own)
     types, enabled = _types(given.get("types", given.get("type")))
     enabled = enabled and _typed(given, "enabled", bool, True)
     speculation = Speculation(
@@ -97,6 +99,14 @@ def _check_known(param: str, drafter: str) -> None:
         name = f"{PREFIX}.{drafter.replace('-', '_')}.{param}"
         owned = " belongs to the server" if param in OWNED else " is unknown"
         raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
+
+
+def _check_values(drafter: str, own: Mapping[str, Any]) -> None:
+    try:
+        CONFIGS[drafter](**own)
+    except (TypeError, ValueError, OverflowError) as error:  # an InputError is a ValueError
+        name = f"{PREFIX}.{drafter.replace('-', '_')}"
+        raise bad_request(f"{name}: {error}", name) from error
 
 
 def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
