@@ -11,7 +11,9 @@ from ngramspec.engine.sampling import Sampling
 
 
 class Target(Protocol):
-    """A model with a key-value cache for several sequences. Used by one thread at a time, but for `sampler`.
+    """A model with a key-value cache for several sequences.
+
+    Used by one thread at a time, but for `sampler`.
 
     Taking tokens back (`truncate`) is what verification needs. max_rollback tells how far it works
     after a decode: None = any distance (attention), n = up to n tokens (snapshots), 0 = not at
