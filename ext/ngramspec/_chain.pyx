@@ -2,6 +2,7 @@
 """llama.cpp's samplers, on rows of logits: a chain, and a grammar beside it."""
 
 cimport cython
+from cpython.pystate cimport PyThreadState
 from libc.math cimport INFINITY
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
@@ -11,9 +12,16 @@ from ngramspec._llama cimport call_address
 
 from ngramspec.errors import InputError
 
+cdef extern from "Python.h" nogil:
+    int PyGILState_Check()
+    PyThreadState* PyEval_SaveThread()
+    void PyEval_RestoreThread(PyThreadState* state)
+
 cdef enum:
     MAX_KEEP = 128              # from 129 on, llama.cpp selects in another way
     MAX_GRAMMAR_NS = 20000000   # for one token; ambiguous grammars take 10 to 100 times longer with each
+    MAX_RESTRICT_NS = 250000000  # for the whole vocabulary; usual grammars take 1/10 of it
+    SLICE = 2048                # tokens that a grammar is asked about at a time
 
 
 @cython.final
@@ -80,6 +88,37 @@ cdef bint _allows(ChainC* c, token_t token) noexcept nogil:
     return ngs_apply(c.apply, c.grammar, &candidates) and one.logit > -INFINITY
 
 
+cdef bint _ask_all(ChainC* c, ngs_candidates* all) noexcept nogil:
+    """Rule out the candidates that the grammar forbids; False when it fails, or takes too long."""
+    cdef ngs_candidates part
+    cdef size_t done = 0
+    cdef int64_t start = ngs_cpu_ns()
+    part.selected = -1
+    part.sorted = False
+    while done < all.size:
+        part.data = all.data + done
+        part.size = min(<size_t>SLICE, all.size - done)
+        if not ngs_apply(c.apply, c.grammar, &part):
+            return False
+        done += part.size
+        if ngs_cpu_ns() - start > MAX_RESTRICT_NS:
+            c.problem = PROBLEM_SLOW
+            return False
+    return True
+
+
+cdef bint _restrict(ChainC* c, ngs_candidates* all) noexcept nogil:
+    """As _ask_all; other threads run Python meanwhile, whether the caller holds the GIL or not."""
+    cdef PyThreadState* held = NULL
+    cdef bint done
+    if PyGILState_Check():
+        held = PyEval_SaveThread()
+    done = _ask_all(c, all)
+    if held != NULL:
+        PyEval_RestoreThread(held)
+    return done
+
+
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     """Choose freely first; only when the grammar forbids that, from what it allows."""
     cdef ChainC* c = <ChainC*>state
@@ -100,7 +139,7 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
         candidates.data = c.data
         candidates.size = <size_t>vocab_size
         ngs_fill(c.data, row, vocab_size)
-        if not ngs_apply(c.apply, c.grammar, &candidates) or not _possible(&candidates):
+        if not _restrict(c, &candidates) or not _possible(&candidates):
             return -1
         token = _select(c, &candidates)
     c.allowed = token

@@ -4,7 +4,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from ngramspec._arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
@@ -71,6 +71,15 @@ cdef int64_t character_start(const char* text, int64_t start, int64_t at) noexce
     return i if (<uint8_t>text[i] & 0xC0) == 0xC0 else at
 
 
+cdef int64_t next_byte(const char* text, char byte, int64_t start, int64_t end) noexcept nogil:
+    """Return where the byte is first in text[start:end], -1 where it is not."""
+    cdef const void* found
+    if start >= end:
+        return -1
+    found = memchr(text + start, <uint8_t>byte, <size_t>(end - start))
+    return <const char*>found - text if found != NULL else -1
+
+
 @cython.final
 cdef class Transcript:
     """Transcript(pieces, stops=(), max_tokens=-1): tokens and text of one request as they come.
@@ -124,7 +133,7 @@ cdef class Transcript:
             InputError: A token is out of range. Nothing is added then.
             MemoryError: No room. Nothing is added then.
 
-        Cost: O(bytes of text), and of the last longest_stop ones for each stop text.
+        Cost: O(bytes of text), and a search for the first byte of each stop text.
         """
         cdef TokensC tokens
         tokens_view(token_ids, "token_ids", &tokens)
@@ -254,14 +263,17 @@ cdef class Transcript:
 
     cdef bint _find_stop(self, int64_t before):
         """Look for stop texts that end in the newest bytes; cut the text before the earliest."""
-        cdef int64_t at, size, first = max(self.c.taken, before - self.c.longest_stop + 1), best = self.c.text_len
+        cdef int64_t at, size, best = self.c.text_len
         cdef Py_ssize_t index
         cdef bytes stop
         for index in range(len(self._stops)):
             stop = self._stops[index]
             size = len(stop)
-            at = first
-            while at + size <= self.c.text_len and at < best:
+            at = max(self.c.taken, before - size + 1)
+            while True:
+                at = next_byte(self.c.text, (<const char*>stop)[0], at, min(best, self.c.text_len - size + 1))
+                if at < 0:
+                    break
                 if memcmp(self.c.text + at, <const char*>stop, <size_t>size) == 0:
                     best, self.c.stop = at, index
                     break
@@ -273,17 +285,21 @@ cdef class Transcript:
 
     cdef int64_t _open(self):
         """Return the length of the longest end of the untaken text that begins a stop text."""
-        cdef int64_t length = min(self.c.longest_stop - 1, self.c.text_len - self.c.taken)
+        cdef int64_t at, end = self.c.text_len, first = end
         cdef bytes stop
         if self.c.stop >= 0:
             return 0
-        while length > 0:
-            for stop in self._stops:
-                if length < len(stop) and memcmp(self.c.text + self.c.text_len - length, <const char*>stop,
-                                                 <size_t>length) == 0:
-                    return length
-            length -= 1
-        return 0
+        for stop in self._stops:
+            at = max(self.c.taken, end - <int64_t>len(stop) + 1)
+            while True:
+                at = next_byte(self.c.text, (<const char*>stop)[0], at, first)
+                if at < 0:
+                    break
+                if memcmp(self.c.text + at, <const char*>stop, <size_t>(end - at)) == 0:
+                    first = at
+                    break
+                at += 1
+        return end - first
 
     cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept:
         """Write text[start:end], from token `first` on, as stretches of equal flags; return their number."""

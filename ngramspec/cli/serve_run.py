@@ -68,10 +68,10 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
             ending.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
 
         url = url_of(sock, bool(settings.ssl_key_file))
-        http = HttpServer(
-            create_app(served, settings), lambda: _say(f"listening on {url}"), begin_end
-        )
+        app = create_app(served, settings)
+        http = HttpServer(app, lambda: _say(f"listening on {url}"), begin_end)
         preparing.callback(http.workers.join)
+        preparing.callback(app.state.service.bridge.join)
         preparing.callback(ending.part, "preparing requests", PREPARE_SECONDS)
         stack.callback(ending.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), ending)

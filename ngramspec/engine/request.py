@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from ngramspec.errors import InputError
 TokenIds = npt.NDArray[np.int32]
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
+MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
+MAX_STOPS = 128  # stop texts; every one is looked for behind every token
+MAX_STOP_BYTES = 8192  # of all stop texts together, in UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,8 @@ class Speculation:
             InputError: A field has the wrong type or is out of its bounds.
         """
         longest = self.max_draft
-        if longest is not None and not (_is_int(longest) and longest >= 0):
-            raise InputError(f"max_draft must be 0 or more, got {longest!r}")
+        if longest is not None and not (_is_int(longest) and 0 <= longest <= MAX_COUNT):
+            raise InputError(f"max_draft must be in 0..{MAX_COUNT}, got {longest!r}")
         if not isinstance(self.namespace, str):
             raise InputError(f"namespace must be a text, got {self.namespace!r}")
         if not isinstance(self.params, Mapping):
@@ -78,18 +82,30 @@ class Request:
             raise InputError("the prompt is empty")
         for name in ("max_tokens", "slot"):
             value = getattr(self, name)
-            if not _is_int(value) or value < -1:
-                raise InputError(f"{name} must be -1 or more, got {value!r}")
+            if not (_is_int(value) and -1 <= value <= MAX_COUNT):
+                raise InputError(f"{name} must be in -1..{MAX_COUNT}, got {value!r}")
         given = self.logprobs
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        self._check_stop()
+        seconds = self.timeout
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if seconds is not None and not (number and 0 < seconds < math.inf):
+            raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
+
+    def _check_stop(self) -> None:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
-            raise InputError(f"stop must be a tuple of texts, got {self.stop!r}")
+            raise InputError(f"stop must be a tuple of texts, got {self.stop!r:.80}")
         if any(not text for text in self.stop):
             raise InputError("a stop text must not be empty")
-        seconds = self.timeout
-        if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
-            raise InputError(f"timeout must be above 0 seconds, got {seconds!r}")
+        if len(self.stop) > MAX_STOPS:
+            raise InputError(f"stop must have at most {MAX_STOPS} texts, got {len(self.stop)}")
+        try:
+            size = sum(len(text.encode()) for text in self.stop)
+        except UnicodeEncodeError:
+            raise InputError("stop must hold valid Unicode") from None
+        if size > MAX_STOP_BYTES:
+            raise InputError(f"stop must have at most {MAX_STOP_BYTES} bytes together, got {size}")
 
 
 def _is_int(value: object) -> bool:

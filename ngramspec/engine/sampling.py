@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ngramspec.errors import InputError
 
+MAX_BIASES = 1 << 14  # entries of logit_bias
+MAX_BIAS = 1e9  # below the largest of single precision
+MAX_BREAKERS = 64  # dry_sequence_breakers: each is compared with the whole vocabulary
 DRY_BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -60,6 +64,30 @@ class Sampling:
         seed = self.seed
         if seed is not None and not (type(seed) is int and 0 <= seed < 1 << 32):
             raise InputError(f"seed must be in 0..4294967295, got {seed!r}")
+        if not isinstance(self.grammar, str):
+            raise InputError(f"grammar must be a text, got {self.grammar!r:.80}")
+        breakers = self.dry_sequence_breakers
+        if isinstance(breakers, str) or not all(isinstance(text, str) for text in breakers):
+            raise InputError(f"dry_sequence_breakers must be texts, got {breakers!r:.80}")
+        if len(breakers) > MAX_BREAKERS:
+            raise InputError(
+                f"dry_sequence_breakers must be at most {MAX_BREAKERS}, got {len(breakers)}"
+            )
+        self._check_biases()
+
+    def _check_biases(self) -> None:
+        if len(self.logit_bias) > MAX_BIASES:
+            most, given = MAX_BIASES, len(self.logit_bias)
+            raise InputError(f"logit_bias must have at most {most} tokens, got {given}")
+        for token, bias in self.logit_bias.items():
+            if not _is_int(token) or token < 0:
+                raise InputError(f"logit_bias must hold token ids, got {token!r:.80}")
+            if not (_is_int(bias) or isinstance(bias, float)):
+                raise InputError(f"the logit_bias of {token} must be a number, got {bias!r:.80}")
+            if not -math.inf <= bias < math.inf:
+                raise InputError(f"the logit_bias of {token} must be finite or -inf, got {bias}")
+            if bias > MAX_BIAS:
+                raise InputError(f"the logit_bias of {token} must be at most {MAX_BIAS:g}")
 
     @property
     def greedy(self) -> bool:
@@ -71,6 +99,10 @@ class Sampling:
             and self.repeat_penalty == 1.0
             and not (self.frequency_penalty or self.presence_penalty or self.dry_multiplier)
         )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 _BOUNDS: dict[str, tuple[float, float]] = {  # integers where the value is one

@@ -12,6 +12,7 @@ from ngramspec.engine.target import Target
 # Tokens that may be read again in a decode with a draft, where a restored checkpoint lacks them:
 # every rejected draft makes them more.
 MOST_AGAIN = 8
+NO_TOKEN = -1
 
 
 class Sequences:
@@ -57,11 +58,10 @@ class Sequences:
         limits = [limit for limit in (wanted, self._max_draft) if limit is not None]
         return min(limits, default=None)
 
-    def save_drafted(self, slots: Sequence[Slot]) -> None:
-        """Save sequences with a draft, which cannot be taken back token by token."""
-        for slot in slots:
-            if slot.draft.size:
-                slot.saved = self._target.save(slot.id)
+    def save_drafted(self, slot: Slot) -> None:
+        """Save a sequence with a draft, which cannot be taken back token by token."""
+        if slot.draft.size:
+            slot.saved = self._target.save(slot.id)
 
     def reject(self, slot: Slot) -> None:
         """Remove the rejected tokens of the draft that was just verified."""
@@ -85,7 +85,13 @@ class Sequences:
         return slot.num_past
 
     def drop(self, slot: Slot) -> None:
-        """Empty the sequence; for a slot whose decode failed."""
+        """Empty the sequence; for a slot whose request failed.
+
+        Where the target raises, no later prompt shares a token with the slot, so that the next
+        request on it empties the sequence first.
+        """
+        slot.num_past = max(1, slot.num_past)
+        slot.tokens[: slot.num_past] = NO_TOKEN
         self._target.truncate(slot.id, 0)
         slot.num_past = 0
 

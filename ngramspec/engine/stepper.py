@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -15,20 +16,24 @@ from ngramspec._slot import Slot
 from ngramspec._verifier import Verifier
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission
-from ngramspec.engine.generation import FinishReason
+from ngramspec.engine.generation import FinishReason, Generation
 from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
-from ngramspec.engine.queue import Queue, Ticket
+from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.sources import Chain
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError
 
+log = logging.getLogger(__name__)
+
 
 class Stepper:
     """Runs the slots. Only the engine's thread calls it.
+
+    What goes wrong with one request ends that one. Only a decode that fails ends all in its batch.
 
     What every step does for every slot is native: Plan, Proposer and Verifier. Here is what
     happens now and then: requests come and go, drafts are rejected, text is streamed.
@@ -79,7 +84,11 @@ class Stepper:
         self._propose()
         if self._decode():
             for slot in self._verifier.verify():
-                self._finish(slot)
+                made, on_chunk = slot.generation, slot.on_chunk
+                try:
+                    self._finish(slot)
+                except Exception as error:
+                    self._fail(slot, made, on_chunk, error)
         return True
 
     def end_all(self, reason: FinishReason, error: Exception | None) -> None:
@@ -116,16 +125,20 @@ class Stepper:
             self._start(*taken)
 
     def _start(self, ticket: Ticket, idle: Sequence[Slot]) -> None:
-        """Give a slot to a request and keep what the cache holds of its prompt."""
+        """Give a slot to a request, or end it where that fails."""
+        running = [s.id for s in self._slots if s.generation is not None]
+        neighbours = running if self._target.contiguous else ()
+        slot, kept = choose_slot(idle, ticket.generation.request, neighbours)
+        try:
+            self._begin(ticket, slot, kept)
+        except Exception as error:
+            self._fail(slot, ticket.generation, ticket.on_chunk, error)
+
+    def _begin(self, ticket: Ticket, slot: Slot, kept: int) -> None:
+        """Start a request on a slot, which keeps what the cache holds of its prompt."""
         made = ticket.generation
         request = made.request
-        running = [s.id for s in self._slots if s.generation is not None]
-        slot, kept = choose_slot(idle, request, running if self._target.contiguous else ())
-        try:
-            kept = self.sequences.begin(slot, request, kept)
-        except Exception as error:  # no queue and no slot has it now
-            self._emission.end(made, ticket.on_chunk, "error", error)
-            raise
+        kept = self.sequences.begin(slot, request, kept)
         self._uses += 1
         slot.used = self._uses
         for source in ticket.sources:
@@ -134,18 +147,35 @@ class Stepper:
             elif isinstance(source, DraftModel):
                 source.enter(slot.id, request.speculation.namespace)
         timings, now = made.timings, time.perf_counter()
-        timings.started, timings.num_cached = now, kept
         deadline = 0.0 if request.timeout is None else now + request.timeout
         longest = self.sequences.longest_draft(request.speculation.max_draft)
         slot.start(made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline)
+        timings.started, timings.num_cached = now, kept
+        # A cancel before this went to the queue, whose flag brings the next step here as well.
         made.slot, made.on_cancel = slot.id, self._note_cancel
-        if made.cancelled:  # before on_cancel was ours
-            self._look = True
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
         self._policy.begin(slot.id)
         if self._offers is not None:
             self._offers.begin(slot.id)
+
+    def _fail(
+        self, slot: Slot, made: Generation, on_chunk: OnChunk | None, error: Exception
+    ) -> None:
+        """End one request because of an error that is its own, and empty its sequence."""
+        log.warning("request %s failed: %r", made.request.id, error, exc_info=error)
+        if slot.generation is not None:
+            self._release(slot)
+        if made.finish_reason is None:
+            self._emission.end(made, on_chunk, "error", error)
+        self._drop(slot)
+
+    def _drop(self, slot: Slot) -> None:
+        """Empty a sequence; where the target fails, its next request tries again."""
+        try:
+            self.sequences.drop(slot)
+        except Exception as error:
+            log.warning("sequence %d could not be emptied: %r", slot.id, error)
 
     def _note_cancel(self) -> None:
         self._look = True
@@ -168,12 +198,14 @@ class Stepper:
         """Compute the batch; on failure end what cannot go on and return False."""
         plan, batch, stats = self._plan, self._batch, self._stats
         plan.fill(batch)
-        if self.sequences.checkpoints:
-            self.sequences.save_drafted(plan.members)
+        if self.sequences.checkpoints and not self._save_drafted():
+            return False
         started = time.perf_counter()
         try:
             self._target.decode(batch, self._rows)
-        except NgramspecError as error:
+        except Exception as error:
+            if not isinstance(error, NgramspecError):
+                log.exception("a decode failed")
             self._give_up(error)
             return False
         seconds = time.perf_counter() - started
@@ -181,7 +213,18 @@ class Stepper:
             self._policy.observe(len(batch), seconds)
         return True
 
-    def _give_up(self, error: NgramspecError) -> None:
+    def _save_drafted(self) -> bool:
+        """Save the sequences that have a draft; False, without drafts, when one failed."""
+        for slot in self._plan.members:
+            try:
+                self.sequences.save_drafted(slot)
+            except Exception as error:
+                self._plan.forget_drafts()
+                self._fail(slot, slot.generation, slot.on_chunk, error)
+                return False
+        return True
+
+    def _give_up(self, error: Exception) -> None:
         """Make room in the cache, or end the newest request; end all when the target failed."""
         full = isinstance(error, CapacityError)
         members = self._plan.members
@@ -193,7 +236,7 @@ class Stepper:
         newest = max(members, key=lambda slot: slot.used)
         for slot in [newest] if full else members:
             self._end(slot, "error", error)
-            self.sequences.drop(slot)
+            self._drop(slot)
         self._stats.num_preempted += full
 
     def _finish(self, slot: Slot) -> None:

@@ -11,7 +11,9 @@ from ngramspec.engine.sampling import Sampling
 
 
 class Target(Protocol):
-    """A model with a key-value cache for several sequences. Used by one thread at a time.
+    """A model with a key-value cache for several sequences.
+
+    Used by one thread at a time, but for `sampler`.
 
     Taking tokens back (`truncate`) is what verification needs. max_rollback tells how far it works
     after a decode: None = any distance (attention), n = up to n tokens (snapshots), 0 = not at
@@ -51,7 +53,7 @@ class Target(Protocol):
         """Bring back what save returned when the sequence held `length` tokens."""
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
-        """Return a fresh sampler for one request.
+        """Return a fresh sampler for one request; called by several threads at once.
 
         Raises:
             InputError: Its grammar or a token id is not valid.

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from ngramspec.errors import InputError
 from ngramspec.ollama.chat_values import merged, message_values, text_message, tool_values
-from ngramspec.ollama.go_limits import Budget
+from ngramspec.ollama.go_limits import Budget, Limits
 from ngramspec.ollama.go_nodes import Action, Branch, Command, Field, Node, Operand, Pipe
 from ngramspec.ollama.go_template import GoTemplate
 from ngramspec.ollama.go_values import Record
@@ -65,9 +65,10 @@ class ChatTemplate:
         suffix: str | None = None,
         think: Think = None,
         today: datetime.date | None = None,
+        limits: Limits | None = None,
     ) -> str:
-        """Write a conversation; see render_chat."""
-        writer = _Writer(self.template, _thinking(think), today)
+        """Write a conversation; see render_chat. limits: Default: Limits()."""
+        writer = _Writer(self.template, _thinking(think), today, Budget(limits))
         if suffix:
             if messages:
                 raise InputError("suffix takes a prompt, not messages")
@@ -161,12 +162,16 @@ class _Writer:
     """
 
     def __init__(
-        self, template: GoTemplate, thinking: dict[str, object], today: datetime.date | None
+        self,
+        template: GoTemplate,
+        thinking: dict[str, object],
+        today: datetime.date | None,
+        budget: Budget,
     ) -> None:
         self.template = template
         self.thinking = thinking
         self.today = today
-        self.budget = Budget()
+        self.budget = budget
 
     def once(self, data: Mapping[str, object]) -> str:
         """Write the template."""

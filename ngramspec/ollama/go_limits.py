@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ngramspec.errors import InputError
@@ -19,6 +20,29 @@ class Limits:
     steps: int = 2_000_000
     characters: int = 64 << 20
     depth: int = 80
+
+    @classmethod
+    def for_data(cls, *data: object) -> Limits:
+        """Return limits for data of a client; templates that are of use stay well below."""
+        texts, values = _measure(data)
+        return cls(200_000 + 200 * values, (1 << 20) + 16 * texts)
+
+
+def _measure(data: object) -> tuple[int, int]:
+    """Return the characters of all texts in JSON data, and how many values there are."""
+    texts = values = 0
+    left = [data]
+    while left:
+        value = left.pop()
+        values += 1
+        if isinstance(value, str):
+            texts += len(value)
+        elif isinstance(value, Mapping):
+            texts += sum(map(len, value))
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return texts, values
 
 
 class Budget:
@@ -41,11 +65,15 @@ class Budget:
 
     def text(self, text: str) -> str:
         """Take the characters of a text; return it."""
-        self.characters -= len(text)
+        self.size(len(text))
+        return text
+
+    def size(self, count: int) -> None:
+        """Take so many characters."""
+        self.characters -= count
         if self.characters < 0:
             most = self.limits.characters
             raise InputError(f"the template makes more than {most} characters of text")
-        return text
 
     def enter(self) -> None:
         """Go one level deeper."""

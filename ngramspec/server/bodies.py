@@ -5,14 +5,38 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 
+from ngramspec.engine.request import MAX_STOPS
+from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
 
 Prompt = str | list[Any] | dict[str, Any]
+Biases = dict[str, float | bool] | list[list[Any]]
+# Every integer of a body: what 64 bits hold with or without a sign, as clients have them.
+Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+
+
+def at_most(most: int) -> BeforeValidator:
+    """Return a bound on the members of a list or object, looked at before any of them is."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, (list, dict)) and len(value) > most:
+            told = {"most": most, "given": len(value)}
+            raise PydanticCustomError(
+                "bound", "must have at most {most} members, got {given}", told
+            )
+        return value
+
+    return BeforeValidator(check)
+
+
+MAX_TOOLS = 1024
+Objects = Annotated[list[dict[str, Any]], at_most(1 << 16)]  # messages, files
 
 
 class Body(BaseModel):
@@ -27,38 +51,38 @@ class SamplingBody(Body):
     temperature: float | None = None
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     top_p: float | None = None
     min_p: float | None = None
     typical_p: float | None = None
     top_n_sigma: float | None = None
     xtc_probability: float | None = None
     xtc_threshold: float | None = None
-    min_keep: int | None = None
+    min_keep: Integer | None = None
     repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
+    repeat_last_n: Integer | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     dry_multiplier: float | None = None
     dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    mirostat: int | None = None
+    dry_allowed_length: Integer | None = None
+    dry_penalty_last_n: Integer | None = None
+    dry_sequence_breakers: Annotated[list[str], at_most(MAX_BREAKERS)] | None = None
+    mirostat: Integer | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
-    seed: int | None = None
+    seed: Integer | None = None
     ignore_eos: bool | None = None
-    logit_bias: dict[str, float | bool] | list[list[Any]] | None = None
-    samplers: list[str] | str | None = None
+    logit_bias: Annotated[Biases, at_most(MAX_BIASES)] | None = None
+    samplers: Annotated[list[str] | str, at_most(64)] | None = None
     grammar: str | None = None
     json_schema: Any = None
-    stop: str | list[str] | None = None
+    stop: Annotated[str | list[str], at_most(MAX_STOPS)] | None = None
     stream: bool | None = None
     cache_prompt: bool | None = None
-    id_slot: int | None = None
+    id_slot: Integer | None = None
     timings_per_token: bool | None = None
-    t_max_predict_ms: int | None = None
+    t_max_predict_ms: Integer | None = None
 
 
 class StreamOptions(Body):
@@ -71,20 +95,20 @@ class Prediction(Body):
     """OpenAI's prediction: what the answer will be for the most part."""
 
     type: str
-    content: str | list[dict[str, Any]]
+    content: str | Objects
 
 
 class OpenAIBody(SamplingBody):
     """Fields of both OpenAI routes."""
 
     model: str | None = None
-    n: int | None = None
+    n: Integer | None = None
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None
     prediction: Prediction | None = None
-    n_predict: int | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    n_predict: Integer | None = None
+    max_tokens: Integer | None = None
+    max_completion_tokens: Integer | None = None
 
     @property
     def num_tokens(self) -> int | None:
@@ -104,20 +128,20 @@ class CompletionBody(OpenAIBody):
     prompt: Prompt
     suffix: str | None = None
     echo: bool | None = None
-    best_of: int | None = None
-    logprobs: int | bool | None = None
+    best_of: Integer | None = None
+    logprobs: Integer | bool | None = None
 
 
 class ChatBody(OpenAIBody):
     """POST /v1/chat/completions."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
+    messages: Objects
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    n_probs: int | None = None
+    top_logprobs: Integer | None = None
+    n_probs: Integer | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     reasoning_format: str | None = None
@@ -128,17 +152,17 @@ class NativeBody(SamplingBody):
     """POST /completion and /infill."""
 
     prompt: Prompt | None = None
-    n_predict: int | None = None
-    max_tokens: int | None = None
-    n_cmpl: int | None = None
-    n: int | None = None
-    n_probs: int | None = None
+    n_predict: Integer | None = None
+    max_tokens: Integer | None = None
+    n_cmpl: Integer | None = None
+    n: Integer | None = None
+    n_probs: Integer | None = None
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
-    response_fields: list[str] | None = None
+    response_fields: Annotated[list[str], at_most(256)] | None = None
     input_prefix: str | list[Any] | None = None
     input_suffix: str | list[Any] | None = None
-    input_extra: list[dict[str, Any]] | None = None
+    input_extra: Objects | None = None
 
 
 B = TypeVar("B", bound=Body)
@@ -175,7 +199,8 @@ def parse(raw: bytes, model: type[B]) -> B:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = _place(first["loc"], model)
-        what = "is required" if first["type"] == "missing" else f"is wrong: {first['msg']}"
+        what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
+        what = what or f"is wrong: {first['msg']}"
         raise bad_request(f"{field} {what}", param=field) from error
 
 

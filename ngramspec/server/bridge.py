@@ -7,14 +7,18 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ngramspec.errors import NgramspecError
 from ngramspec.server.answer import Answer
-from ngramspec.server.errors import ApiError, api_error
+from ngramspec.server.errors import ApiError, api_error, bad_request
+from ngramspec.server.preparation import ClientGone, Preparation
 from ngramspec.server.watch import EngineWatch
 
 if TYPE_CHECKING:
+    from starlette.types import Receive
+
     from ngramspec.engine import Chunk, Engine, Request
     from ngramspec.server.settings import ServerSettings
 
@@ -35,6 +39,7 @@ class Plan(Protocol):
 
 
 P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
 
 
 class Bridge:
@@ -47,6 +52,7 @@ class Bridge:
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self._engine = engine
         self._settings = settings
+        self._preparation = Preparation(max_bytes=4 * settings.max_body_bytes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: deque[tuple[Answer, int, Chunk]] = deque()
         self._woken = False
@@ -59,23 +65,58 @@ class Bridge:
         """Return how many answers are on their way."""
         return len(self._answers)
 
-    async def open(self, prepare: Callable[[], P], tenant: str = "") -> tuple[P, Answer]:
+    async def open(
+        self, prepare: Callable[[], P], receive: Receive, size: int, tenant: str = ""
+    ) -> tuple[P, Answer]:
         """Prepare requests and submit them, both in a thread: that may take milliseconds.
 
-        tenant: Who asks, as for Engine.submit.
+        Args:
+            prepare: Makes the plan.
+            receive: Of the client's connection: nothing is submitted for one that has left.
+            size: Bytes of the body.
+            tenant: Who asks, as for Engine.submit.
 
         Raises:
             ApiError: The request is refused; nothing runs.
         """
         self._loop = asyncio.get_running_loop()
         arrived = self._engine.announce()
+        opening = _Opening(tenant)
         try:
-            plan, answer = await asyncio.to_thread(self._open, prepare, arrived, tenant)
+            plan, answer = await self.prepare(
+                lambda: self._open(prepare, arrived, opening), receive, size, opening.abandon
+            )
         finally:
-            arrived()  # also when it was cancelled before the thread began
+            arrived()  # also when its turn never came
         answer.opened = answer.written = self._loop.time()
         self._answers.add(answer)
         return plan, answer
+
+    async def prepare(
+        self,
+        work: Callable[[], T],
+        receive: Receive,
+        size: int,
+        abandon: Callable[[Future[T]], None] = lambda future: None,
+    ) -> T:
+        """Return what work() returns, which runs in a thread; arguments as Preparation.run has.
+
+        Raises:
+            ApiError: What the work raised, or there is no room for it, or the client has left.
+        """
+        run = self._preparation.run
+        try:
+            return await run(work, size=size, receive=receive, abandon=abandon)
+        except ClientGone as error:
+            raise ApiError(499, "the client has gone") from error
+        except NgramspecError as error:
+            raise api_error(error, self._settings.retry_after) from error
+        except RecursionError as error:
+            raise bad_request("the body is nested too deep") from error
+
+    async def finish(self, work: Callable[[], T]) -> T:
+        """Return what work() returns, which runs in a thread: the end of an answer."""
+        return await asyncio.wrap_future(self._preparation.submit(work))
 
     def close(self, answer: Answer) -> None:
         """Forget an answer; what still runs of it is cancelled."""
@@ -86,6 +127,11 @@ class Bridge:
     def refuse(self) -> None:
         """Take no more requests."""
         self._closing = True
+        self._preparation.close()
+
+    def join(self) -> None:
+        """Wait for requests that are being prepared, after `refuse`, however long they take."""
+        self._preparation.join()
 
     def cancel_all(self) -> None:
         """End all answers: the server closes."""
@@ -101,41 +147,26 @@ class Bridge:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            if not self._preparation.finish():
+                log.warning("a request is still being prepared")
 
     # -- in a worker thread ------------------------------------------------------------------------
 
     def _open(
-        self, prepare: Callable[[], P], arrived: Callable[[], None], tenant: str
+        self, prepare: Callable[[], P], arrived: Callable[[], None], opening: _Opening
     ) -> tuple[P, Answer]:
         try:
-            return self._submit(prepare, tenant)
+            if self._closing:
+                raise self._closed()
+            if self.watch.trouble:
+                raise self._failed()
+            plan = prepare()
+            most = self._settings.max_buffered_chunks
+            answer = Answer(self._put, streamed=plan.stream, max_items=most)
+            opening.submit(self._engine, plan.requests, answer)
+            return plan, answer
         finally:
             arrived()  # before the event loop has its turn
-
-    def _submit(self, prepare: Callable[[], P], tenant: str) -> tuple[P, Answer]:
-        if self._closing:
-            raise self._closed()
-        if self.watch.trouble:
-            raise self._failed()
-        retry_after = self._settings.retry_after
-        try:
-            plan = prepare()
-        except NgramspecError as error:
-            raise api_error(error, retry_after) from error
-        most = self._settings.max_buffered_chunks
-        answer = Answer(self._put, streamed=plan.stream, max_items=most)
-        generations = []
-        try:
-            for index, request in enumerate(plan.requests):
-                generations.append(self._engine.submit(request, answer.receiver(index), tenant))
-        except Exception as error:
-            for made in generations:
-                made.cancel()
-            if isinstance(error, NgramspecError):
-                raise api_error(error, retry_after) from error
-            raise
-        answer.generations = generations
-        return plan, answer
 
     # -- in the engine's thread --------------------------------------------------------------------
 
@@ -192,3 +223,41 @@ class Bridge:
     def _closed(self) -> ApiError:
         after = self._settings.retry_after
         return ApiError(503, "the server is closing", code="server_closing", retry_after=after)
+
+
+class _Opening:
+    """Submits the requests of an answer in a thread, as long as somebody waits for it."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._gone = False
+
+    def submit(self, engine: Engine, requests: Sequence[Request], answer: Answer) -> None:
+        """Submit all requests of an answer, or none.
+
+        Raises:
+            NgramspecError: One is refused; the others are cancelled.
+            ClientGone: Nobody waits for them.
+        """
+        try:
+            for index, request in enumerate(requests):
+                if self._gone:
+                    raise ClientGone
+                made = engine.submit(request, answer.receiver(index), self._tenant)
+                answer.generations.append(made)
+        except BaseException:
+            for made in answer.generations:
+                made.cancel()
+            raise
+
+    def abandon(self, future: Future[tuple[P, Answer]]) -> None:
+        """Cancel what was submitted, and submit no more: nobody waits for it."""
+        self._gone = True
+        future.add_done_callback(_cancel)
+
+
+def _cancel(future: Future[tuple[P, Answer]]) -> None:
+    """Cancel the generations of an answer that nobody takes."""
+    if not future.cancelled() and future.exception() is None:
+        for made in future.result()[1].generations:
+            made.cancel()

@@ -14,13 +14,15 @@ from ngramspec.server.go_chat import go_text, with_examples
 from ngramspec.server.grammar import chat_grammar
 from ngramspec.server.messages import Message, messages_of, text_of, without_tools
 from ngramspec.server.prompts import check_length
-from ngramspec.server.requests import make_requests
+from ngramspec.server.requests import check_request, make_requests
 from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 from ngramspec.server.speculation import speculation_of
 from ngramspec.server.thinking import OPEN
 from ngramspec.server.tools import SPECIAL_MARKS, Tools, style_of, tools_of
 
+# What a template gets from elsewhere.
+_RESERVED = {"messages", "tools", "template", "add_generation_prompt", "bos_token", "eos_token"}
 DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 
 
@@ -51,6 +53,8 @@ def plan_chat(raw: bytes, served: Served, settings: ServerSettings, key_id: str)
     """
     body = parse(raw, ChatBody)
     _refuse(body)
+    choices = 1 if body.n is None else body.n
+    check_request(body, settings, choices)
     tools = tools_of(body)
     text = chat_text(body, served, tools)
     thinking = text.rstrip().endswith(OPEN)
@@ -59,15 +63,16 @@ def plan_chat(raw: bytes, served: Served, settings: ServerSettings, key_id: str)
     parses = (body.reasoning_format or settings.reasoning_format) != "none"
     drafts = speculation_of(body.model_extra, key_id)
     style = style_of(served.chat_template)
+    field = "json_schema" if body.response_format is None else "response_format"
     requests = make_requests(
         body,
         served,
         settings,
         prompts=[prompt_ids],
-        choices=1 if body.n is None else body.n,
-        grammar=chat_grammar(body, body.response_format, tools, style, thinking),
+        choices=choices,
+        grammar=chat_grammar(body, body.response_format, tools, style, thinking, field),
         max_tokens=body.num_tokens,
-        logprobs=_logprobs(body),
+        logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body, served),
         special=bool(tools) and any(mark in served.chat_template for mark in SPECIAL_MARKS),
@@ -130,6 +135,11 @@ def _template_input(
         prefill = messages.pop()["content"]
     if not _knows_tools(served):
         messages = without_tools(messages, tools)
+    taken = _RESERVED & set(body.chat_template_kwargs or {})
+    if taken:
+        raise bad_request(
+            f"chat_template_kwargs must not have {', '.join(sorted(taken))}", "chat_template_kwargs"
+        )
     variables = {**served.template_variables, **(body.chat_template_kwargs or {})}
     if body.reasoning_effort == "none":
         variables["enable_thinking"] = False

@@ -12,7 +12,7 @@ from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.grammar import grammar_of
 from ngramspec.server.infill import fill_prompt, missing_tokens
 from ngramspec.server.prompts import check_length, prompts_of
-from ngramspec.server.requests import make_requests
+from ngramspec.server.requests import check_request, make_requests
 from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 from ngramspec.server.speculation import speculation_of
@@ -46,7 +46,8 @@ def plan_completion(
         raise not_supported("best_of is not supported: it must equal n", "best_of")
     if body.echo and body.logprobs:
         raise not_supported("echo cannot be used with logprobs", "echo")
-    prompts = _prompts(body, served)
+    check_request(body, settings, choices)
+    prompts = _prompts(body, served, settings.max_generations // choices)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")
     drafts = speculation_of(body.model_extra, key_id)
@@ -58,7 +59,7 @@ def plan_completion(
         choices=choices,
         grammar=grammar_of(body, body.response_format),
         max_tokens=body.num_tokens,
-        logprobs=_logprobs(body),
+        logprobs=("logprobs", _logprobs(body)),
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body, served),
     )
@@ -73,9 +74,9 @@ def plan_completion(
     )
 
 
-def _prompts(body: CompletionBody, served: Served) -> list[TokenIds]:
+def _prompts(body: CompletionBody, served: Served, most: int) -> list[TokenIds]:
     if body.suffix is None:
-        return prompts_of(body.prompt, served)
+        return prompts_of(body.prompt, served, most)
     missing = missing_tokens(served)
     if missing:
         raise bad_request(f"this model cannot take a suffix: {missing}", "suffix")

@@ -78,7 +78,8 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        body = json.dumps(self.body(path), ensure_ascii=False).encode()
+        # what is told may hold lone surrogates of a client's names
+        body = json.dumps(self.body(path), ensure_ascii=False).encode("utf-8", "replace")
         return Response(body, self.status, headers, "application/json")
 
 
@@ -125,5 +126,7 @@ def too_long(num_prompt: int, most: int, param: str) -> ApiError:
 
 def _field(message: str) -> str | None:
     """Return the field that a message of ours begins with, if it does."""
+    if message.startswith("the grammar"):
+        return "grammar"
     name, _, rest = message.partition(" ")
     return name if rest.startswith("must ") else None

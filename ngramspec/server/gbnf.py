@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ngramspec.server.errors import bad_request
 
 MAX_RULES = 4000
+MAX_CHARS = 1 << 20  # of all rules
+MAX_STEPS = 100_000  # parts of schemas that are looked at, or copied
+MAX_GROUPS = 30  # that one_of puts inside one another
+MAX_NAME = 40  # characters; longer names of rules are cut
 MAX_REPEAT = 2000  # llama.cpp's own limit
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL = r"\x00-\x1F\x7F"
@@ -45,10 +51,26 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Rules:
-    """Named rules; equal names get a number."""
+    """Named rules; equal names get a number.
+
+    All that makes one grammar shares its bounds: rules, characters, and steps of the making.
+    """
 
     def __init__(self) -> None:
         self._rules: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}  # the last one of each name
+        self._num_chars = 0
+        self._num_steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Take some of the steps that making the grammar may take.
+
+        Raises:
+            ApiError: None are left.
+        """
+        self._num_steps += steps
+        if self._num_steps > MAX_STEPS:
+            raise bad_request(f"the schema has more than {MAX_STEPS} parts, with their repetitions")
 
     def primitive(self, name: str) -> str:
         """Return the name of a rule of PRIMITIVES, which is added with all that it needs."""
@@ -61,18 +83,26 @@ class Rules:
 
     def reserve(self, name: str) -> str:
         """Return a free name like `name`, for a rule that is set later."""
-        base = re.sub(r"[^a-zA-Z0-9-]+", "-", name).strip("-") or "rule"
-        free, number = base, 1
+        base = re.sub(r"[^a-zA-Z0-9-]+", "-", name[:MAX_NAME]).strip("-") or "rule"
+        free, number = base, self._numbers.get(base, 1)
         while free in self._rules or free in PRIMITIVES or free == "root":
             number += 1
             free = f"{base}-{number}"
+        self._numbers[base] = number
         if len(self._rules) >= MAX_RULES:
             raise bad_request(f"the grammar would have more than {MAX_RULES} rules")
         self._rules[free] = ""
         return free
 
     def set(self, name: str, text: str) -> str:
-        """Set a reserved rule and return its name."""
+        """Set a reserved rule and return its name.
+
+        Raises:
+            ApiError: The grammar gets too large.
+        """
+        self._num_chars += len(text)
+        if self._num_chars > MAX_CHARS:
+            raise bad_request(f"the grammar would have more than {MAX_CHARS} characters")
         self._rules[name] = text or '""'  # a line without anything would take in the next one
         return name
 
@@ -91,9 +121,39 @@ def literal(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
 
 
+def json_text(value: Any) -> str:
+    """Return a JSON value as text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def json_literal(value: Any) -> str:
     """Return a JSON value as a GBNF literal."""
-    return literal(json.dumps(value, ensure_ascii=False))
+    return literal(json_text(value))
+
+
+def one_of(texts: Iterable[str], depth: int = 0) -> str:
+    """Return GBNF for one of several texts.
+
+    What they begin with in common is written once, so that llama.cpp follows few ways at a time.
+    """
+    left = sorted(set(texts))
+    if len(left) == 1 or depth == MAX_GROUPS:
+        return " | ".join(map(literal, left))
+    parts = []
+    for _, group in itertools.groupby(left, key=lambda text: text[:1]):
+        same = list(group)
+        start = _common_start(same[0], same[-1])  # of all between them, too: they are sorted
+        if len(same) == 1:
+            parts.append(literal(start))
+        else:
+            rest = one_of([text[len(start) :] for text in same], depth + 1)
+            parts.append(f"{literal(start)} ({rest})")
+    return " | ".join(parts)
+
+
+def _common_start(one: str, other: str) -> str:
+    pairs = enumerate(zip(one, other, strict=False))
+    return one[: next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
 
 def class_char(char: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from ngramspec.errors import FormatError, InputError
 from ngramspec.ollama.chat_template import ChatTemplate, Think
+from ngramspec.ollama.go_limits import Limits
 from ngramspec.server.messages import Message, messages_of
 
 LEVELS = ("low", "medium", "high")
@@ -44,7 +45,8 @@ def go_text(
     given = [_for_go(message) for message in messages]
     parsed, think = parsed_template(template), _think(variables)
     try:
-        return parsed.render(given, tools=tools, think=think)
+        limits = Limits.for_data(given, tools)
+        return parsed.render(given, tools=tools, think=think, limits=limits)
     except FormatError as error:
         raise InputError(str(error)) from error
 

@@ -27,7 +27,8 @@ def grammar_of(body: SamplingBody, response_format: Mapping[str, Any] | None = N
     if schema is None:
         return _given(body)
     rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer"))
+    field = "json_schema" if response_format is None else "response_format"
+    return rules.grammar(add_schema(rules, schema, "answer", field))
 
 
 def chat_grammar(
@@ -36,11 +37,13 @@ def chat_grammar(
     tools: Tools,
     style: CallStyle,
     thinking: bool,
+    field: str,
 ) -> str:
     """Return the grammar of a chat's answer, "" for none.
 
     A required call is forced; with a schema and tools that may be called, either is allowed.
     thinking: The prompt makes the model think first.
+    field: That has the schema.
     """
     schema = schema_of(body, response_format)
     if tools and body.grammar:
@@ -52,7 +55,7 @@ def chat_grammar(
     if tools:
         parts.append(call_rule(rules, tools, style))
     if schema is not None and not tools.required:
-        parts.append(add_schema(rules, schema, "answer"))
+        parts.append(add_schema(rules, schema, "answer", field))
     root = " | ".join(parts)
     return rules.grammar(f"{THINKING} ({root})" if thinking else root)
 

@@ -8,35 +8,54 @@ maxLength, the formats date, time, date-time and uuid, and minimum 0. Other keyw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.gbnf import Rules, json_literal, literal, repeated
+from ngramspec.server.gbnf import (
+    MAX_NAME,
+    Rules,
+    json_literal,
+    json_text,
+    literal,
+    one_of,
+    repeated,
+)
 from ngramspec.server.json_pattern import pattern_text
 
 MAX_DEPTH = 64
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 FORMATS = ("date", "time", "date-time", "uuid")
+_HALF = MAX_NAME // 2
 COMMA = ' space "," space '
 Schema = Mapping[str, Any]
 
 
-def add_schema(rules: Rules, schema: Any, name: str) -> str:
+def add_schema(rules: Rules, schema: Any, name: str, field: str) -> str:
     """Add rules for the values that a schema allows and return the name of the first.
 
+    Args:
+        rules: The grammar; its bounds hold for all of its schemas together.
+        schema: The schema.
+        name: For the rule.
+        field: Of the body, to be named where the schema is refused.
+
     Raises:
-        ApiError: It is no JSON schema, or needs what a grammar cannot say.
+        ApiError: It is no JSON schema, needs what a grammar cannot say, or is too large.
+
+    Cost: linear in the schema; parts that are shared by $ref become one rule.
     """
     if schema is True or schema == {}:
         return rules.primitive("value")
     rules.primitive("space")
     try:
         return _Converter(rules, schema).visit(schema, name, 0)
-    except ApiError:
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        raise bad_request(f"the JSON schema of {name} is not valid: {error}") from error
+    except ApiError as error:
+        raise bad_request(f"{field}: {error.message}", field) from error
+    except RecursionError:
+        raise bad_request(f"{field}: the JSON schema is nested too deep", field) from None
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise bad_request(f"{field}: the JSON schema is not valid: {error}", field) from error
 
 
 class _Converter:
@@ -44,9 +63,19 @@ class _Converter:
         self._rules = rules
         self._whole = whole
         self._refs: dict[str, str] = {}  # reference -> rule
+        # By the id of a schema: it, so that the id stays its own, and the rule, or the flat one.
+        self._made: dict[int, tuple[Any, str]] = {}
+        self._flattened: dict[int, tuple[Any, Schema]] = {}
 
     def visit(self, schema: Any, name: str, depth: int) -> str:
-        """Return the name of a rule for a schema."""
+        """Return the name of a rule for a schema; parts that are met again share theirs."""
+        known = self._made.get(id(schema))
+        if known is None:
+            known = self._made[id(schema)] = schema, self._visit(schema, name, depth)
+        return known[1]
+
+    def _visit(self, schema: Any, name: str, depth: int) -> str:
+        self._rules.spend(1)
         if depth > MAX_DEPTH:
             raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
         if schema is True or schema == {}:
@@ -60,18 +89,21 @@ class _Converter:
         if "enum" in schema:
             if not schema["enum"]:
                 raise bad_request("an enum must not be empty")
-            return self._rules.add(name, " | ".join(map(json_literal, schema["enum"])))
+            self._rules.spend(len(schema["enum"]))
+            return self._rules.add(name, one_of(map(json_text, schema["enum"])))
         for word in ("anyOf", "oneOf"):
             if schema.get(word):
                 return self._one_of(schema, word, name, depth)
         if "allOf" in schema:
-            rest = {key: value for key, value in schema.items() if key != "allOf"}
-            return self.visit(self._merged([rest, *schema["allOf"]]), name, depth + 1)
+            name = self._rules.reserve(name)
+            self._made[id(schema)] = schema, name  # as for $ref: it may contain itself
+            return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
         return self._typed(schema, name, depth)
 
     def _typed(self, schema: Schema, name: str, depth: int) -> str:
         kind = schema.get("type", _guess(schema))
         if isinstance(kind, list):
+            self._rules.spend(len(kind) * len(schema))
             parts = [{**schema, "type": one} for one in kind]
             return self._rules.add(name, self._alternatives(parts, name, depth))
         if kind is None:
@@ -110,31 +142,47 @@ class _Converter:
     def _one_of(self, schema: Schema, word: str, name: str, depth: int) -> str:
         rest = {key: value for key, value in schema.items() if key != word}
         shared = any(key in rest for key in ("properties", "required", "items", "type"))
-        parts = [self._merged([rest, one]) if shared else one for one in schema[word]]
+        parts = [self._merged([rest, one], depth) if shared else one for one in schema[word]]
         return self._rules.add(name, self._alternatives(parts, name, depth))
 
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
         made = (self.visit(one, f"{name}-{i}", depth + 1) for i, one in enumerate(parts))
         return " | ".join(dict.fromkeys(made))
 
-    def _merged(self, parts: list[Any]) -> dict[str, Any]:
+    def _flat(self, schema: Any, depth: int) -> Schema:
+        """Return what a schema says without $ref and allOf, which are replaced by what they say."""
+        if "$ref" not in schema and "allOf" not in schema:
+            return cast("Schema", schema)
+        if depth > MAX_DEPTH:
+            raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
+        known = self._flattened.get(id(schema))
+        if known is None:
+            own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+            self._rules.spend(len(schema))
+            if "$ref" in schema:
+                base = self._flat(self._resolve(schema["$ref"]), depth + 1)
+                self._rules.spend(len(base))
+                own = {**base, **own}
+            made = self._merged([own, *schema.get("allOf", ())], depth)
+            known = self._flattened[id(schema)] = schema, made
+        return known[1]
+
+    def _merged(self, parts: list[Any], depth: int) -> dict[str, Any]:
         """Return one schema that says what all parts say."""
         whole: dict[str, Any] = {}
-        for part in parts:
-            for _ in range(MAX_DEPTH):
-                if "$ref" not in part:
-                    break
-                part = {**self._resolve(part["$ref"]), **{k: part[k] for k in part if k != "$ref"}}
-            if "allOf" in part:
-                rest = {key: value for key, value in part.items() if key != "allOf"}
-                part = self._merged([rest, *part["allOf"]])
-            properties = {**whole.get("properties", {}), **part.get("properties", {})}
-            required = [*whole.get("required", []), *part.get("required", [])]
+        properties: dict[str, Any] = {}
+        required: dict[str, None] = {}
+        for given in parts:
+            part = self._flat(given, depth + 1)
+            more, needed = part.get("properties", {}), part.get("required", ())
+            self._rules.spend(len(part) + len(more) + len(needed))
             whole.update(part)
-            if properties:
-                whole["properties"] = properties
-            if required:
-                whole["required"] = required
+            properties.update(more)
+            required.update(dict.fromkeys(needed))
+        if properties:
+            whole["properties"] = properties
+        if required:
+            whole["required"] = list(required)
         return whole
 
     def _object(self, schema: Schema, name: str, depth: int) -> str:
@@ -144,7 +192,7 @@ class _Converter:
         if not properties and more is True:
             return self._rules.primitive("object")
         members = [
-            (self._member(key, value, f"{name}-{key}", depth), key in required)
+            (self._member(key, value, f"{name[:_HALF]}-{key[:_HALF]}", depth), key in required)
             for key, value in properties.items()
         ]
         extra = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from typing import Any
 
@@ -10,15 +9,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ngramspec.errors import NgramspecError
 from ngramspec.server.bodies import Body, ChatBody, parse
 from ngramspec.server.chat_plan import chat_text
-from ngramspec.server.errors import api_error, bad_request, not_supported
+from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.native_events import NativeEvents, native_json
 from ngramspec.server.native_plan import plan_native
-from ngramspec.server.prompts import tokenize_mixed
+from ngramspec.server.prompts import check_ids, tokenize_mixed
 from ngramspec.server.served import Served
-from ngramspec.server.service import json_response, service_of
+from ngramspec.server.service import service_of
 from ngramspec.server.tools import tools_of
 
 router = APIRouter()
@@ -28,6 +26,8 @@ NOT_HERE = (
     *("/v1/reranking", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"),
     "/lora-adapters",
 )
+MAX_TOKENS = 1 << 22  # that /tokenize writes in one answer
+MAX_PIECES = 1 << 17  # with their texts, which take a hundred times the memory
 
 
 class TokenizeBody(Body):
@@ -42,7 +42,7 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """POST /detokenize."""
 
-    tokens: list[int] = []  # noqa: RUF012
+    tokens: list[Any] = []  # noqa: RUF012
 
 
 @router.post("/completion")
@@ -62,29 +62,19 @@ async def infill(request: Request) -> Response:
 @router.post("/tokenize")
 async def tokenize(request: Request) -> Response:
     """Return the tokens of a text."""
-    service = service_of(request)
-    raw, served = await service.read(request), service.served
-    return json_response(await asyncio.to_thread(_tokenize, raw, served))
+    return await service_of(request).prepared(request, _tokenize)
 
 
 @router.post("/detokenize")
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    service = service_of(request)
-    raw, served = await service.read(request), service.served
-    return json_response(await asyncio.to_thread(_detokenize, raw, served))
+    return await service_of(request).prepared(request, _detokenize)
 
 
 @router.post("/apply-template")
 async def apply_template(request: Request) -> Response:
     """Return the prompt that the chat template makes of messages."""
-    service = service_of(request)
-    raw, served = await service.read(request), service.served
-    try:
-        prompt = await asyncio.to_thread(_prompt, raw, served)
-    except NgramspecError as error:
-        raise api_error(error) from error
-    return json_response({"prompt": prompt})
+    return await service_of(request).prepared(request, _prompt)
 
 
 async def _not_here(request: Request) -> Response:
@@ -95,9 +85,9 @@ for _path in NOT_HERE:
     router.add_api_route(_path, _not_here, methods=["GET", "POST"])
 
 
-def _prompt(raw: bytes, served: Served) -> str:
+def _prompt(raw: bytes, served: Served) -> dict[str, str]:
     body = parse(raw, ChatBody)
-    return chat_text(body, served, tools_of(body))
+    return {"prompt": chat_text(body, served, tools_of(body))}
 
 
 def _tokenize(raw: bytes, served: Served) -> dict[str, Any]:
@@ -108,7 +98,12 @@ def _tokenize(raw: bytes, served: Served) -> dict[str, Any]:
         add_special=bool(body.add_special),
         parse_special=body.parse_special is not False,
         field="content",
-    ).tolist()
+    )
+    most = MAX_PIECES if body.with_pieces else MAX_TOKENS
+    if ids.size > most:
+        kind = "with pieces" if body.with_pieces else "at once"
+        raise bad_request(f"content must have at most {most} tokens {kind}", "content")
+    ids = ids.tolist()
     if not body.with_pieces:
         return {"tokens": ids}
     return {"tokens": [{"id": token, "piece": _piece(served, token)} for token in ids]}
@@ -116,9 +111,7 @@ def _tokenize(raw: bytes, served: Served) -> dict[str, Any]:
 
 def _detokenize(raw: bytes, served: Served) -> dict[str, Any]:
     body = parse(raw, DetokenizeBody)
-    most = served.model.vocab_size - 1
-    if any(not 0 <= token <= most for token in body.tokens):
-        raise bad_request(f"tokens must hold ids in 0..{most}", "tokens")
+    check_ids(body.tokens, served.model.vocab_size, "tokens")
     return {"content": served.model.detokenize(body.tokens, special=True)}
 
 

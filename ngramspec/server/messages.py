@@ -90,9 +90,13 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
 
 def _message(given: Mapping[str, Any], field: str) -> Message:
     role = given.get("role")
-    if role not in ROLES:
-        raise bad_request(f"{field}.role must be one of {', '.join(ROLES)}, got {role!r}", field)
+    if not isinstance(role, str) or role not in ROLES:
+        raise bad_request(
+            f"{field}.role must be one of {', '.join(ROLES)}, got {role!r:.80}", field
+        )
     calls = given.get("tool_calls")
+    if calls and not isinstance(calls, list):
+        raise bad_request(f"{field}.tool_calls must be a list", f"{field}.tool_calls")
     if given.get("content") is None and not (role == "assistant" and (calls or "content" in given)):
         raise bad_request(f"{field}.content is required", f"{field}.content")
     made: Message = {
@@ -118,7 +122,7 @@ def _call(given: Any, field: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise bad_request(f"{field}: the arguments are not JSON: {error}", field) from error
     call = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
     return {"id": given["id"], **call} if isinstance(given.get("id"), str) else call

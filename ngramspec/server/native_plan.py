@@ -11,7 +11,7 @@ from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.grammar import grammar_of
 from ngramspec.server.infill import infill_prompt, missing_tokens
 from ngramspec.server.prompts import check_length, is_list, prompts_of
-from ngramspec.server.requests import make_requests
+from ngramspec.server.requests import check_request, make_requests
 from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 from ngramspec.server.speculation import speculation_of
@@ -40,11 +40,12 @@ def plan_native(
         InputError: A value is out of its bounds.
     """
     body = parse(raw, NativeBody)
-    prompts = _prompts(body, served, infill)
+    choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
+    check_request(body, settings, choices)
+    prompts = _prompts(body, served, settings.max_generations // choices, infill)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")
     drafts = speculation_of(body.model_extra, key_id)
-    choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
     requests = make_requests(
         body,
         served,
@@ -53,7 +54,7 @@ def plan_native(
         choices=choices,
         grammar=grammar_of(body),
         max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
-        logprobs=body.n_probs or None,
+        logprobs=("n_probs", body.n_probs or None),
         speculation=drafts.speculation,
     )
     return NativePlan(
@@ -67,11 +68,11 @@ def plan_native(
     )
 
 
-def _prompts(body: NativeBody, served: Served, infill: bool) -> list[TokenIds]:
+def _prompts(body: NativeBody, served: Served, most: int, infill: bool) -> list[TokenIds]:
     if not infill:
         if body.prompt is None:
             raise bad_request('"prompt" is required', "prompt")
-        return prompts_of(body.prompt, served)
+        return prompts_of(body.prompt, served, most)
     missing = missing_tokens(served)
     if missing:
         raise not_supported(f"Infill is not supported by this model: {missing}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from ngramspec.server.bodies import Body
+from ngramspec.server.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.ollama_names import serves
 from ngramspec.server.served import Served
@@ -43,7 +43,7 @@ class GeneratingBody(NamedBody):
     think: bool | str | None = None
     truncate: bool | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
 
     @property
     def unloads(self) -> bool:
@@ -72,15 +72,15 @@ class GenerateBody(GeneratingBody):
     system: str | None = None
     template: str | None = None
     raw: bool | None = None
-    context: list[int] | None = None
+    context: list[Any] | None = None  # token ids
     images: list[Any] | None = None
 
 
 class ChattingBody(GeneratingBody):
     """POST /api/chat."""
 
-    messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Objects | None = None
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
 
 
 class ShowBody(NamedBody):

@@ -104,9 +104,9 @@ def _filled(
         settings,
         prompts=[prompt.ids],
         choices=1,
-        grammar=chat_grammar(sampling, None, prompt.tools, style, prompt.thinking),
+        grammar=chat_grammar(sampling, None, prompt.tools, style, prompt.thinking, "format"),
         max_tokens=_max_tokens(options),
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        logprobs=("top_logprobs", (body.top_logprobs or 0) if body.logprobs else None),
         speculation=drafts.speculation,
         special=bool(prompt.tools) and any(mark in prompt.template for mark in SPECIAL_MARKS),
     )

@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 
 from ngramspec.engine.request import TokenIds
+from ngramspec.errors import FormatError
+from ngramspec.ollama.go_limits import Limits
 from ngramspec.server.bodies import ChatBody
 from ngramspec.server.chat_plan import chat_text
 from ngramspec.server.errors import bad_request
 from ngramspec.server.go_chat import LEVELS, parsed_template
 from ngramspec.server.infill import fill_prompt, missing_tokens
 from ngramspec.server.ollama_bodies import ChattingBody, GenerateBody, GeneratingBody
+from ngramspec.server.prompts import check_ids
 from ngramspec.server.served import Served
 from ngramspec.server.thinking import OPEN
 from ngramspec.server.tools import Tools, tools_of
 
 PLAIN = "{{ .Prompt }}"  # what Ollama takes where a model has no template at all
 NO_TOOLS = Tools()
+MAX_TEMPLATE = 1 << 16  # characters of a request's own; some 50 us for every action in it
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ def generate_prompt(body: GenerateBody, served: Served) -> OllamaPrompt:
             raise bad_request("raw mode does not support template, system, or context", "raw")
         ids = served.model.tokenize(body.prompt, add_special=True, parse_special=True)
         return OllamaPrompt(ids)
+    if len(body.template or "") > MAX_TEMPLATE:
+        raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
     view = ollama_view(served, body.template or None)
     if body.suffix:
         return _insert(body, view)
@@ -113,7 +119,11 @@ def _insert(body: GenerateBody, view: Served) -> OllamaPrompt:
     """Return the prompt for the text between prompt and suffix."""
     template = None if view.go_template is None else parsed_template(view.go_template)
     if template is not None and "insert" in template.capabilities:
-        text = template.render(prompt=body.prompt, suffix=body.suffix)
+        limits = Limits.for_data(body.prompt, body.suffix)
+        try:
+            text = template.render(prompt=body.prompt, suffix=body.suffix, limits=limits)
+        except FormatError as error:
+            raise bad_request(str(error), "template") from error
         return OllamaPrompt(_ids(text, body, view))
     if missing_tokens(view):
         raise bad_request(f'"{body.model}" does not support insert', "suffix")
@@ -125,9 +135,7 @@ def _ids(text: str, body: GenerateBody, served: Served) -> TokenIds:
     model = served.model
     if not body.context:
         return model.tokenize_prompt(text)
-    most = model.vocab_size - 1
-    if any(not 0 <= token <= most for token in body.context):
-        raise bad_request(f"context must hold token ids in 0..{most}", "context")
+    check_ids(body.context, model.vocab_size, "context")
     more = model.tokenize(text, add_special=False, parse_special=True)
     return np.concatenate([np.array(body.context, dtype=np.int32), more])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,36 @@ from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 
-def prompts_of(given: Any, served: Served) -> list[TokenIds]:
+def prompts_of(given: Any, served: Served, most: int) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
 
+    Args:
+        given: The field.
+        served: The model.
+        most: Prompts that a request may have.
+
     Raises:
-        ApiError: It has another shape than llama-server's prompts, or none is in it.
+        ApiError: It has another shape than llama-server's prompts, none is in it, or too many.
     """
-    if isinstance(given, list) and not any(_is_token(part) for part in given):
+    if is_list(given):
         if not given:
             raise bad_request("prompt must not be empty", "prompt")
+        if len(given) > most:
+            raise bad_request(
+                f"prompt must hold at most {most} prompts, got {len(given)}", "prompt"
+            )
         return [_prompt(part, served) for part in given]
     return [_prompt(given, served)]
+
+
+def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
+    """Refuse what is no list of token ids.
+
+    Raises:
+        ApiError: It is not.
+    """
+    if not all(_is_token(token) and 0 <= token < vocab_size for token in given):
+        raise bad_request(f"{field} must hold token ids in 0..{vocab_size - 1}", field)
 
 
 def is_list(given: Any) -> bool:

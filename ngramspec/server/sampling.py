@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,8 @@ SAME_NAME = tuple(
     for field in dataclasses.fields(Sampling)
     if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers")
 )
-RANDOM_SEEDS = (-1, 0xFFFFFFFF)  # what llama-server and its clients write for "any"
+ANY_SEED = 0xFFFFFFFF
+RANDOM_SEEDS = (-1, ANY_SEED)  # what llama-server and its clients write for "any"
 # llama-server's samplers in their order, with the letter of each and what leaves it out.
 SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "penalties": ("e", {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}),
@@ -30,6 +32,7 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xtc": ("x", {"xtc_probability": 0.0}),
     "temperature": ("t", {"temperature": 1.0, "dynatemp_range": 0.0}),
 }
+_INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 OTHER_NAMES = {"typical_p": "typ_p", "top-k": "top_k", "temp": "temperature"}
 
 
@@ -45,7 +48,8 @@ def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
     if given.get("top_k", 0) < 0:
         given["top_k"] = 0  # "all", as -1 is with other servers
     if body.seed is not None:
-        given["seed"] = None if body.seed in RANDOM_SEEDS else body.seed % (1 << 32)
+        seed = body.seed % (1 << 32)
+        given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
     if body.dry_sequence_breakers is not None:
         given["dry_sequence_breakers"] = tuple(body.dry_sequence_breakers)
     if body.logit_bias is not None:
@@ -56,10 +60,10 @@ def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
 
 
 def with_seed(sampling: Sampling, index: int) -> Sampling:
-    """Return the sampling of a request's choice number `index`: seeds count up."""
+    """Return the sampling of a request's choice number `index`: seeds count up, past ANY_SEED."""
     if sampling.seed is None or not index:
         return sampling
-    return dataclasses.replace(sampling, seed=(sampling.seed + index) % (1 << 32))
+    return dataclasses.replace(sampling, seed=(sampling.seed + index) % ANY_SEED)
 
 
 def stops_of(body: SamplingBody, served: Served) -> tuple[str, ...]:
@@ -77,14 +81,14 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) ->
         token, bias = pair
         if bias is False:
             bias = -math.inf
-        if isinstance(bias, bool) or not isinstance(bias, (int, float)) or math.isnan(bias):
+        if isinstance(bias, bool) or not isinstance(bias, (int, float)):
             raise bad_request(f"logit_bias must be numbers or false, got {bias!r}", "logit_bias")
         for token_id in _tokens(token, served):
-            yield token_id, float(bias)
+            yield token_id, bias
 
 
 def _tokens(token: Any, served: Served) -> list[int]:
-    if isinstance(token, str) and not token.strip().lstrip("-").isdigit():
+    if isinstance(token, str) and not _INTEGER.fullmatch(token):
         return [int(i) for i in served.model.tokenize(token, add_special=False)]
     size = served.model.vocab_size
     if isinstance(token, bool) or not isinstance(token, (int, str)) or not 0 <= int(token) < size:

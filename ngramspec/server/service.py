@@ -65,12 +65,36 @@ class Service:
         raw = await self.read(request)
         key_id, tenant = self.namespace_of(request), self.tenant_of(request)
         made, answer = await self.bridge.open(
-            lambda: plan(raw, self.served, self.settings, key_id), tenant
+            lambda: plan(raw, self.served, self.settings, key_id), request.receive, len(raw), tenant
         )
-        if made.stream:
-            return EventStream(self.bridge, answer, events(made, self.served, answer.generations))
-        generations = await finished(self.bridge, answer, request.receive)
-        return json_response(whole(made, self.served, generations))
+        try:
+            if made.stream:
+                told = events(made, self.served, answer.generations)
+                return EventStream(self.bridge, answer, told)
+            generations = await finished(self.bridge, answer, request.receive)
+        except BaseException:
+            self.bridge.close(answer)
+            raise
+        if all(one.logprobs is None for one in made.requests):
+            return json_response(whole(made, self.served, generations))
+        return await self.bridge.finish(  # it may be large
+            lambda: json_response(whole(made, self.served, generations))
+        )
+
+    async def prepared(self, request: Request, make: Callable[[bytes, Served], Any]) -> Response:
+        """Answer a request that generates nothing.
+
+        Args:
+            request: Its body is read here.
+            make: Makes the JSON value; runs in a thread.
+
+        Raises:
+            ApiError: It is refused or fails.
+        """
+        raw = await self.read(request)
+        return await self.bridge.prepare(
+            lambda: json_response(make(raw, self.served)), request.receive, len(raw)
+        )
 
     async def read(self, request: Request) -> bytes:
         """Return the body of a request.
@@ -96,5 +120,6 @@ def service_of(request: Request) -> Service:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Return a JSON response."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    # what clients sent may hold lone surrogates
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     return Response(body, status, media_type="application/json")

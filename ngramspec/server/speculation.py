@@ -9,7 +9,7 @@ from typing import Any
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.engine.drafters import OWNED
-from ngramspec.engine.request import Speculation
+from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.errors import InputError
 from ngramspec.server.errors import bad_request
 
@@ -57,6 +57,8 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
             raise bad_request(
                 f"unknown field {PREFIX}.{path}; {nearest(path, known)}", f"{PREFIX}.{path}"
             )
+    for drafter, own in params.items():
+        _check_values(drafter, own)
     types, enabled = _types(given.get("types", given.get("type")))
     enabled = enabled and _typed(given, "enabled", bool, True)
     speculation = Speculation(
@@ -99,6 +101,14 @@ def _check_known(param: str, drafter: str) -> None:
         raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
 
 
+def _check_values(drafter: str, own: Mapping[str, Any]) -> None:
+    try:
+        CONFIGS[drafter](**own)
+    except (TypeError, ValueError, OverflowError) as error:  # an InputError is a ValueError
+        name = f"{PREFIX}.{drafter.replace('-', '_')}"
+        raise bad_request(f"{name}: {error}", name) from error
+
+
 def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
     """Return the drafters that are asked for, and False where the answer is "none"."""
     if value is None:
@@ -119,8 +129,8 @@ def _max_draft(given: Mapping[str, Any]) -> int | None:
     most = given.get("n_max")
     if most is None:
         return None
-    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        raise bad_request(f"{PREFIX}.n_max must be an integer of 0 or more", f"{PREFIX}.n_max")
+    if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= MAX_COUNT:
+        raise bad_request(f"{PREFIX}.n_max must be an integer in 0..{MAX_COUNT}", f"{PREFIX}.n_max")
     return most
 
 

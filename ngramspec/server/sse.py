@@ -15,6 +15,7 @@ from ngramspec.server.answer import Answer, Item
 from ngramspec.server.bridge import Bridge
 from ngramspec.server.connections import dropper
 from ngramspec.server.errors import ApiError
+from ngramspec.server.preparation import until_gone
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
@@ -43,7 +44,7 @@ class Events(Protocol):
 
 def json_text(text: str) -> bytes:
     """Return a JSON string in UTF-8."""
-    return encode_basestring(text).encode()
+    return encode_basestring(text).encode("utf-8", "replace")
 
 
 class EventStream(Response):
@@ -128,9 +129,3 @@ async def finished(bridge: Bridge, answer: Answer, receive: Receive) -> list[Gen
         watch.cancel()
         run.cancel()
         bridge.close(answer)
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

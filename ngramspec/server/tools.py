@@ -106,9 +106,10 @@ def call_rule(rules: Rules, tools: Tools, style: CallStyle) -> str:
     """Add the rule of one call, or of several where that is wanted; return the text for it."""
     items = []
     for tool in tools.tools:
-        arguments = add_schema(rules, tool.parameters, f"{tool.name}-arguments")
+        name = tool.name[:80]
+        arguments = add_schema(rules, tool.parameters, f"{name}-arguments", f"tools.{name}")
         head = f"{literal(style.open)} {json_literal(tool.name)} {literal(style.middle)}"
-        items.append(rules.add(f"call-{tool.name}", f"{head} {arguments} {literal(style.close)}"))
+        items.append(rules.add(f"call-{name}", f"{head} {arguments} {literal(style.close)}"))
     call = rules.add("call", " | ".join(items))
     more = f"({literal(style.between)} {call})*" if tools.parallel else ""
     return " ".join(

@@ -212,13 +212,17 @@ def test_what_the_model_suppresses_is_never_chosen(target: LlamaTarget) -> None:
 BAD_SAMPLINGS: dict[str, tuple[dict[str, Any], str]] = {
     "token": ({"logit_bias": {356: 1.0}}, r"token ids in 0\.\.355, got 356"),
     "negative token": ({"logit_bias": {-1: 1.0}}, "got -1"),
+    "token of another type": ({"logit_bias": {"1": 1.0}}, "must hold token ids, got '1'"),
+    "bias of another type": ({"logit_bias": {1: "x"}}, "must be a number, got 'x'"),
+    "huge bias": ({"logit_bias": {1: 10**310}}, r"must be at most 1e\+09"),
+    "too many biases": ({"logit_bias": dict.fromkeys(range(16385), 1.0)}, "at most 16384 tokens"),
     "nan": ({"logit_bias": {1: float("nan")}}, "must be finite or -inf, got nan"),
     "inf": ({"logit_bias": {1: float("inf")}}, "must be finite or -inf, got inf"),
     "grammar": ({"grammar": "root ::= ("}, r"expected \)"),
     "refused by llama.cpp": ({"grammar": 'root ::= ("" | "a")* "b"'}, "left recursion"),
     "breakers": (
         {"dry_multiplier": 1.0, "dry_sequence_breakers": ("a",) * 65},
-        "more than 64 dry_sequence_breakers",
+        "dry_sequence_breakers must be at most 64, got 65",
     ),
 }
 
@@ -228,6 +232,13 @@ def test_bad_samplings_are_refused(target: LlamaTarget, name: str) -> None:
     settings, message = BAD_SAMPLINGS[name]
     with pytest.raises(InputError, match=message):
         target.sampler(Sampling(**settings), 1)
+
+
+def test_a_bias_below_single_precision_rules_a_token_out(target: LlamaTarget) -> None:
+    rows = rows_of(target, ["a", "b"])
+    for bias in (-(10**310), -1e300, float("-inf")):
+        sampling = Sampling(temperature=0, logit_bias={id_of(target, "a"): bias})
+        assert target.sampler(sampling, 1).choose(rows, 0) == id_of(target, "b")
 
 
 def test_bad_arguments_are_refused(target: LlamaTarget) -> None:

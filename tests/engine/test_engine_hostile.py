@@ -21,7 +21,7 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.engine.sources import SlotwiseSource
-from ngramspec.errors import BackendError, CapacityError
+from ngramspec.errors import BackendError, CapacityError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -179,6 +179,110 @@ def test_a_callback_may_submit_the_next_request() -> None:
     while engine.step():
         pass
     assert [one.token_ids for one in later] == [target.expected([5], 4)] * 3
+
+
+class Fragile(FakeTarget):
+    """A target of which one method fails for one sequence, as often as it is told to."""
+
+    def __init__(self, method: str, times: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.method, self.times = method, times
+
+    def broken(self, method: str, sequence: int) -> None:
+        if method == self.method and sequence == 1 and self.times:
+            self.times -= 1
+            raise ValueError(f"{method} fails")
+
+    def truncate(self, sequence: int, length: int) -> bool:
+        self.broken("truncate", sequence)
+        return super().truncate(sequence, length)
+
+    def copy(self, source: int, sequence: int, length: int) -> None:
+        self.broken("copy", sequence)
+        super().copy(source, sequence, length)
+
+    def save(self, sequence: int) -> Any:
+        self.broken("save", sequence)
+        return super().save(sequence)
+
+    def restore(self, sequence: int, state: Any, length: int) -> bool:
+        self.broken("restore", sequence)
+        return super().restore(sequence, state, length)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("method", ["truncate", "copy", "save", "restore"])
+def test_what_fails_for_one_sequence_ends_its_request_only(method: str, times: int) -> None:
+    stateful = {"max_rollback": 0, "can_save": True, "min_copy": None}
+    target = Fragile(method, 0, **(stateful if method in ("save", "restore") else {"min_copy": 1}))
+    engine = Engine(target, Garbage(97, broken=False), slots=3, policy=FixedLength(4))
+    target.times = times
+    ended = []
+    for number in range(5):
+        prompts = [[1 + (number + i) % 3, 2, 3] for i in range(3)]  # slot 1 wants what slot 2 has
+        requests = [
+            Request(prompt_ids=int32(prompt), max_tokens=12, slot=i)
+            for i, prompt in enumerate(prompts)
+        ]
+        made = engine.generate(requests)
+        for one, prompt in zip(made, prompts, strict=True):
+            ended.append(one.finish_reason)
+            if one.finish_reason == "error":
+                assert one.request.slot == 1
+                assert str(one.error) == f"{method} fails"
+            else:
+                assert one.token_ids == target.expected(prompt, 12)
+    assert 1 <= ended.count("error") <= times
+    assert ended[-3:] == ["length"] * 3
+    assert not engine.busy
+
+
+def test_a_request_whose_logprobs_fail_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = FakeTarget()
+    engine = Engine(target, None, slots=2)
+    asked = Request(prompt_ids=int32([1]), max_tokens=9, logprobs=2)
+    made = [engine.submit(asked), engine.submit(Request(prompt_ids=int32([2]), max_tokens=9))]
+
+    def failing(*_: Any) -> None:
+        raise ArithmeticError("no logarithm")
+
+    monkeypatch.setattr(engine._stepper._emission, "_add_logprobs", failing)
+    while engine.step():
+        pass
+    assert [one.finish_reason for one in made] == ["error", "length"]
+    assert isinstance(made[0].error, ArithmeticError)
+    assert made[1].token_ids == target.expected([2], 9)
+
+
+@pytest.mark.parametrize("method", ["truncate", "copy"])
+def test_a_cancel_while_a_request_starts_is_seen(method: str) -> None:
+    target = FakeTarget(min_copy=1)
+    engine = Engine(target, None, slots=2)
+    engine.generate([Request(prompt_ids=int32([1, 2, 3, 4]), max_tokens=3, slot=0)])
+    engine.generate([Request(prompt_ids=int32([9, 9]), max_tokens=3, slot=1)])
+    original = getattr(target, method)
+    made: list[Generation] = []
+
+    def cancelling(*arguments: Any) -> Any:
+        made[0].cancel()
+        return original(*arguments)
+
+    setattr(target, method, cancelling)
+    made.append(engine.submit(Request(prompt_ids=int32([1, 2, 3, 4]), max_tokens=50, slot=1)))
+    while engine.step():
+        pass
+    assert made[0].finish_reason == "cancelled"
+    assert made[0].num_tokens <= 1
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 1 << 63}, {"slot": 1 << 40}])
+def test_numbers_that_no_engine_holds_are_refused_when_submitted(fields: dict[str, Any]) -> None:
+    engine = Engine(FakeTarget(), None)
+    with pytest.raises(InputError):
+        engine.submit(Request(prompt_ids=int32([1]), **fields))
+    with pytest.raises(InputError):
+        Speculation(max_draft=(1 << 63) - 1)
+    assert engine.generate([Request(prompt_ids=int32([1]), max_tokens=3)])[0].num_tokens == 3
 
 
 def test_a_failed_decode_ends_the_requests_of_its_batch() -> None:

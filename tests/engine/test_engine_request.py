@@ -82,12 +82,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt_ids": None}, "prompt_ids must be an int32 array"),
     ({"prediction_ids": [1]}, "prediction_ids must be an int32 array"),
     ({"prompt_ids": int32([])}, "the prompt is empty"),
-    ({"max_tokens": -2}, "max_tokens must be -1 or more, got -2"),
-    ({"max_tokens": 1.5}, "max_tokens must be -1 or more, got 1.5"),
-    ({"max_tokens": "5"}, "max_tokens must be -1 or more, got '5'"),
-    ({"max_tokens": None}, "max_tokens must be -1 or more, got None"),
-    ({"slot": -2}, "slot must be -1 or more"),
-    ({"slot": "0"}, "slot must be -1 or more"),
+    ({"max_tokens": -2}, r"max_tokens must be in -1\.\.2147483647, got -2"),
+    ({"max_tokens": 1.5}, r"max_tokens must be in -1\.\.2147483647, got 1.5"),
+    ({"max_tokens": "5"}, r"max_tokens must be in -1\.\.2147483647, got '5'"),
+    ({"max_tokens": None}, r"max_tokens must be in -1\.\.2147483647, got None"),
+    ({"slot": -2}, r"slot must be in -1\.\.2147483647"),
+    ({"max_tokens": 1 << 31}, r"max_tokens must be in -1\.\.2147483647, got 2147483648"),
+    ({"max_tokens": 10**310}, "max_tokens must be in"),
+    ({"slot": 1 << 63}, "slot must be in"),
+    ({"slot": "0"}, r"slot must be in -1\.\.2147483647"),
     ({"logprobs": -1}, "logprobs must be in 0..1000, got -1"),
     ({"logprobs": MAX_LOGPROBS + 1}, "logprobs must be in 0..1000"),
     ({"logprobs": True}, "logprobs must be in 0..1000"),
@@ -95,14 +98,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": ("a", "")}, "a stop text must not be empty"),
     ({"stop": "ab"}, "stop must be a tuple of texts, got 'ab'"),
     ({"stop": (1,)}, "stop must be a tuple of texts"),
-    ({"timeout": 0}, "timeout must be above 0 seconds, got 0"),
+    ({"timeout": 0}, "timeout must be above 0 seconds, and finite, got 0"),
     ({"timeout": -1.0}, "timeout must be above 0 seconds"),
     ({"timeout": float("nan")}, "timeout must be above 0 seconds"),
-    ({"timeout": "9"}, "timeout must be above 0 seconds, got '9'"),
+    ({"stop": ("a",) * 129}, "stop must have at most 128 texts, got 129"),
+    ({"stop": ("a" * 4000, "é" * 4000)}, "stop must have at most 8192 bytes together, got 12000"),
+    ({"stop": ("\ud800",)}, "stop must hold valid Unicode"),
+    ({"timeout": float("inf")}, "timeout must be above 0 seconds, and finite, got inf"),
+    ({"timeout": "9"}, "timeout must be above 0 seconds, and finite, got '9'"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), BAD, ids=[repr(fields) for fields, _ in BAD])
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[repr(fields)[:60] for fields, _ in BAD])
 def test_bad_requests_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
         Request(**{"prompt_ids": int32([1]), **fields})
@@ -112,9 +119,10 @@ def test_bad_requests_are_refused_by_name(fields: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_draft": -1}, "max_draft must be 0 or more, got -1"),
-        ({"max_draft": 2.0}, "max_draft must be 0 or more"),
-        ({"max_draft": "3"}, "max_draft must be 0 or more"),
+        ({"max_draft": -1}, r"max_draft must be in 0\.\.2147483647, got -1"),
+        ({"max_draft": 2.0}, r"max_draft must be in 0\.\.2147483647"),
+        ({"max_draft": "3"}, r"max_draft must be in 0\.\.2147483647"),
+        ({"max_draft": 1 << 63}, r"max_draft must be in 0\.\.2147483647"),
         ({"namespace": None}, "namespace must be a text, got None"),
         ({"params": []}, "params must be a mapping"),
     ],

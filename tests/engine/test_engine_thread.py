@@ -169,10 +169,8 @@ def test_a_request_that_cannot_be_started_ends_with_the_error() -> None:
 
     target.truncate = failing  # type: ignore[method-assign]
     made = engine.submit(request(1, 5))
-    with pytest.raises(BackendError):
-        engine.step()
+    engine.step()
     assert (made.finish_reason, made.error, engine.busy) == ("error", error, False)
-    engine.fail(error)  # as the thread does
     assert engine.generate([request(1, 5)])[0].token_ids == target.expected([1], 5)
 
 

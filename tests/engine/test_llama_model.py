@@ -173,7 +173,7 @@ BAD_TEMPLATES = {
     "attribute": ("{{ messages.__class__.__mro__ }}", "unsafe"),
     "method": ("{{ ''.__class__.__base__.__subclasses__() }}", "unsafe"),
     "writing": ("{{ messages.append(1) }}", "unsafe"),
-    "range": ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
+    "range": ("{% for i in range(10**9) %}{% endfor %}", "a number above 100000"),
     "long": ("x" * (MAX_TEMPLATE_CHARS + 1), "characters at most"),
 }
 

@@ -1,6 +1,7 @@
 """`ngramspec` with parts that hang or raise once a file with their name is in NGRAMSPEC_FAULTS.
 
-decode: a decode that never ends. fail: a decode that raises, and so does what the engine does then.
+decode: a decode that never ends. fail: a step of the engine that raises, and so does what the
+engine does then.
 save: a file that never reaches the disk. prepare: the tokeniser never ends.
 """
 
@@ -16,7 +17,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli import main, serve_run
 from ngramspec.engine import Engine
-from ngramspec.server import run
+from ngramspec.server import preparation, run
 
 FOLDER = Path(os.environ["NGRAMSPEC_FAULTS"])
 
@@ -45,7 +46,8 @@ def fail() -> None:
     raise ZeroDivisionError("the device is gone")
 
 
-LlamaTarget.decode = broken(LlamaTarget.decode, decode=hang, fail=fail)  # type: ignore[method-assign]
+LlamaTarget.decode = broken(LlamaTarget.decode, decode=hang)  # type: ignore[method-assign]
+Engine.step = broken(Engine.step, fail=fail)  # type: ignore[method-assign]
 Engine.fail = broken(Engine.fail, fail=fail)  # type: ignore[method-assign]
 LlamaModel.tokenize = broken(LlamaModel.tokenize, prepare=hang)  # type: ignore[method-assign]
 os.fsync = broken(os.fsync, save=hang)
@@ -53,4 +55,5 @@ for constant in ("REQUEST_SECONDS", "STEP_SECONDS", "SAVE_SECONDS", "PREPARE_SEC
     setattr(serve_run, constant, 1.0)
 serve_run.SERVER_SECONDS = 5.0
 run.LAST_SECONDS = 1
+preparation.LAST_SECONDS = 1.0
 main()

@@ -74,6 +74,8 @@ def written(text: str) -> str:
         ('{{ range .list }}{{ if eq . "x" }}{{ continue }}{{ end }}{{ . }}{{ end }}', "y"),
         ("{{ range .list }}{{ range 0 }}{{ else }}{{ break }}{{ end }}1{{ end }}", "11"),
         ("{{ range .list }}{{ range 0 }}{{ else }}{{ continue }}{{ end }}1{{ end }}", ""),
+        ("{{ range .list }}{{ range $.list }}{{ continue }}{{ end }}1{{ end }}2", "112"),
+        ("{{ range .list }}{{ range $.list }}{{ . }}{{ break }}{{ end }}1{{ end }}2", "x1x12"),
         ("{{ range .list }}{{ if true }}{{ break }}{{ end }}1{{ end }}", ""),
         ("{{ range .list }}{{ with true }}{{ else }}{{ end }}{{ continue }}1{{ end }}", ""),
         ("{{ $i := 0 }}{{ $v := 0 }}{{ range $i, $v = .list }}{{ end }}{{ $i }}{{ $v }}", "1y"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +92,24 @@ def test_text_that_may_begin_a_stop_text_is_held_back() -> None:
     assert made.feed([1, 2, 0]) == STOP_TEXT
     assert made.take(True) == ()
     assert (made.text, made.stop, len(made)) == ("xstay", 0, 5)
+
+
+def test_many_and_long_stop_texts_cost_little_per_token() -> None:
+    pieces = Pieces([b"<end>", b"aa", b"ab ", b"the", b" "], [0])
+    many = [b"the" * 1300 + b"z", *(b"stop text number %d, a" % i for i in range(127))]
+
+    def seconds(stops: list[bytes]) -> float:
+        made = Transcript(pieces, stops)
+        made.feed(np.array([1, 2, 3, 4, 1, 1] * 1000, np.int32))
+        taken = []
+        for _ in range(20):
+            started = time.thread_time()
+            for token in (1, 2, 3, 4) * 10:
+                made.feed(np.array([token], np.int32))
+            taken.append(time.thread_time() - started)
+        return min(taken)
+
+    assert seconds(many) < 60 * seconds([])
 
 
 def test_a_character_belongs_to_the_token_that_completes_it() -> None:

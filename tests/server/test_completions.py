@@ -108,7 +108,7 @@ def test_streamed_logprobs_are_those_of_the_whole(server: Serving) -> None:
         ({"best_of": 3}, 501, "best_of"),
         ({"echo": True, "logprobs": 1}, 501, "echo"),
         ({"logprobs": 5000}, 400, "logprobs"),
-        ({"extra": {"grammar": "no grammar"}}, 400, None),
+        ({"extra": {"grammar": "no grammar"}}, 400, "grammar"),
         ({"extra": {"grammar": 'root ::= "a"', "json_schema": {}}}, 400, "grammar"),
     ],
 )

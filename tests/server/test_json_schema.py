@@ -83,6 +83,21 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "object", "properties": {"k": {"type": "integer"}, "v": {"type": "integer"}},
       "oneOf": [{"required": ["k"]}, {"required": ["v"]}]}, ['{"k":1}', '{"v":1}'], ["{}"]),
     ({"$ref": "#/defs/a~1b", "defs": {"a/b": {"const": 7}}}, ["7"], ["8"]),
+    ({"$ref": "#/defs/a~01b", "defs": {"a~1b": {"const": 7}, "a/b": {"const": 8}}}, ["7"], ["8"]),
+    ({"$ref": "#/defs/%7E0%25", "defs": {"~%": {"const": 7}}}, ["7"], ["8"]),
+    ({"enum": ["", "a", "ab", "abc", "b", 'a"b', "aé", 1, 12, 1.5, None, {"a": 1}, [], ["a"]]},
+     ['""', '"a"', '"ab"', '"abc"', '"b"', '"a\\"b"', '"aé"', "1", "12", "1.5", "null",
+      '{"a": 1}', "[]", '["a"]'], ['"', '"abcd"', '"c"', "15", "2", '"é"', '["b"]', "[1]"]),
+    ({"enum": ["a" * i for i in range(1, 100)]}, ['"a"', f'"{"a" * 99}"'], ['""', '"ab"']),
+    ({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {
+        "next": {"allOf": [{"$ref": "#/$defs/node"}], "description": "the next one"}}}}},
+     ["{}", '{"next":{}}', '{"next":{"next":{}}}'], ['{"next":1}', '{"next":{"x":1}}']),
+    ({"type": "array", "items": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]},
+      "minItems": 1, "$defs": {
+        "a": {"type": "object", "properties": {"x": {"type": "null"}}, "required": ["x"]},
+        "b": {"allOf": [{"$ref": "#/$defs/a"}], "properties": {"y": {"type": "null"}},
+              "required": ["x", "y"]}}},
+     ['[{"x":null,"y":null}]'], ['[{"x":null}]', '[{"y":null}]']),
     ({"type": "string", "format": "date"}, ['"2024-02-29"'], ['"2024-13-01"', '"x"']),
     ({"type": "string", "format": "date-time"}, ['"2024-02-29T23:59:59Z"'], ['"2024-02-29"']),
     ({"type": "string", "format": "uuid"}, ['"123e4567-e89b-12d3-a456-426614174000"'], ['"123"']),
@@ -97,7 +112,7 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
 
 def grammar_of(schema: Any) -> str:
     rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer"))
+    return rules.grammar(add_schema(rules, schema, "answer", "json_schema"))
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ def test_health_tells_of_a_dead_engine_wherever_the_application_runs(
             body = {"prompt": "x", "n_predict": 4}
             assert client.get("/health").json() == {"status": "ok"}
             assert client.post("/completion", json=body).status_code == 200
-            monkeypatch.setattr(LlamaTarget, "decode", fail)
+            monkeypatch.setattr(Engine, "step", fail)
             monkeypatch.setattr(Engine, "fail", fail)
             made = [client.post("/completion", json=body) for _ in range(2)]
             assert [one.status_code for one in made] == [503, 503]

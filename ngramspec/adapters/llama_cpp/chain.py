@@ -4,26 +4,74 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ngramspec import _llama_log
 from ngramspec._chain import Candidates, ChainSampler
 from ngramspec._sampler import GreedySampler, Sampler
-from ngramspec.adapters.llama_cpp.grammar import check_grammar
+from ngramspec.adapters.llama_cpp.grammar import MAX_ELEMENTS, GrammarSize, check_grammar
 from ngramspec.adapters.llama_cpp.library import reasons
 from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
-from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in a way that has no shortcut here
 MAX_SEED = 0xFFFFFFFE  # the one above it means a random one to llama.cpp
 MIROSTAT_M = 100  # as in llama.cpp
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
-MAX_BREAKERS = 64
-MAX_DRY = 4  # kept DRY samplers: each was compared with the whole vocabulary
+MAX_CLONE = 1 << 26  # comparisons; a grammar that takes more is read again instead
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What takes long to make, kept until newer ones need the room.
+
+    Args:
+        most: How many.
+        weight: Of all together; the newest is kept whatever it weighs.
+
+    Thread-safety: safe. What is dropped is freed when nobody holds it any more.
+    """
+
+    def __init__(self, most: int, weight: int) -> None:
+        self._most, self._room = most, weight
+        self._lock = threading.Lock()  # guards the rest
+        self._made: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return what is kept, or make it; make() returns it and its weight.
+
+        Threads that want the same at the same time may each make it: none waits for another.
+        """
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key][0]
+        made, weight = make()
+        dropped = []  # freed without the lock
+        with self._lock:
+            self._room -= weight
+            if key in self._made:
+                dropped.append(self._drop(key))
+            self._made[key] = made, weight
+            while len(self._made) > 1 and (len(self._made) > self._most or self._room < 0):
+                dropped.append(self._drop(next(iter(self._made))))
+        return made
+
+    def clear(self) -> list[T]:
+        """Drop and return everything."""
+        with self._lock:
+            return [self._drop(key) for key in list(self._made)]
+
+    def _drop(self, key: Hashable) -> T:
+        made, weight = self._made.pop(key)
+        self._room += weight
+        return made
 
 
 class Chains:
@@ -40,7 +88,9 @@ class Chains:
         self._context_size = context_size
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
-        self._dry: OrderedDict[tuple[Any, ...], Handle] = OrderedDict()
+        # Each DRY sampler was compared with the whole vocabulary, each grammar was checked.
+        self._dry: Kept[Handle] = Kept(8, 8)
+        self._grammars: Kept[tuple[Handle, GrammarSize]] = Kept(16, MAX_ELEMENTS)
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler.
@@ -49,7 +99,9 @@ class Chains:
             InputError: Its grammar, a token id or a bias is not valid.
             BackendError: llama.cpp could not make it.
 
-        Cost: some 10 us; DRY compares its breakers with the whole vocabulary, the first time.
+        Cost: some 10 us; DRY compares its breakers with the whole vocabulary the first time, and a
+            grammar is read the first time, 1 us per character.
+        Thread-safety: safe, until close.
         """
         if sampling.greedy and not self._suppressed:
             return GreedySampler()
@@ -58,6 +110,8 @@ class Chains:
         chain = self._new_chain()
         lookback = self._penalties(chain, sampling, biases)
         keep = self._select(chain, sampling, min(seed, MAX_SEED))
+        if len(biases) > MAX_KEEP:
+            keep = 0  # llama.cpp finds biased tokens at once only where all stand in their order
         return ChainSampler(
             self._model.library.calls,
             _address(chain.address),
@@ -72,9 +126,10 @@ class Chains:
     def close(self) -> None:
         """Let the samplers choose no more; free what was kept for further ones."""
         self._candidates.close()
-        for handle in self._dry.values():
+        for handle in self._dry.clear():
             handle.free()
-        self._dry.clear()
+        for handle, _ in self._grammars.clear():
+            handle.free()
 
     def _biases(self, sampling: Sampling) -> dict[int, float]:
         """Return what is added to logits before anything else."""
@@ -83,9 +138,7 @@ class Chains:
             if not 0 <= token < self._model.vocab_size:
                 most = self._model.vocab_size - 1
                 raise InputError(f"logit_bias must hold token ids in 0..{most}, got {token}")
-            if math.isnan(bias) or bias == math.inf:
-                raise InputError(f"the logit_bias of {token} must be finite or -inf, got {bias}")
-            biases[token] = float(bias)
+            biases[token] = float(bias) if bias >= -MAX_BIAS else -math.inf
         ends = self._model.vocabulary.end_tokens if sampling.ignore_eos else []
         return biases | dict.fromkeys([*ends, *self._suppressed], -math.inf)
 
@@ -116,7 +169,8 @@ class Chains:
         back = self._back(s.dry_penalty_last_n)
         if back and s.dry_multiplier:
             lookback = max(lookback, back)
-            self._add(chain, lib.llama_sampler_clone(self._dry_prototype(s, back).address))
+            prototype = self._dry_prototype(s, back)  # alive until it is cloned
+            self._add(chain, lib.llama_sampler_clone(prototype.address))
         return lookback
 
     def _select(self, chain: Handle, s: Sampling, seed: int) -> int:
@@ -163,21 +217,16 @@ class Chains:
     def _dry_prototype(self, s: Sampling, back: int) -> Handle:
         """Return the DRY sampler of these parameters, to be cloned."""
         key = s.dry_multiplier, s.dry_base, s.dry_allowed_length, back, s.dry_sequence_breakers
-        if key in self._dry:
-            self._dry.move_to_end(key)
-            return self._dry[key]
-        if len(s.dry_sequence_breakers) > MAX_BREAKERS:
-            raise InputError(f"more than {MAX_BREAKERS} dry_sequence_breakers")
-        texts = [text.encode("utf-8", "replace") for text in s.dry_sequence_breakers]
-        texts = [text for text in texts if text and b"\0" not in text]
-        array = (ctypes.c_char_p * max(1, len(texts)))(*texts)
-        vocab = self._model.vocabulary.address
-        lib = self._lib
-        made = lib.llama_sampler_init_dry(vocab, *key[:4], array, len(texts))
-        self._dry[key] = self._handle(made)
-        while len(self._dry) > MAX_DRY:
-            self._dry.popitem(last=False)[1].free()
-        return self._dry[key]
+
+        def make() -> tuple[Handle, int]:
+            texts = [text.encode("utf-8", "replace") for text in s.dry_sequence_breakers]
+            texts = [text for text in texts if text and b"\0" not in text]
+            array = (ctypes.c_char_p * max(1, len(texts)))(*texts)
+            vocab = self._model.vocabulary.address
+            made = self._lib.llama_sampler_init_dry(vocab, *key[:4], array, len(texts))
+            return self._handle(made), 1
+
+        return self._dry.get(key, make)
 
     def _grammar(self, text: str) -> Handle:
         """Return a grammar sampler that llama.cpp can follow."""
@@ -186,9 +235,20 @@ class Chains:
         def is_token(text: str) -> bool:
             return vocabulary.tokenize(text, add_special=False, parse_special=True).size == 1
 
-        check_grammar(text, is_token)
+        def make() -> tuple[tuple[Handle, GrammarSize], int]:
+            size = check_grammar(text, is_token)
+            return (self._read_grammar(text), size), size.elements
+
+        prototype, size = self._grammars.get(text, make)
+        if size.clone > MAX_CLONE:
+            return self._read_grammar(text)
+        return self._handle(self._lib.llama_sampler_clone(prototype.address))
+
+    def _read_grammar(self, text: str) -> Handle:
+        """Let llama.cpp read a grammar."""
         position = _llama_log.log_position()
-        made = self._lib.llama_sampler_init_grammar(vocabulary.address, text.encode(), b"root")
+        vocab = self._model.vocabulary.address
+        made = self._lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
         if not made:
             reason = reasons(_llama_log.log_since(position))
             raise InputError(f"llama.cpp does not take the grammar{reason}")

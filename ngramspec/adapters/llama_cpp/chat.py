@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramspec.errors import InputError
+from ngramspec.ollama import Limits
 
 MAX_TEMPLATES = 8  # compiled ones that are kept
 MAX_TEMPLATE_CHARS = 1 << 20
 _RESERVED = frozenset(("messages", "tools", "bos_token", "eos_token", "add_generation_prompt"))
+# What templates may ask for, and llama-cpp-python gives them.
+_NOTHING = dict.fromkeys(("functions", "function_call", "tool_choice"))
 
 
 class ChatTemplates:
@@ -23,7 +28,7 @@ class ChatTemplates:
 
     def __init__(self, bos: str, eos: str) -> None:
         self._bos, self._eos = bos, eos
-        self._compiled: OrderedDict[tuple[str, bool], Any] = OrderedDict()
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def render(
@@ -43,33 +48,58 @@ class ChatTemplates:
             raise InputError(f"template variables must not be {', '.join(sorted(taken))}")
         if not all(isinstance(message, Mapping) for message in messages):
             raise InputError("messages must be objects with a role and a content")
-        formatter = self._compile(template, add_generation_prompt)
         given = [dict(message) for message in messages]
-        try:
-            made = formatter(messages=given, tools=list(tools) if tools else None, **variables)
-        except Exception as error:  # whatever a template may run into
-            reason = str(error) or type(error).__name__
-            raise InputError(f"the chat template refuses: {reason}") from error
-        return str(made.prompt)
+        values: dict[str, Any] = {
+            **_NOTHING,
+            "messages": given,
+            "tools": list(tools) if tools else None,
+            "add_generation_prompt": bool(add_generation_prompt),
+            "bos_token": self._bos,
+            "eos_token": self._eos,
+            "raise_exception": _refuse,
+            "strftime_now": _now,
+            **variables,
+        }
+        limits = Limits.for_data(messages, tools or (), variables)
+        with self._sandbox.limited(limits):
+            compiled = self._compile(template)
+            try:
+                return str(compiled.render(values))
+            except RecursionError:
+                raise InputError("the chat template refuses: nested too deep") from None
+            except Exception as error:  # whatever a template may run into
+                reason = str(error) or type(error).__name__
+                raise InputError(f"the chat template refuses: {reason}") from error
 
-    def _compile(self, template: str, add_generation_prompt: bool) -> Any:
-        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    @functools.cached_property
+    def _sandbox(self) -> Any:
+        from ngramspec.adapters.llama_cpp.sandbox import Sandbox  # needs jinja2
 
-        key = template, bool(add_generation_prompt)
+        return Sandbox()
+
+    def _compile(self, template: str) -> Any:
         with self._lock:
-            if key in self._compiled:
-                self._compiled.move_to_end(key)
-                return self._compiled[key]
+            if template in self._compiled:
+                self._compiled.move_to_end(template)
+                return self._compiled[template]
         if len(template) > MAX_TEMPLATE_CHARS:
             raise InputError(f"a chat template may have {MAX_TEMPLATE_CHARS} characters at most")
         try:
-            made = Jinja2ChatFormatter(
-                template, eos_token=self._eos, bos_token=self._bos, add_generation_prompt=key[1]
-            )
+            made = self._sandbox.from_string(template)
         except Exception as error:
             raise InputError(f"the chat template is not valid: {error}") from error
         with self._lock:
-            self._compiled[key] = made
+            self._compiled[template] = made
             while len(self._compiled) > MAX_TEMPLATES:
                 self._compiled.popitem(last=False)
         return made
+
+
+def _refuse(message: str) -> None:
+    """Let a template say what it cannot write."""
+    raise ValueError(message)
+
+
+def _now(layout: str) -> str:
+    """Return the time, for a template."""
+    return datetime.datetime.now().strftime(layout)

@@ -36,8 +36,20 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 IsToken = Callable[[str], bool]
 
 
-def check_grammar(text: str, is_token: IsToken) -> None:
-    """Raise InputError unless llama.cpp can follow a grammar.
+@dataclass(frozen=True)
+class GrammarSize:
+    """How large a grammar is for llama.cpp.
+
+    elements: Of all its rules.
+    clone: Comparisons that copying it takes at most, before it has read a character.
+    """
+
+    elements: int
+    clone: int
+
+
+def check_grammar(text: str, is_token: IsToken) -> GrammarSize:
+    """Raise InputError unless llama.cpp can follow a grammar; return how large it is.
 
     Args:
         text: GBNF with a rule "root".
@@ -53,8 +65,10 @@ def check_grammar(text: str, is_token: IsToken) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError("the grammar is not valid Unicode") from None
-    rules = _Reader(text, is_token).read()
-    check_rules(rules)
+    reader = _Reader(text, is_token)
+    cost = check_rules(reader.read())
+    elements = max(1, reader.num_elements)
+    return GrammarSize(elements, cost.paths * cost.depth * elements)
 
 
 @dataclass

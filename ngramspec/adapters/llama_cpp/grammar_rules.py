@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ngramspec.errors import InputError
 
-MAX_PATHS = 1 << 14  # ways from a rule to its first characters; their stacks are compared in pairs
+MAX_PATHS = 1 << 12  # ways from a rule to its first characters; their stacks are compared in pairs
 MAX_VISITS = 1 << 26  # elements that llama.cpp's own check passes over
 MAX_DEPTH = 3000  # rules on one way
 
@@ -44,11 +44,12 @@ class Rule:
     chain: int = 1
     empty: bool = False  # can be nothing
     starts: bool = False  # can begin with a character
+    ways: int = 0  # to begin with one directly
     links: dict[int, Link] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Cost:
+class Cost:
     """What following a rule takes."""
 
     paths: int = 1
@@ -56,17 +57,22 @@ class _Cost:
     depth: int = 0
 
 
-def check_rules(rules: Sequence[Rule]) -> None:
-    """Raise InputError unless llama.cpp can follow the rules. Cost: linear in their size."""
+def check_rules(rules: Sequence[Rule]) -> Cost:
+    """Raise InputError unless llama.cpp can follow the rules. Cost: linear in their size.
+
+    Returns:
+        Cost: What following the first rule takes.
+    """
     _find_empty(rules)
     _find_links(rules)
     _find_starts(rules)
     for rule in rules:
         if not (rule.empty or rule.starts):
             raise InputError(f"the grammar's rule {rule.name!r} never comes to a character")
-    costs: dict[int, _Cost] = {}
+    costs: dict[int, Cost] = {}
     for group in _groups(rules):
         _check_group(group, rules, costs)
+    return costs[0]
 
 
 def _find_empty(rules: Sequence[Rule]) -> None:
@@ -98,6 +104,7 @@ def _find_links(rules: Sequence[Rule]) -> None:
             for index, item in enumerate(items):
                 if item.rule < 0:
                     rule.starts = True
+                    rule.ways += 1
                     break
                 link = rule.links.setdefault(item.rule, Link())
                 link.ways += 1
@@ -120,16 +127,16 @@ def _find_starts(rules: Sequence[Rule]) -> None:
                 todo.append(user)
 
 
-def _check_group(group: Sequence[int], rules: Sequence[Rule], costs: dict[int, _Cost]) -> None:
+def _check_group(group: Sequence[int], rules: Sequence[Rule], costs: dict[int, Cost]) -> None:
     """Check rules that lead to one another, after all that they lead to."""
-    cost, deepest = _Cost(paths=len(group)), 0
+    cost, deepest = Cost(paths=len(group)), 0
     for index in group:
         rule = rules[index]
         # Only when the repeated part can be nothing, one way passes through the whole chain.
         length = rule.chain if index in rule.links else 1
         cost.depth += length
         visits = sum(item.size for items in rule.alternatives for item in items)
-        paths = 0
+        paths = rule.ways
         for follower, link in rule.links.items():
             if follower in costs:
                 paths += link.ways * costs[follower].paths

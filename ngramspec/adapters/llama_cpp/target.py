@@ -41,7 +41,7 @@ class LlamaTarget:
         BackendError: llama.cpp cannot make the context, or the model cannot generate text.
         StateError: The model is closed.
 
-    Used by one thread at a time.
+    Used by one thread at a time, but for `sampler`.
     """
 
     def __init__(

@@ -1,0 +1,196 @@
+"""Sandbox: Jinja's own one, with an end to what a chat template takes: files bring their own.
+
+Jinja's sandbox keeps templates from Python's insides, and ranges from going beyond 100,000. Here
+everything that repeats takes steps, and everything that makes text takes characters of a budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jinja2 import BaseLoader, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ngramspec.errors import InputError
+from ngramspec.ollama import Budget, Limits
+
+MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
+MAX_BITS = 4096  # of an integer that a template computes
+
+
+class _Generator(CodeGenerator):
+    """Writes code in which rounds of loops and bodies of macros take from the budget."""
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        self._counted(node)
+        super().visit_For(node, frame)
+
+    def visit_Macro(self, node: nodes.Macro, frame: Frame) -> None:
+        self._counted(node)
+        super().visit_Macro(node, frame)
+
+    def visit_CallBlock(self, node: nodes.CallBlock, frame: Frame) -> None:
+        self._counted(node)
+        super().visit_CallBlock(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        self.visit(self._call("joined", node.nodes), frame)
+
+    def _counted(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> None:
+        """Let the body begin with taking a step, and what it writes of itself."""
+        size = sum(len(part.data) for part in node.find_all(nodes.TemplateData))
+        spend = self._call("spend", [nodes.Const(size)])
+        node.body.insert(0, nodes.ExprStmt(spend).set_environment(self.environment))
+
+    def _call(self, name: str, arguments: list[nodes.Expr]) -> nodes.Node:
+        called = nodes.EnvironmentAttribute(name)
+        return nodes.Call(called, arguments, [], None, None).set_environment(self.environment)
+
+
+class _Generation(Extension):
+    """Takes `{% generation %}`, by which trainers mark answers, and what is in it as it is."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja as chat templates have it, with a budget. Safe for several threads."""
+
+    code_generator_class = _Generator
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+        super().__init__(
+            loader=BaseLoader(),
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=self.written,
+            extensions=[_Generation, loopcontrols],
+        )
+        self.filters["tojson"] = _to_json
+        self.filters = {name: self._bounded(call) for name, call in self.filters.items()}
+
+    @contextlib.contextmanager
+    def limited(self, limits: Limits) -> Iterator[None]:
+        """Hold templates in the block, in this thread, to limits.
+
+        They raise InputError when they go beyond them.
+        """
+        self._thread.budget = Budget(limits)
+        try:
+            yield
+        finally:
+            del self._thread.budget
+
+    def spend(self, size: int) -> str:
+        """Take a step, and so many characters; return nothing to be seen."""
+        self._budget.step()
+        self._budget.size(size)
+        return ""
+
+    def joined(self, *values: Any) -> str:
+        """Return the texts of values as one: Jinja's `~`."""
+        return self._budget.text("".join(map(str, values)))
+
+    def written(self, value: Any) -> Any:
+        """Take the characters of a value that is written; return it, or its text."""
+        return self._budget.text(value if isinstance(value, str) else str(value))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function; every call is a step."""
+        __self._check_arguments(args, kwargs)
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str):
+            __self._check_method(owner, getattr(__obj, "__name__", ""), args)
+        return __self._took(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute `left operator right`, unless the result would be huge."""
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * (abs(right) if operator == "**" else 1)
+            if bits + right.bit_length() > MAX_BITS:
+                raise InputError(f"the template computes a number of more than {MAX_BITS} bits")
+        elif operator == "*":
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one, int) and hasattr(other, "__len__"):
+                    self._budget.size(max(0, one) * len(other))
+        elif operator == "%" and isinstance(left, str):
+            self._check_widths(left)
+            self._check_arguments(right if isinstance(right, tuple) else (right,), {})
+        return self._took(super().call_binop(context, operator, left, right))
+
+    @property
+    def _budget(self) -> Budget:
+        budget: Budget = self._thread.budget
+        return budget
+
+    def _took(self, value: Any) -> Any:
+        """Take a step, and the characters of a value if it is a text."""
+        self._budget.step()
+        return self._budget.text(value) if isinstance(value, str) else value
+
+    def _bounded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that takes from the budget."""
+
+        @functools.wraps(call)
+        def bounded(*args: Any, **kwargs: Any) -> Any:
+            self._check_arguments(args[1:], kwargs)
+            texts = [part for part in args if isinstance(part, str)]
+            if len(texts) > 1:
+                self._check_method(texts[0], call.__name__.removeprefix("do_"), texts[1:])
+            return self._took(call(*args, **kwargs))
+
+        return bounded
+
+    def _check_method(self, text: str, name: str, args: Any) -> None:
+        """Take what a method of a text may make of it."""
+        if name == "replace" and len(args) > 1 and isinstance(args[1], str):
+            self._budget.size((text.count(str(args[0])) + 1) * len(args[1]))
+        elif name == "join" and args and hasattr(args[0], "__len__"):
+            self._budget.size(len(text) * len(args[0]))
+        elif name in ("format", "format_map"):
+            self._check_widths(text)
+
+    def _check_widths(self, layout: str) -> None:
+        if any(len(digits) > 4 for digits in "".join(_digits(layout)).split()):
+            raise InputError("the template writes a field that is too wide")
+
+    def _check_arguments(self, args: Any, kwargs: Any) -> None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, int) and abs(value) > MAX_ARGUMENT:
+                raise InputError(f"the template gives a function a number above {MAX_ARGUMENT}")
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Return JSON as chat templates expect it: not escaped for HTML, as Jinja's own is."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _digits(text: str) -> Iterator[str]:
+    return (char if char.isdigit() else " " for char in text)

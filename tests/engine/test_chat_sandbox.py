@@ -1,0 +1,90 @@
+"""Chat templates of strangers: what takes too long, or makes too much, is refused in good time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from ngramspec.adapters.llama_cpp.chat import ChatTemplates
+from ngramspec.errors import InputError
+
+HELLO = [{"role": "user", "content": "Hello"}]
+DOUBLE = "{% set ns = namespace(x='ab') %}{% for i in range(64) %}{% set ns.x = OF %}{% endfor %}"
+BOMBS = {
+    "loops": "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+    "output": "{% for a in range(90000) %}0123456789012345678901234567890{% endfor %}",
+    "captured": "{% set x %}{% for a in range(90000) %}0123456789012345678{% endfor %}{% endset %}",
+    "recursion": "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+    "macros": "{% macro f() %}" + "x" * 9999 + "{% endmacro %}"
+    "{% for i in range(999) %}{% set x = f() %}{% endfor %}",
+    "concat": DOUBLE.replace("OF", "ns.x ~ ns.x"),
+    "plus": DOUBLE.replace("OF", "ns.x + ns.x"),
+    "times": DOUBLE.replace("OF", "ns.x * 1000"),
+    "lists": "{% set x = [0] * 90000 * 90000 %}",
+    "replace": DOUBLE.replace("OF", "ns.x.replace('a', 'aa')"),
+    "empty replace": DOUBLE.replace("OF", "ns.x.replace('', ns.x)"),
+    "replace filter": DOUBLE.replace("OF", "ns.x | replace('a', ns.x)"),
+    "join": DOUBLE.replace("OF", "ns.x.join(ns.x)"),
+    "format": DOUBLE.replace("OF", "'%s%s' % (ns.x, ns.x)"),
+    "width": "{{ '%1000000000d' % 1 }}",
+    "method width": "{{ '{:1000000000}'.format(1) }}",
+    "filter width": "{{ '%1000000000d' | format(1) }}",
+    "center": "{{ 'x' | center(1000000000) }}",
+    "ljust": "{{ 'x'.ljust(1000000000) }}",
+    "constant": "{{ 'x' * 1000000000 }}",
+    "power": "{{ 10 ** 90000 }}",
+    "product": "{% set ns = namespace(x=3) %}{% for i in range(64) %}"
+    "{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
+    "set": "{% set ns = namespace(x='ab') %}{% for i in range(64) %}"
+    "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
+}
+
+
+def render(template: str, messages: Any = HELLO, **variables: Any) -> str:
+    return ChatTemplates("<s>", "</s>").render(template, messages, None, True, variables)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_in_good_time(name: str) -> None:
+    started = time.process_time()
+    with pytest.raises(InputError, match="template"):
+        render(BOMBS[name])
+    assert time.process_time() - started < 5
+
+
+def test_a_bomb_leaves_the_next_template_its_own_budget() -> None:
+    templates = ChatTemplates("<s>", "</s>")
+    for _ in range(2):
+        with pytest.raises(InputError):
+            templates.render(BOMBS["loops"], HELLO, None, True, {})
+        assert templates.render("{{ messages[0].content }}", HELLO, None, True, {}) == "Hello"
+
+
+def test_what_a_client_sends_may_be_large() -> None:
+    long = [{"role": "user", "content": "word " * 200_000}, *HELLO * 2000]
+    template = (
+        "{% macro one(m) %}{{ '<|' + m['role'] + '|>' + m['content'] | trim + '<|end|>' }}"
+        "{% endmacro %}{{ bos_token }}{% for m in messages %}{% generation %}{{ one(m) }}"
+        "{% endgeneration %}{% if loop.index > 3000 %}{% break %}{% endif %}{% endfor %}"
+    )
+    expected = "".join(f"<|{m['role']}|>{m['content'].strip()}<|end|>" for m in long)
+    assert render(template, long) == "<s>" + expected
+
+
+def test_templates_write_what_jinja_does() -> None:
+    cases = {
+        "{{ 1 }}{{ none }}{{ true }}{{ missing }}{{ 'a' ~ 1 ~ none }}": "1NoneTruea1None",
+        "{{ {'b': 'é<', 'a': [1]} | tojson }}": '{"b": "é<", "a": [1]}',
+        "{{ {'a': [1]} | tojson(indent=1) }}": '{\n "a": [\n  1\n ]\n}',
+        "{{ ['a', 'b'] | join(', ') }}{{ 'ab' | replace('a', 'c') }}": "a, bcb",
+        "{{ 'x' | center(3) }}|": " x |",
+        "{{ 'a%sb%03d' % ('x', 7) }}{{ '{}-{:>3}'.format(1, 2) }}": "axb0071-  2",
+        "{{ 2 ** 10 }}{{ 7 % 3 }}{{ [1] + [2] }}{{ 'ab' * 2 }}": "10241[1, 2]abab",
+        "{{ messages | map(attribute='role') | list }}": "['user']",
+        "{{ tools is none }}{{ functions is none }}{{ add_generation_prompt }}": "TrueTrueTrue",
+        "{{ strftime_now('%Y') | length }}": "4",
+    }
+    for template, expected in cases.items():
+        assert render(template) == expected, template

@@ -1,0 +1,94 @@
+"""Whatever a field holds, the answer is no bug: it is taken, or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from helpers.serving import Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.ollama.parameters import KINDS
+from ngramspec.server.bodies import ChatBody, CompletionBody, NativeBody
+from ngramspec.server.ollama_bodies import ChattingBody, GenerateBody
+
+VALUES = (-1, 1 << 63, 10**310, float("nan"), "\ud800", [[]], [{}], {"x": 1})
+HELLO = {"role": "user", "content": "x"}
+BODIES = {
+    "/v1/completions": CompletionBody,
+    "/v1/chat/completions": ChatBody,
+    "/completion": NativeBody,
+    "/infill": NativeBody,
+    "/api/generate": GenerateBody,
+    "/api/chat": ChattingBody,
+}
+SCHEMA_WORDS = (
+    *("type", "properties", "required", "items", "prefixItems", "minItems", "maxItems", "enum"),
+    *("const", "anyOf", "oneOf", "allOf", "$ref", "pattern", "minLength", "maxLength", "format"),
+    *("minimum", "additionalProperties"),
+)
+
+
+@pytest.fixture(scope="module")
+def small(model: LlamaModel) -> Iterator[Serving]:
+    """A server whose answers are short, whatever was asked for."""
+    with serving(model, context_size=48) as made:
+        yield made
+
+
+def bugs(server: Serving, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
+    """Return the bodies that are answered with a bug."""
+    base: dict[str, Any] = {"model": "tiny", "prompt": "x", "messages": [HELLO], "max_tokens": 1}
+    base |= {"input_prefix": "a", "input_suffix": "b"}
+    if path.startswith("/api/"):
+        base = {"model": "tiny", "prompt" if path.endswith("e") else "messages": "x"}
+        base |= {"messages": [HELLO]} if "messages" in base else {}
+    made = []
+    for body in bodies:
+        answer = server.client.post(path, content=json.dumps({**base, **body}))
+        if answer.status_code not in (200, 400, 404, 501):
+            made.append((body, answer.status_code, answer.text))
+    return made
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_fields_of_bodies(small: Serving, path: str) -> None:
+    given = [{name: value} for name in BODIES[path].model_fields for value in VALUES]
+    assert bugs(small, path, given) == []
+
+
+def test_fields_of_drafters(small: Serving) -> None:
+    given = [
+        {f"speculative.{name.replace('-', '_')}.{field.name}": value, "speculative.types": name}
+        for name, config in CONFIGS.items()
+        for field in fields(config)
+        for value in VALUES
+    ]
+    assert bugs(small, "/completion", given) == []
+
+
+def test_fields_of_ollama(small: Serving) -> None:
+    given = [{"options": {name: value}} for name in KINDS for value in VALUES]
+    assert bugs(small, "/api/generate", given) == []
+
+
+def test_fields_of_messages_and_tools(small: Serving) -> None:
+    names = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
+    said = [{**HELLO, name: value} for name in names for value in VALUES]
+    given: list[dict[str, Any]] = [{"messages": [one, HELLO]} for one in said]
+    for name in ("name", "parameters", "description"):
+        tools = [{"type": "function", "function": {"name": "f", name: value}} for value in VALUES]
+        given += [{"tools": [tool], "tool_choice": "required"} for tool in tools]
+    assert bugs(small, "/v1/chat/completions", given) == []
+    assert bugs(small, "/api/chat", given) == []
+
+
+def test_words_of_schemas(small: Serving) -> None:
+    schemas: list[Any] = [{word: value} for word in SCHEMA_WORDS for value in VALUES]
+    schemas += [{"type": "string", **one} for one in schemas]
+    schemas += [{"properties": {"a": one}, "required": ["a"]} for one in schemas]
+    assert bugs(small, "/completion", [{"json_schema": schema} for schema in schemas]) == []
