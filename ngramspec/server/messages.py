@@ -52,7 +52,7 @@ def text_of(content: Any, field: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in TEXT_PARTS:
             raise not_supported(
-                f"{field}[{index}] is of type {kind!r}; this server takes text only",
+                f"{field}[{index}] is of type {kind!r:.80}; this server takes text only",
                 f"{field}[{index}]",
             )
         text = part.get("text", part.get("refusal"))
@@ -90,9 +90,12 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
 
 def _message(given: Mapping[str, Any], field: str) -> Message:
     role = given.get("role")
-    if role not in ROLES:
-        raise bad_request(f"{field}.role must be one of {', '.join(ROLES)}, got {role!r}", field)
+    if not isinstance(role, str) or role not in ROLES:
+        known = ", ".join(ROLES)
+        raise bad_request(f"{field}.role must be one of {known}, got {role!r:.80}", field)
     calls = given.get("tool_calls")
+    if calls and not isinstance(calls, list):
+        raise bad_request(f"{field}.tool_calls must be a list", f"{field}.tool_calls")
     if given.get("content") is None and not (role == "assistant" and (calls or "content" in given)):
         raise bad_request(f"{field}.content is required", f"{field}.content")
     made: Message = {

@@ -1,7 +1,7 @@
 """Replays inputs in a process of their own, so that one that ends or hangs it is told.
 
 As a program: python replay.py TARGET, with paths of inputs on its standard input, one a line. It
-answers with one line each: "ok", or the kind of the failure, after which it ends.
+says "ready" and answers with one line each: "ok", or the kind of the failure, after which it ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+STARTING = 120.0  # seconds
 SLOWER = 2  # this machine may be so much slower than the one that found an input
 
 
@@ -107,6 +108,7 @@ class Replayer:
         self._reader = threading.Thread(target=read, daemon=True)
         self._reader.start()
         self._process = process
+        assert lines.get(timeout=STARTING) == "ready\n", self.log()
         return process
 
 
@@ -117,6 +119,7 @@ def main() -> None:
 
     faulthandler.enable()
     with load(sys.argv[1]).opened() as run:
+        print("ready", flush=True)
         for line in sys.stdin:
             try:
                 run(Path(line.rstrip("\n")).read_bytes())

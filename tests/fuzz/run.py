@@ -134,7 +134,7 @@ def _keep(outcome: Outcome, crash: Path) -> None:
 
 
 def smaller(data: bytes, kind: str, replayer: Replayer) -> bytes:
-    """Return an input without what the failure does not need: parts of JSON, then pieces by halves."""
+    """Return an input without what the failure does not need: parts of JSON, then any bytes."""
     end = time.monotonic() + MINIMIZING
     found = True
     while found:

@@ -54,6 +54,7 @@ def test_a_failure_is_told_and_the_next_input_gets_another_process(tmp_path) -> 
     program = tmp_path / "fuzz_program.py"
     program.write_text(
         "import os, sys, time\n"
+        "print('ready', flush=True)\n"
         "for line in sys.stdin:\n"
         "    what = open(line.strip()).read()\n"
         "    if what == 'abort': os.abort()\n"

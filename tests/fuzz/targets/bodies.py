@@ -125,7 +125,7 @@ def opened() -> Iterator[Run]:
         model = outer.enter_context(LlamaModel(embedded_model()))
         log = outer.enter_context(failures())
         stack = outer.enter_context(ExitStack())
-        session: list[Session] = []
+        session: list[Session] = [stack.enter_context(served(model, log))]
 
         def run(data: bytes) -> None:
             if not session:
