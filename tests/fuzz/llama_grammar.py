@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import resource
 import signal
 import struct
@@ -145,6 +146,7 @@ class Vocabulary:
         self.ends = np.array([model.is_end(token) for token in range(model.vocab_size)])
         closing = {bytes([byte]) for byte in CLOSING}
         self.closing = np.array([piece in closing for piece in self.pieces])
+        self.firsts = np.array([piece[0] if piece else 0 for piece in self.pieces])
 
 
 def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
@@ -156,9 +158,8 @@ def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
         return b"-" + "; ".join(_llama_log.log_since(position)).encode()
     size = len(vocabulary.pieces)
     layout = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
-    text = b""
-    for step in range(STEPS):
-        choice = (choices[step % len(choices)] if choices else 0) * 31 + step
+    text, rng = b"", random.Random(choices)
+    for _ in range(STEPS):
         rows = np.zeros(size, layout)
         rows["id"] = np.arange(size)
         data = rows.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
@@ -167,13 +168,15 @@ def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
         allowed = np.isfinite(rows["logit"])
         may_end = bool((allowed & vocabulary.ends).any())
         going = np.flatnonzero(allowed & ~vocabulary.ends)
-        if may_end and (choice % 3 or not len(going)):
+        if may_end and (rng.random() < 0.6 or not len(going)):
             return b"!" + text
         if not len(going):
             break
         closing = np.flatnonzero(allowed & vocabulary.closing)
-        pool = closing if len(closing) and choice % 2 else going
-        token = int(pool[choice // 2 * 7919 % len(pool)])
+        if not len(closing) or rng.random() < 0.5:  # equal chances for all that may come next
+            firsts = vocabulary.firsts[going]
+            closing = going[firsts == rng.choice(np.unique(firsts))]
+        token = int(rng.choice(closing))
         lib.llama_sampler_accept(sampler, token)
         text += vocabulary.pieces[token]
     return b"+" + text

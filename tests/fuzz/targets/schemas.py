@@ -108,9 +108,13 @@ def written(child: Child, grammar: str, choices: bytes) -> list[Any]:
     if not made.ended:
         return []
     try:
-        return [json.loads(made.text)]
+        text = made.text.decode()
+    except UnicodeDecodeError:
+        return []  # llama.cpp lets tokens of single bytes make characters that there are not
+    try:
+        return [json.loads(text)]
     except ValueError as error:
-        raise Finding(f"the grammar wrote no JSON: {made.text!r}") from error
+        raise Finding(f"the grammar wrote no JSON: {text!r}") from error
 
 
 TARGET = Target(

@@ -48,7 +48,7 @@ WORDS = (
     *("{{ if .Text }}", "{{ with .Map }}", "{{ range .List }}", "{{ range $i, $m := .Messages }}"),
     *(
         "{{ range 3 }}",
-        "{{ range $i := 900000 }}",
+        "{{ range $i := 900 }}",
         "{{ break }}",
         "{{ continue }}",
         '{{ define "x" }}',
