@@ -22,7 +22,7 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", "4"))  # per target
 HAS_WHEEL = (
     sys.platform == "linux"
     and platform.machine() == "x86_64"
-    and (3, 11) <= sys.version_info[:2] <= (3, 13)
+    and (3, 11) <= sys.version_info[:2] <= (3, 14)
 )
 
 
@@ -69,7 +69,7 @@ def test_a_failure_is_told_and_the_next_input_gets_another_process(tmp_path) -> 
 
 
 @pytest.mark.skipif(
-    not HAS_WHEEL, reason="atheris has wheels for Linux on x86-64 and Python 3.11 to 3.13 only"
+    not HAS_WHEEL, reason="atheris has wheels for Linux on x86-64 and Python 3.11 to 3.14 only"
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_a_short_search_finds_nothing(name: str) -> None:
