@@ -11,6 +11,10 @@ SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
+# What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
+ASAN_TESTS ?= tests/unit tests/property tests/threads tests/compat tests/engine tests/server
+TSAN_TESTS ?= tests/threads tests/engine tests/server
+COMMA := ,
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
@@ -18,14 +22,16 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo test check types stubs engines fuzz asan clean
+.PHONY: help demo test check types stubs engines fuzz mutants asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples"
-	@echo "make asan   unit, property, thread and facade tests under the address and undefined-behaviour sanitizers"
+	@echo "make mutants  plants faults one at a time and says which ones no test catches"
+	@echo "make asan   unit, property, thread, facade, engine and server tests under the address and undefined-behaviour sanitizers"
+	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -79,16 +85,34 @@ engines: $(TORCH_STAMP)
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 fuzz: $(STAMP)
-	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest tests/property
+	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 tests/property
+
+mutants: $(STAMP)
+	$(BIN)/python tools/mutants/run.py
+
+# A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
+define sanitized
+	rm -rf build/$@ && mkdir -p build/$@
+	cp -r ext ngramspec tests benchmarks tools examples setup.py pyproject.toml README.md LICENSE build/$@
+	find build/$@/ngramspec -name '*.so' -delete
+	cd build/$@ && NGRAMSPEC_SANITIZE=$(1) ../../$(BIN)/python setup.py -q build_ext --inplace
+endef
+SANITIZED := OMP_NUM_THREADS=1 PYTHONPATH=.
+SANITIZED_PYTEST := ../../$(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=1800 -k "not leaking"
 
 asan: $(STAMP)
-	rm -rf build/asan && mkdir -p build/asan
-	cp -r ext ngramspec tests benchmarks setup.py pyproject.toml README.md LICENSE build/asan
-	rm -f build/asan/ngramspec/*.so
-	cd build/asan && NGRAMSPEC_SANITIZE=1 ../../$(BIN)/python setup.py -q build_ext --inplace
-	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 PYTHONPATH=. \
-		../../$(BIN)/python -m pytest tests/unit tests/property tests/threads tests/compat -k "not leaking"
+	$(call sanitized,address$(COMMA)undefined)
+	cd build/asan && $(SANITIZED) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		$(SANITIZED_PYTEST) $(ASAN_TESTS)
+
+# Python and llama.cpp are not instrumented. Reports of every process lie in build/tsan.
+tsan: $(STAMP)
+	$(call sanitized,thread)
+	cd build/tsan && $(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
+		TSAN_OPTIONS="ignore_noninstrumented_modules=1 log_path=$(CURDIR)/build/tsan/report" \
+		setarch -R $(SANITIZED_PYTEST) $(TSAN_TESTS)
+	! cat build/tsan/report.* 2>/dev/null
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info ngramspec/*.so

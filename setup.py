@@ -14,8 +14,8 @@ CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if "-O" in os.environ.get("CFLAGS", ""):
     CFLAGS = []  # they know better
 LDFLAGS = []
-if os.environ.get("NGRAMSPEC_SANITIZE") == "1":
-    LDFLAGS = ["-fsanitize=address,undefined"]
+if sanitizers := os.environ.get("NGRAMSPEC_SANITIZE"):  # as -fsanitize= takes them
+    LDFLAGS = [f"-fsanitize={sanitizers}"]
     CFLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *LDFLAGS]
 DIRECTIVES = {
     "language_level": 3,
@@ -23,7 +23,9 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": DEBUG,
     "cdivision": True,
-    "freethreading_compatible": True,
+    # Nothing has been run without the GIL yet, and it is what guards fields that one thread writes
+    # while another reads them, such as those of the engine's slots.
+    "freethreading_compatible": False,
     "auto_pickle": False,
     "embedsignature": False,
     "binding": True,

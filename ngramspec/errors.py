@@ -19,6 +19,10 @@ class CapacityError(NgramspecError, RuntimeError):
     """A limit that the caller set was reached."""
 
 
+class QuotaError(CapacityError):
+    """One of several clients asks for more than its share; others may go on."""
+
+
 class FormatError(NgramspecError, ValueError):
     """A file is foreign, truncated or damaged; the message names file and offset."""
 

@@ -54,18 +54,18 @@ cdef class Batches(Trees):
                              f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
-        if self._policy is not None:
-            with self._lock:
+        with self._lock:  # once: a draft that another call makes in between may be longer than a row
+            if self._policy is not None:
                 offers_share(self, self._policy, slot_view, limits, rows.shape[1])
-        with nogil, self._lock:
-            for i in range(slot_view.shape[0]):
-                limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
-                if self._policy is None:
-                    driver_propose(&self.d, slot_view[i], limit)
-                length = self.d.slots[slot_view[i]].draft_len
-                if length:
-                    memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
-                lens[i] = <int32_t>length
+            with nogil:
+                for i in range(slot_view.shape[0]):
+                    if self._policy is None:
+                        limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
+                        driver_propose(&self.d, slot_view[i], limit)
+                    length = self.d.slots[slot_view[i]].draft_len
+                    if length:
+                        memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
+                    lens[i] = <int32_t>length
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
         """Take up what the rows of an engine's token table have more than their slots.

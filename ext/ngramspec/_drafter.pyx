@@ -20,6 +20,7 @@ from ngramspec.errors import InputError
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
+cdef object _float32 = np.dtype(np.float32)
 
 
 @cython.final
@@ -33,7 +34,8 @@ cdef class Drafter(Batches):
     Args:
         sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.
         slots: Number of slots, >= 1.
-        max_history: Tokens kept per slot, >= 1024. Beyond it the older half is dropped.
+        max_history: Tokens kept per slot, 1024..2**28 and what each source allows. Beyond it the older
+            half is dropped; of a longer prompt the newest three quarters of max_history are kept.
         policy: AutoPolicy by which propose shortens drafts to the tokens that pay, and which accept
             teaches; None leaves that to the caller. One thread at a time then.
 
@@ -124,7 +126,7 @@ cdef class Drafter(Batches):
         cdef SlotC* s = self._active(slot, "confidence")
         cdef float[::1] view
         with self._lock:
-            claimed = np.empty(s.draft_len, dtype=np.float32)
+            claimed = _empty(s.draft_len, _float32)
             if s.draft_len:
                 view = claimed
                 memcpy(&view[0], s.confidence, <size_t>s.draft_len * sizeof(float))
@@ -142,10 +144,13 @@ cdef class Drafter(Batches):
             StateError: No request is active on the slot.
         """
         cdef SlotC* s = self._active(slot, "shorten")
+        cdef Py_ssize_t longest
         with self._lock:
-            if not 0 <= length <= s.draft_len:
-                raise InputError(f"length must be in 0..{s.draft_len}, got {length}")
-            driver_shorten(&self.d, slot, length)
+            longest = s.draft_len
+            if 0 <= length <= longest:
+                driver_shorten(&self.d, slot, length)
+        if not 0 <= length <= longest:
+            raise InputError(f"length must be in 0..{longest}, got {length}")
 
     def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
         """Commit what the target emitted and tell the source of the pending draft.
@@ -245,10 +250,13 @@ cdef class Drafter(Batches):
         Cost: O(removed tokens), or O(kept) where that is less. Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "truncate")
+        cdef Py_ssize_t known
         with self._lock:
-            if length < 0 or length > s.base + s.history.len:
-                raise InputError(f"length must be in 0..{s.base + s.history.len}, got {length}")
-            driver_truncate(&self.d, slot, length)
+            known = s.base + s.history.len
+            if 0 <= length <= known:
+                driver_truncate(&self.d, slot, length)
+        if not 0 <= length <= known:
+            raise InputError(f"length must be in 0..{known}, got {length}")
 
     def end(self, Py_ssize_t slot):
         """End the slot's request. The history stays, so that a next prompt that shares it is cheap.
@@ -271,12 +279,11 @@ cdef class Drafter(Batches):
         driver_shorten(&self.d, slot, c.chosen)
         return c.chosen
 
-    cdef int teach(self, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t drafted) except -1:
+    cdef void teach(self, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t drafted) noexcept:
         """Tell the policy, if there is one, what came of all drafts and that a pass emitted so much."""
         if self._policy is not None:
             offers_learn(self, self._policy, slot, tokens, n)
             self._policy.add_step(n, 1 + drafted, 0.0)
-        return 0
 
 
 cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_ssize_t draft_len):

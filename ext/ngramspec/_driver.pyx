@@ -7,6 +7,7 @@ from libc.string cimport memmove, memset
 
 from ngramspec._branches cimport branches_chain, branches_go_on, branches_right
 from ngramspec._history cimport common_prefix, history_append, history_common_prefix, history_reserve
+from ngramspec._source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Joined
 from ngramspec._types cimport STATUS_BAD_TOKEN, STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 
 cdef enum:
@@ -25,11 +26,11 @@ cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nog
     return STATUS_OK
 
 
-cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, Joined how) noexcept nogil:
     """Show all sources the tokens of the history from `start` on."""
     cdef Py_ssize_t i
     for i in range(d.num_sources):
-        d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, committed)
+        d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, how)
 
 
 cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
@@ -39,42 +40,54 @@ cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
     for i in range(d.num_sources):
         d.sources[i].rewind(d.sources[i].state, slot, &s.history, length)
     s.history.len = length
-    _extend(d, slot, length, False)
+    _extend(d, slot, length, JOINED_PROMPT)
 
 
-cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, bint committed) noexcept nogil:
+cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Joined how) noexcept nogil:
     cdef Py_ssize_t start = d.slots[slot].history.len
     history_append(&d.slots[slot].history, tokens, n)
-    _extend(d, slot, start, committed)
+    _extend(d, slot, start, how)
 
 
 cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
-    """Drop the oldest tokens of the history but `keep`, and learn the rest anew."""
+    """Drop the oldest tokens of the history but `keep`; sources index the rest anew, at its new places."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t dropped = s.history.len - keep
     _rewind(d, slot, 0)
     memmove(s.history.tokens, s.history.tokens + dropped, <size_t>keep * sizeof(token_t))
     s.history.len = keep
     s.base += dropped
-    _extend(d, slot, 0, False)
+    _extend(d, slot, 0, JOINED_AGAIN)
 
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Make the history equal the prompt; what both share is kept and costs a comparison only."""
+    """Make the history equal the prompt; what both share is kept and costs a comparison only.
+
+    A prompt longer than max_history leaves a quarter of it free for what is generated.
+    """
     cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t skip = n - d.max_history if n > d.max_history else 0
+    cdef Py_ssize_t fits = n if n <= d.max_history else d.max_history - d.max_history // 4
+    cdef Py_ssize_t first = s.base  # of the tokens that will be held
     cdef Py_ssize_t shared = 0
     cdef Py_ssize_t i
     cdef int64_t started = ngs_now_ns()
-    if s.base == skip:
-        shared = history_common_prefix(&s.history, tokens + skip, n - skip)
+    if n > s.base:
+        shared = history_common_prefix(&s.history, tokens + s.base, n - s.base)
+    # Older tokens than those held are not fetched back, unless less than half of what fits would be held.
+    if shared == 0 or n - s.base > d.max_history or 2 * (n - s.base) < fits:
+        first = n - fits
     # What differs is taken back before the rest joins, so only a longer text needs room.
-    if n - skip > s.history.len and _reserve(d, slot, n - skip - s.history.len) != STATUS_OK:
+    if n - first > s.history.len and _reserve(d, slot, n - first - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
+    if first < s.base:
+        shared = 0
     _rewind(d, slot, shared)
-    s.base = skip
-    if shared < n - skip:
-        _append(d, slot, tokens + skip + shared, n - skip - shared, False)
+    if first > s.base:
+        shared = max(shared - (first - s.base), <Py_ssize_t>0)
+        _age(d, slot, shared)
+    s.base = first
+    if shared < n - first:
+        _append(d, slot, tokens + first + shared, n - first - shared, JOINED_PROMPT)
     s.active = True
     s.draft_len = 0
     s.asked = False
@@ -206,8 +219,13 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
     cdef SlotC* s = &d.slots[slot]
     cdef SourceCountsC* counts = &d.counts[s.owner]
     cdef Py_ssize_t half = d.max_history // 2
+    cdef Py_ssize_t length = s.history.len + n  # of the history afterwards
     cdef int64_t started = 0
-    if _reserve(d, slot, n) != STATUS_OK:
+    if n > half:
+        length = half
+    elif length > d.max_history:
+        length = half + n
+    if length > s.history.len and _reserve(d, slot, length - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     if s.draft_len > 0:
         if counts.accept_calls % TIMED_EVERY == 0:
@@ -221,7 +239,7 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
         n = half
     elif s.history.len + n > d.max_history:
         _age(d, slot, half)
-    _append(d, slot, tokens, n, True)
+    _append(d, slot, tokens, n, JOINED_OUTPUT)
     if started:
         counts.accept_ns += ngs_now_ns() - started
         counts.timed_accepts += 1

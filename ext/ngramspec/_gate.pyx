@@ -11,6 +11,7 @@ cdef enum:
     _MAX_PAUSE = 128
     _PROBE = 3        # tokens of the draft that ends a rest
     _START = 8        # tokens of a request's first draft, where the source was not right lately
+    _MAX_SLOTS = 1 << 16
 
 FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
 
@@ -32,8 +33,8 @@ cdef class _Lanes:
 
     cdef LaneC* of(self, Py_ssize_t slot) except NULL:
         cdef void* grown
-        if slot < 0:
-            raise InputError(f"slot must be >= 0, got {slot}")
+        if not 0 <= slot < _MAX_SLOTS:
+            raise InputError(f"slot must be in 0..{_MAX_SLOTS - 1}, got {slot}")
         if slot >= self.count:
             grown = realloc(self.lanes, <size_t>(slot + 1) * sizeof(LaneC))
             if not grown:

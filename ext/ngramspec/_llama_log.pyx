@@ -50,10 +50,11 @@ def log_position():
 
 def log_since(long long position):
     """Return the warnings and errors logged since log_position returned `position`, oldest first."""
-    cdef long long i
-    lines = []
-    ngs_lock(&busy)
-    for i in range(max(position, count - LINES, 0), count):
-        lines.append(<bytes>kept[i % LINES])
+    cdef char[LINES][CHARS] copied
+    cdef long long i, end
+    ngs_lock(&busy)  # for a copy only: making objects of it may fail
+    memcpy(copied, kept, sizeof(kept))
+    end = count
     ngs_unlock(&busy)
+    lines = [<bytes>copied[i % LINES] for i in range(max(position, end - LINES, 0), end)]
     return [line.decode("utf-8", "replace").strip() for line in lines]

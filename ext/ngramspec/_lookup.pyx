@@ -20,7 +20,7 @@ from ngramspec._counts cimport (
     ngram_hash_step,
 )
 from ngramspec._history cimport HistoryC
-from ngramspec._source cimport Source, SourceC, ignore_feedback, ignore_finish
+from ngramspec._source cimport JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish
 from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch
 from ngramspec._types cimport (
     STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t, uint32_t, uint64_t,
@@ -75,10 +75,10 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     context_rewind(&(<LookupC*>state).contexts[slot], h.tokens, length)
 
 
-cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
     context_learn(&k.contexts[slot], h.tokens, h.len)
-    if committed and k.dynamic != NULL and k.dynamic_update:
+    if how == JOINED_OUTPUT and k.dynamic != NULL and k.dynamic_update:
         ngs_lock(k.dynamic_lock)
         # Without memory for it the text is not learned; drafting goes on.
         if counts_reserve(k.dynamic, (h.len - start) * NGRAM_MAX) == STATUS_OK:

@@ -17,7 +17,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_previous, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source, SourceC, claim_copy, ignore_finish
+from ngramspec._source cimport Joined, Source, SourceC, claim_copy, ignore_finish
 from ngramspec._types cimport STATUS_NO_MEMORY, Status, token_t, uint16_t
 
 cdef enum:
@@ -61,7 +61,7 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     index_rewind(&s.index, h, length)
 
 
-cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
     cdef Py_ssize_t i, previous

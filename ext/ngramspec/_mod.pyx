@@ -13,7 +13,9 @@ from libc.stdlib cimport calloc, free
 from ngramspec._hash cimport hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._history cimport HistoryC
 from ngramspec._pool cimport HashPool, PoolC, PoolDeltaC, pool_commit, pool_confidence, pool_insert, pool_lookup
-from ngramspec._source cimport Source, SourceC, ignore_feedback, ignore_finish
+from ngramspec._source cimport (
+    JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish,
+)
 from ngramspec._types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
 
 cdef enum:
@@ -92,10 +94,12 @@ cdef void _insert_committed(ModC* m, ModSlotC* s, const HistoryC* h) noexcept no
     pool_commit(m.pool, &delta)
 
 
-cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef ModC* m = <ModC*>state
-    if committed:
+    if how == JOINED_OUTPUT:
         _insert_committed(m, &m.slots[slot], h)
+    elif how == JOINED_AGAIN:  # the pool would take its own text for one more occurrence
+        _rewind(state, slot, h, h.len)
     else:
         _insert_prompt(m, &m.slots[slot], h)
 

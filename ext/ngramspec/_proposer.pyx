@@ -106,7 +106,11 @@ cdef class Proposer:
                 return False
             for i in range(slot.native.d.num_sources):
                 s.made[i] = self.leading_valid(s.rows + i * slot.native.d.max_draft, s.made[i])
-            return offers_best(slot.native, self.auto, slot.id, room, self.bare, self.decoding, candidate)
+            if not offers_best(slot.native, self.auto, slot.id, room, self.bare, self.decoding, candidate):
+                return False
+            # Copied now: once the lock is given back, another call may put another draft in its place.
+            memcpy(slot.guess, s.draft, <size_t>min(s.draft_len, room) * sizeof(token_t))
+        return True
 
     cdef int choose(self, list asked) except -1:
         """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
@@ -116,8 +120,7 @@ cdef class Proposer:
         for slot in asked:
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
-                slot.num_guessed = slot.native.d.slots[slot.id].draft_len
-                memcpy(slot.guess, slot.native.d.slots[slot.id].draft, <size_t>slot.num_guessed * sizeof(token_t))
+            slot.num_guessed = self.candidates[i].chosen
             slot.draft_source = slot._sources[0] if slot.num_guessed else None
             i += 1
         return 0
@@ -149,9 +152,10 @@ cdef class Proposer:
             return 0
         with slot.native._lock:
             if slot.native.d.slots[slot.id].active:
-                length = min(limit, driver_propose(&slot.native.d, slot.id, limit))
+                length = driver_propose(&slot.native.d, slot.id, limit)
                 draft = slot.native.d.slots[slot.id].draft
                 length = self.leading_valid(draft, length)
+                driver_shorten(&slot.native.d, slot.id, length)
                 memcpy(slot.guess, draft, <size_t>length * sizeof(token_t))
         slot.num_guessed = length
         slot.draft_source = slot._sources[0] if length else None

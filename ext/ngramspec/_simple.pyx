@@ -13,7 +13,7 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_reserve, index_rewind,
 )
-from ngramspec._source cimport Source, SourceC, claim_copy, ignore_feedback, ignore_finish
+from ngramspec._source cimport Joined, Source, SourceC, claim_copy, ignore_feedback, ignore_finish
 from ngramspec._types cimport Status, token_t
 
 cdef struct SimpleC:
@@ -31,7 +31,7 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     index_rewind(&(<SimpleC*>state).indexes[slot], h, length)
 
 
-cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     index_extend(&(<SimpleC*>state).indexes[slot], h)
 
 

@@ -1,6 +1,6 @@
 """Slots: the memory behind a Drafter, and what it tells about itself."""
 
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from ngramspec._auto cimport AutoPolicy
@@ -15,6 +15,9 @@ import numpy as np
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 
+cdef object _empty = np.empty
+cdef object _int32 = np.dtype(np.int32)
+
 
 cdef class Slots:
     """Slots(sources, slots, max_history, policy): histories, sources and counters; base of Drafter."""
@@ -24,6 +27,9 @@ cdef class Slots:
         self._sources = tuple(sources)
         self._policy = policy
         _check_arguments(self._sources, slots, max_history)
+        if policy is not None:  # has room for all sources now, so that learning of them cannot fail
+            for source in self._sources:
+                policy.calibrations.of((<Source>source).name)
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
@@ -121,7 +127,7 @@ cdef class Slots:
         cdef SlotC* s = self._slot(slot)
         cdef token_t[::1] view
         with self._lock:
-            tokens = np.empty(s.history.len, dtype=np.int32)
+            tokens = _empty(s.history.len, _int32)
             if s.history.len:
                 view = tokens
                 memcpy(&view[0], s.history.tokens, <size_t>s.history.len * sizeof(token_t))
@@ -130,28 +136,47 @@ cdef class Slots:
     def check(self):
         """Return the first broken invariant, "" when all hold. O(history); for tests."""
         cdef const char* broken = NULL
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_slots):
-                if self.d.slots[i].branched:
-                    broken = branches_check(self.d.slots[i].draft, self.d.slots[i].parents, self.d.slots[i].draft_len)
-                    if broken != NULL:
-                        return f"slot {i}: {broken.decode()}"
-                for j in range(self.d.num_sources):
-                    broken = self.d.sources[j].check(self.d.sources[j].state, i, &self.d.slots[i].history)
-                    if broken != NULL:
-                        return f"slot {i}: {broken.decode()}"
-        return ""
+                broken = self._broken(i)
+                if broken != NULL:
+                    break
+        return f"slot {i}: {broken.decode()}" if broken != NULL else ""
+
+    cdef const char* _broken(self, Py_ssize_t slot) noexcept:
+        cdef SlotC* s = &self.d.slots[slot]
+        cdef const char* broken = branches_check(s.draft, s.parents, s.draft_len) if s.branched else NULL
+        cdef Py_ssize_t i
+        for i in range(self.d.num_sources):
+            if broken == NULL:
+                broken = self.d.sources[i].check(self.d.sources[i].state, slot, &s.history)
+        return broken
 
     def stats(self):
         """Return what each source did so far: dict name -> SourceStats.
 
         Cost: O(max_draft) per source. Threads: safe.
         """
-        cdef Py_ssize_t i
-        with self._lock:
-            return {source.name: _stats_of(source.name, &self.d.counts[i], self.d.max_draft)
+        cdef Py_ssize_t i, lengths = self.d.max_draft + 1
+        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>lengths * sizeof(int64_t)
+        cdef SourceCountsC* counts = <SourceCountsC*>malloc(<size_t>self.d.num_sources * of_source)
+        cdef int64_t* accepted_len = <int64_t*>(counts + self.d.num_sources)
+        if counts == NULL:
+            raise MemoryError("no memory for statistics")
+        try:
+            # The lock is held for a copy only: beneath the objects made of it any code may run, that of a
+            # signal's handler or a destructor, and call this drafter.
+            with self._lock:
+                memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
+                for i in range(self.d.num_sources):
+                    memcpy(accepted_len + i * lengths, counts[i].accepted_len, <size_t>lengths * sizeof(int64_t))
+            for i in range(self.d.num_sources):
+                counts[i].accepted_len = accepted_len + i * lengths
+            return {source.name: _stats_of(source.name, &counts[i], self.d.max_draft)
                     for i, source in enumerate(self._sources)}
+        finally:
+            free(counts)
 
     def reset_stats(self):
         """Set all counters of all sources to 0."""
@@ -205,6 +230,9 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
     for source in sources:
         if not isinstance(source, Source):
             raise InputError(f"sources must be Source objects, got {type(source).__name__}")
+        if (<Source>source).max_history < max_history:
+            raise InputError(f"source {source.name} drafts from {source.max_history} tokens of history at most, "
+                             f"got max_history={max_history}")
         if (<Source>source).slots != slots:
             raise InputError(f"source {source.name} was made for {source.slots} slots, the drafter has {slots}")
         if (<Source>source)._taken:

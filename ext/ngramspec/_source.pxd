@@ -2,6 +2,12 @@
 from ngramspec._history cimport HistoryC
 from ngramspec._types cimport Status, int32_t, token_t
 
+# How tokens join a history.
+cdef enum Joined:
+    JOINED_PROMPT = 0
+    JOINED_OUTPUT = 1     # the target emitted them
+    JOINED_AGAIN = 2      # they were in it before, at later places: what slots share has learnt them already
+
 # Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
 # the GIL; only `reserve` may fail, and leaves everything as it was when it does.
 cdef struct SourceC:
@@ -11,8 +17,8 @@ cdef struct SourceC:
     Status (*reserve)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil
     # forget what tokens from `length` on taught; called before the history is cut
     void (*rewind)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil
-    # tokens from `start` on have joined; `committed`: emitted by the target, not part of a prompt
-    void (*extend)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil
+    # tokens from `start` on have joined
+    void (*extend)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil
     # write a draft of at most `limit` tokens (<= max_draft) and how likely each is right, if those
     # before it are; return its length
     Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
@@ -41,5 +47,6 @@ cdef class Source:
     cdef SourceC c
     cdef readonly str name
     cdef readonly Py_ssize_t slots
+    cdef readonly Py_ssize_t max_history
     cdef object __weakref__
     cdef bint _taken      # already part of a Drafter: its state follows that drafter's histories

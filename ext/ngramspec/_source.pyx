@@ -2,6 +2,7 @@
 
 cdef enum:
     COMPARED = 32         # tokens before a match that are compared at most
+    MAX_HISTORY = 1 << 28
 
 
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil:
@@ -28,7 +29,11 @@ cdef class Source:
     Attributes:
         name: The source's name in statistics, such as "ngram-mod".
         slots: Number of slots it keeps state for.
+        max_history: Longest history that it can draft from, in tokens.
     """
+
+    def __cinit__(self, *_, **__):
+        self.max_history = MAX_HISTORY
 
     @property
     def max_draft(self):

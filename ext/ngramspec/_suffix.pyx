@@ -16,7 +16,7 @@ from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
 from ngramspec._lines cimport lines_clear, lines_free, lines_make, lines_nbytes
 from ngramspec._match cimport MOST, NUM_PLACES, CandidateC, match, match_static
-from ngramspec._source cimport Source, SourceC, ignore_feedback
+from ngramspec._source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
 from ngramspec._suffix_index cimport SuffixIndex
 from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_index, suffix_learn
@@ -35,6 +35,7 @@ cdef extern from "ngs_suffix.h" nogil:
 cdef enum:
     FIRST_ROOM = 4096     # tokens that the first index of a slot has room for
     PENDING = 64          # generated tokens that go to the pool together
+    LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
 
 
 cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:
@@ -78,18 +79,20 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     s.num_candidates = 0
 
 
-cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
-    if committed and s.base == start and s.num_candidates + s.num_records > 0:
+    if how == JOINED_OUTPUT and s.base == start and s.num_candidates + s.num_records > 0:
         suffix_learn(c, s, h, start)
     else:
         _expect_nothing(s)
     s.num_records = 0
     s.num_candidates = 0
     suffix_index(s, h)
-    if not committed:
+    if how != JOINED_OUTPUT:
         s.text.prompt_len = s.output_from = h.len
+        if how == JOINED_AGAIN:
+            s.prompt_from = h.len
     elif h.len - s.output_from >= PENDING:
         suffix_give(c, s, h, False)
 
@@ -160,6 +163,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear  # __dealloc__ must still see the pool, to close the blocks that slots write to
 cdef class SuffixSource(Source):
     """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None): the source behind "suffix".
 
@@ -190,6 +194,7 @@ cdef class SuffixSource(Source):
             raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
         self.name = "suffix"
         self.slots = slots
+        self.max_history = LONGEST_HISTORY
         self.pool = pool
         self.index = index
         self._state.pool = &pool.c if pool is not None else NULL

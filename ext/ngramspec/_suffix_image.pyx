@@ -66,7 +66,8 @@ cdef class SuffixImage:
     """SuffixImage(tokens): makes the lines of an index of these tokens, a part at a time.
 
     Args:
-        tokens: int32, shape (n,), C-contiguous, 1 <= n < 2**29 - 1: texts, each with -1 behind it. Kept.
+        tokens: int32, shape (n,), C-contiguous, 1 <= n < 2**29 - 1: texts, each with -1 behind it. Viewed,
+            and so kept alive and of its size.
 
     Raises:
         InputError: tokens has another shape or dtype, too many or no tokens.
@@ -76,7 +77,7 @@ cdef class SuffixImage:
     """
 
     cdef WalkC _start
-    cdef object _held
+    cdef const token_t[::1] _tokens  # that _start points into: their array cannot move
     cdef uint8_t* _seen
     cdef readonly int position_bits
     cdef readonly Py_ssize_t num_texts
@@ -94,7 +95,7 @@ cdef class SuffixImage:
         if not 1 <= text.shape[0] < (1 << 29) - 1:
             raise InputError(f"an index holds 1 to {(1 << 29) - 2:,} tokens, got {text.shape[0]:,}")
         self.position_bits = max(25, (text.shape[0] + 1).bit_length())
-        self._held = tokens
+        self._tokens = text
         while (<Py_ssize_t>1 << bits) < 2 * text.shape[0] and bits < MOST_COUNTER_BITS:
             bits += 1
         self._seen = <uint8_t*>ngs_zeroed(<size_t>1 << bits)

@@ -19,4 +19,5 @@ cdef class SuffixIndex:
     cdef readonly object fingerprint
     cdef readonly Py_ssize_t num_tokens
     cdef readonly Py_ssize_t num_texts
-    cdef tuple _held           # the arrays that the pointers point into
+    cdef const token_t[::1] _tokens        # the views that the pointers point into: their arrays cannot move
+    cdef const uint32_t[:, ::1] _lines

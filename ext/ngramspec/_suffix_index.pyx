@@ -35,8 +35,9 @@ cdef class SuffixIndex:
     Shared by any number of drafters, slots and threads; it never changes.
 
     Args:
-        tokens: int32, shape (n,), C-contiguous, n < 2**position_bits - 1: texts with -1 between. Kept alive.
-        lines: uint32, shape (m, 16), C-contiguous, m >= 1: as SuffixImage makes them. Kept alive.
+        tokens: int32, shape (n,), C-contiguous, n < 2**position_bits - 1: texts with -1 between. Viewed,
+            and so kept alive and of its size.
+        lines: uint32, shape (m, 16), C-contiguous, m >= 1: as SuffixImage makes them. Viewed too.
         position_bits: Lower bits of a word that hold a position, 25..29.
         vocab_size: Bound of the token ids, 1..2**31 - 1.
         name: Of the file, for messages.
@@ -63,7 +64,7 @@ cdef class SuffixIndex:
         if cells.shape[0] < 1 or cells.shape[1] != LINE_WORDS or not 1 <= text.shape[0] < (1 << position_bits) - 1:
             raise InputError(f"expected lines of {LINE_WORDS} words and 1..{(1 << position_bits) - 2} tokens, got "
                              f"shape {tuple(lines.shape)} and {text.shape[0]}")
-        self._held = (tokens, lines)
+        self._tokens, self._lines = text, cells
         self.c.tokens = &text[0]
         self.c.num_tokens = text.shape[0]
         self.c.vocab_size = <uint32_t>vocab_size

@@ -16,10 +16,13 @@ from ngramspec._history cimport grow
 
 import numpy as np
 
-from ngramspec.errors import InputError
+from ngramspec.errors import CapacityError, InputError
 
 cdef enum:
     BORDER = -1           # between documents: no n-gram crosses it
+
+cdef enum:
+    MOST_TOKENS = 0xFFFFFFFF  # places of n-grams are counted in 32 bits
 
 
 # Goes along the tokens and hands out every n-gram that has a follower.
@@ -109,9 +112,15 @@ cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out
 
 @cython.final
 cdef class Tally:
-    """Tally(): tokens of many documents, counted on demand.
+    """Tally(max_tokens=4294967295): tokens of many documents, counted on demand.
 
     Holds 4 bytes per token; counting takes 8 to 24 bytes per token more for its duration.
+
+    Args:
+        max_tokens: Tokens held at most, one border per document included, 1..2**32 - 1.
+
+    Raises:
+        InputError: max_tokens is out of its bounds.
 
     Thread-safety: one thread at a time; different tallies run in parallel.
     """
@@ -119,6 +128,12 @@ cdef class Tally:
     cdef token_t* _tokens
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _len
+    cdef readonly Py_ssize_t max_tokens
+
+    def __cinit__(self, Py_ssize_t max_tokens=MOST_TOKENS):
+        if not 1 <= max_tokens <= MOST_TOKENS:
+            raise InputError(f"max_tokens must be in 1..{MOST_TOKENS}, got {max_tokens}")
+        self.max_tokens = max_tokens
 
     def __dealloc__(self):
         free(self._tokens)
@@ -136,6 +151,8 @@ cdef class Tally:
         Raises:
             InputError: token_ids is not a 1-D int32 array, or an id is out of its bounds; nothing
                 was added.
+            CapacityError: It would hold more than max_tokens; nothing was added. Count what it
+                holds, then clear it.
             MemoryError: No room; nothing was added.
 
         Cost: O(n). Threads: releases the GIL.
@@ -147,6 +164,9 @@ cdef class Tally:
         cdef int status = STATUS_OK
         if n == 0:
             return
+        if n >= self.max_tokens - self._len:
+            raise CapacityError(f"a tally holds {self.max_tokens} tokens at most, it has {self._len} and {n} more with a "
+                                f"border after them do not fit; count what it holds and clear it first")
         with nogil:
             for i in range(n):
                 bits |= tokens[i]

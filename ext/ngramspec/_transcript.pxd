@@ -26,14 +26,19 @@ cdef struct TranscriptC:
     int64_t longest_stop   # bytes, 0 = there are no stop texts
     Py_ssize_t stop        # index of the stop text that was found, -1 = none
 
+# A stretch of text whose tokens were all drafted, or all not.
+cdef struct SpanC:
+    int64_t end            # bytes of text before what follows it
+    bint accepted
+
 cdef class Transcript:
     cdef TranscriptC c
     cdef Pieces _pieces
     cdef tuple _stops           # bytes
-    cdef cython.pymutex _lock   # guards c
+    cdef cython.pymutex _lock   # guards c; no code of Python's runs while it is held
     cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1
     cdef int64_t _size(self, token_t token) noexcept nogil
     cdef int _add(self, token_t token, bint accepted)
     cdef bint _find_stop(self, int64_t before)
     cdef int64_t _open(self)
-    cdef tuple _spans(self, int64_t start, int64_t end)
+    cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept

@@ -1,8 +1,9 @@
 """Transcript: the tokens that a request has emitted and their text, without an object per token."""
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from ngramspec._arguments cimport TokensC, tokens_release, tokens_view
@@ -142,18 +143,48 @@ cdef class Transcript:
             tuple: (text, accepted) pieces; accepted tells whether accepted drafts made the piece, a
             character of several tokens being its last token's.
         """
-        cdef int64_t end, start
+        cdef int64_t end, start, held
+        cdef char* text = NULL
+        cdef SpanC* spans = NULL
+        cdef Py_ssize_t num = 0, first, i
+        cdef list made = []
         with self._lock:
-            end = self.c.text_len
+            start, end = self.c.taken, self.c.text_len
             if not last:
-                end = whole_characters(self.c.text, self.c.taken, end - self._open())
-            start, self.c.taken = self.c.taken, max(end, self.c.taken)
-        return self._spans(start, end) if end > start else ()
+                held = self._open()  # begins a stop text, so the character before it is as whole as it will be
+                end = end - held if held else whole_characters(self.c.text, start, end)
+            if end > start:
+                first = self.c.len - 1
+                while first > 0 and self.c.text_ends[first - 1] > start:
+                    first -= 1
+                text = <char*>malloc(<size_t>(end - start))
+                spans = <SpanC*>malloc(<size_t>(self.c.len - first) * sizeof(SpanC))
+                if text != NULL and spans != NULL:
+                    memcpy(text, self.c.text + start, <size_t>(end - start))
+                    num = self._spans(first, start, end, spans)
+                    self.c.taken = end
+        try:
+            if end > start and num == 0:
+                raise MemoryError(f"no memory for {end - start} bytes of text")
+            end = start
+            for i in range(num):
+                made.append((PyUnicode_DecodeUTF8(text + end - start, spans[i].end - end, "replace"),
+                             bool(spans[i].accepted)))
+                end = spans[i].end
+        finally:
+            free(text)
+            free(spans)
+        return tuple(made)
 
     @property
     def text(self):
         """Return the text that was taken."""
-        return PyUnicode_DecodeUTF8(self.c.text, self.c.taken, "replace") if self.c.taken else ""
+        cdef int64_t size = self.c.taken  # of bytes that never change, wherever they lie
+        cdef bytes copied = PyBytes_FromStringAndSize(NULL, size)
+        if size:
+            with self._lock:
+                memcpy(PyBytes_AS_STRING(copied), self.c.text, <size_t>size)
+        return copied.decode("utf-8", "replace")
 
     @property
     def stop(self):
@@ -162,16 +193,25 @@ cdef class Transcript:
 
     def token_ids(self, Py_ssize_t start=0):
         """Return the tokens from `start` on as a new int32 array."""
-        start = min(max(start, 0), self.c.len)
-        if start == self.c.len:
-            return np.empty(0, np.int32)
-        return np.array(<token_t[:self.c.len - start]>(self.c.tokens + start))
+        cdef Py_ssize_t num = max(self.c.len - max(start, 0), 0)  # tokens never change, wherever they lie
+        cdef token_t[::1] view
+        made = np.empty(num, np.int32)
+        if num:
+            view = made
+            with self._lock:
+                memcpy(&view[0], self.c.tokens + max(start, 0), <size_t>num * sizeof(token_t))
+        return made
 
     def accepted(self):
         """Return for each token whether a draft had guessed it, as a new bool array."""
-        if not self.c.len:
-            return np.empty(0, np.bool_)
-        return np.array(<uint8_t[:self.c.len]>self.c.accepted).astype(np.bool_)
+        cdef Py_ssize_t num = self.c.len
+        cdef uint8_t[::1] view
+        made = np.empty(num, np.uint8)
+        if num:
+            view = made
+            with self._lock:
+                memcpy(&view[0], self.c.accepted, <size_t>num)
+        return made.view(np.bool_)
 
     cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1:
         cdef int reason = ENDING_NONE
@@ -245,13 +285,10 @@ cdef class Transcript:
             length -= 1
         return 0
 
-    cdef tuple _spans(self, int64_t start, int64_t end):
-        """Return text[start:end] in pieces of equal flags."""
-        cdef Py_ssize_t i = self.c.len - 1, j
+    cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept:
+        """Write text[start:end], from token `first` on, as stretches of equal flags; return their number."""
+        cdef Py_ssize_t i = first, j, num = 0
         cdef int64_t cut
-        cdef list made = []
-        while i > 0 and self.c.text_ends[i - 1] > start:
-            i -= 1
         while start < end:
             j = i
             while j + 1 < self.c.len and self.c.text_ends[j] < end and self.c.accepted[j + 1] == self.c.accepted[i]:
@@ -260,7 +297,8 @@ cdef class Transcript:
             if self.c.text_ends[j] < end:
                 cut = character_start(self.c.text, start, self.c.text_ends[j])
             if cut > start:
-                made.append((PyUnicode_DecodeUTF8(self.c.text + start, cut - start, "replace"), bool(self.c.accepted[i])))
+                out[num] = SpanC(cut, self.c.accepted[i])
+                num += 1
                 start = cut
             i = j + 1
-        return tuple(made)
+        return num

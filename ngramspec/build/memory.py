@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 TALLY_BYTES = 36  # per token: up to 8 to hold it, 16 to 24 to count, and what the allocator keeps
+MOST_TOKENS = 1 << 31  # half of what one tally counts: some are added before the next look
 IN_FLIGHT = 32 << 20  # texts, token ids and buffers between reading and counting
 UNKNOWN_RESIDENT = 120 << 20
 _MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
@@ -21,7 +22,7 @@ def tokens_within(memory: int) -> int:
     used even if they leave less.
     """
     free = memory - resident_bytes() - IN_FLIGHT
-    return max(free, memory // 8) // TALLY_BYTES
+    return min(max(free, memory // 8) // TALLY_BYTES, MOST_TOKENS)
 
 
 def read_bytes(memory: int) -> int:

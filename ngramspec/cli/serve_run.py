@@ -39,7 +39,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
     )
     if not options["access_log"]:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    settings, defaults = make_settings(options), served_defaults(options)
+    settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(bind(settings.host, settings.port))  # fails before the loading
         model = stack.enter_context(open_model(options))
@@ -52,6 +52,8 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         stack.callback(worker.close, drain=True, timeout=LAST_SECONDS)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, choice, engine, served.name)
+        if settings.isolates:
+            _say("each key learns for itself; with --share-between-keys they share")
         url = url_of(sock, bool(settings.ssl_key_file))
         run_server(app, sock, lambda: report(engine), lambda: _say(f"listening on {url}"))
     report(engine)

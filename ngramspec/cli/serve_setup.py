@@ -17,7 +17,7 @@ from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.options import DraftChoice
 from ngramspec.cli.target import layers_of
 from ngramspec.drafters.config import CacheConfig, SuffixConfig
-from ngramspec.drafters.statistics import open_index
+from ngramspec.drafters.statistics import open_index, open_static
 from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.engine.policy import make_policy
@@ -31,6 +31,7 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
 SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 
 
@@ -87,6 +88,7 @@ def open_engine(
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
+        kept_bytes=options["kept_memory"],
     )
 
 
@@ -108,7 +110,8 @@ def drafter_params(
         config = SuffixConfig(**params["suffix"], static=choice.suffix_index)
         params["suffix"]["static"] = open_index(config)
     if choice.lookup_static is not None:
-        params["ngram-cache"]["static"] = choice.lookup_static
+        cache = CacheConfig(**params["ngram-cache"], static=choice.lookup_static)
+        params["ngram-cache"]["static"] = open_static(cache)
     if choice.lookup_dynamic is not None:
         _need_folder(choice.lookup_dynamic)
         cache = CacheConfig(**params["ngram-cache"])
@@ -152,23 +155,36 @@ def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...
     return tuple(names or [model.path.stem])
 
 
-def make_settings(options: Mapping[str, Any]) -> ServerSettings:
+def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSettings:
     """Return the settings of the HTTP side.
 
     Raises:
+        InputError: There are no keys although an option is about them, or a file that all keys
+            would share although they do not.
         OSError: The file with keys cannot be read.
     """
+    keys = _keys(options)
+    if options["pool_per_key"] and not keys:
+        raise InputError("--pool-per-key needs keys: give --api-key or --api-key-file")
     paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
-    return ServerSettings(
+    made = ServerSettings(
         **{name: options[name] for name in _SAME_NAME},
         **paths,
-        api_keys=_keys(options),
+        api_keys=keys,
         cors_origins=tuple(part for part in options["cors_origins"].split(",") if part),
         max_body_bytes=options["max_body"],
         request_timeout=options["timeout"],
         sse_ping_interval=max(0.0, options["sse_ping_interval"]),
         reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
     )
+    shared = [option for field, option in SHARED_FILES.items() if getattr(choice, field)]
+    if made.isolates and shared:
+        raise InputError(
+            f"{' and '.join(shared)}: such a file would hold what all keys said, but each of "
+            f"{len(keys)} keys learns for itself: leave it out, or let them share with "
+            "--share-between-keys"
+        )
+    return made
 
 
 _PATHS = ("ssl_key_file", "ssl_cert_file")

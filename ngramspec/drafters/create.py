@@ -48,7 +48,8 @@ def create_drafter(
         spec: Names separated by commas, such as "ngram-mod,ngram-cache", or a sequence of names.
             In a chain the first non-empty draft wins, with a policy the one that is worth most.
         slots: Requests that run at the same time, 1..65536.
-        max_history: Tokens kept per slot, 1024..2**28; beyond it the older half is dropped.
+        max_history: Tokens kept per slot, 1024..2**28, with suffix 1024..2**25 - 2; beyond it the
+            older half is dropped, and of a longer prompt the newest three quarters of it are kept.
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.
         policy: AutoPolicy that shortens drafts to what pays, and learns from what is accepted;
             None drafts as far as the drafters go.

@@ -24,12 +24,13 @@ class _Sequence:
     num_past: Of these in the model's cache; drafted tokens may follow there.
     """
 
-    __slots__ = ("claims", "draft", "length", "num_past", "tokens")
+    __slots__ = ("claims", "draft", "length", "namespace", "num_past", "tokens")
 
     def __init__(self, context_size: int) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.length = 0
         self.num_past = 0
+        self.namespace = ""
         self.draft: list[int] = []
         self.claims: list[float] = []
 
@@ -68,6 +69,13 @@ class DraftModel:
         self._begins = self._calls = self._accepts = self._ns = 0
         self._drafts = self._drafted = 0
         self._positions = [0] * n_max
+
+    def enter(self, slot: int, namespace: str) -> None:
+        """Tell the namespace of the request that begins next: another one's text is read anew."""
+        seq = self._sequences[slot]
+        if seq.namespace != namespace:
+            seq.namespace = namespace
+            self._cut(slot, 0)
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; the model reads the prompt at the first proposal."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ngramspec._pool import HashPool
@@ -16,14 +16,26 @@ from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.engine.pools import Pools
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources import SlotwiseSource
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, QuotaError
 from ngramspec.stats import SourceStats
 
 Params = Mapping[str, Mapping[str, Any]]
-MAX_KINDS = 32  # combinations of types, sizes and namespace that are kept
+MAX_KINDS = 32  # combinations of types, sizes and namespace that are kept for one tenant
+KEPT_BYTES = 1 << 30  # memory of what is kept for all tenants together
 # What a request may not set: memory, files, and what others share.
 OWNED = ("pool", "capacity", "check_bits", "max_occupancy", "static", "dynamic", "dynamic_update",
          "max_ngrams", "save_interval", "tokenizer", "any_tokenizer")  # fmt: skip
+
+
+@dataclass(eq=False, slots=True)
+class _Kind:
+    """A chain, who it was made for, and how many requests wait or run with it."""
+
+    source: SlotwiseSource
+    tenant: str
+    namespace: str
+    nbytes: int = 0  # when it was last looked at
+    held: int = 0
 
 
 class Drafters:
@@ -31,51 +43,92 @@ class Drafters:
 
     Requests that ask for the same types, sizes and namespace share one native Drafter; all of one
     namespace share their pools. The namespace "" has the pool and dynamic cache that the engine was
-    given; others have their own, in memory, forgotten when MAX_KINDS newer ones came.
+    given; others have their own, in memory.
+
+    What requests make it keep counts for their tenant. A tenant with more than MAX_KINDS chains
+    loses its own oldest one, with the pools that no other chain has. Where all tenants together
+    have more than `max_bytes`, the one that has most loses its oldest, and none that has no more
+    than an equal share loses anything. A chain that a request waits or runs with is never dropped,
+    and neither are the default and the pools of "", which do not count.
 
     Args:
         spec: Drafter names, the default of requests; None = no n-gram drafts by default.
         slots: Slots of the engine.
         params: Parameters by drafter name.
+        max_bytes: Memory of what is kept, besides what requests wait or run with, in bytes, >= 0.
 
     Raises:
         As create_drafter.
+
+    Thread-safety: safe. `release` takes no lock.
     """
 
     def __init__(
-        self, spec: str | Iterable[str] | None, slots: int, params: Params | None = None
+        self,
+        spec: str | Iterable[str] | None,
+        slots: int,
+        params: Params | None = None,
+        max_bytes: int = KEPT_BYTES,
     ) -> None:
         self.types = () if spec is None else parse_names(spec, "priority")
+        if max_bytes < 0:
+            raise InputError(f"max_bytes must be >= 0, got {max_bytes}")
         self._slots = slots
+        self._max_bytes = max_bytes
         self._params = {name: dict(own) for name, own in (params or {}).items()}
         self._pools = Pools(self._params)
-        self._kinds: OrderedDict[Any, SlotwiseSource] = OrderedDict()
+        self._kinds: OrderedDict[Any, _Kind] = OrderedDict()  # the oldest first
+        self._default = _kind(self.types, "", {})
+        self._released: deque[Any] = deque()  # keys of kinds, not counted yet
+        self._over = False  # more than max_bytes was in use
         self._gone: dict[str, SourceStats] = {}
         self._lock = threading.Lock()  # requests are submitted from any thread
         if self.types:
             self.get(Speculation())
 
-    def get(self, wanted: Speculation) -> SlotwiseSource | None:
+    def get(self, wanted: Speculation, tenant: str = "") -> SlotwiseSource | None:
         """Return the chain for a request's settings, None when it wants no n-gram drafts.
 
         Raises:
             InputError: An unknown type or parameter, a value out of bounds, or a parameter that
                 belongs to the engine.
+            QuotaError: MAX_KINDS other chains of the tenant are in use.
+        """
+        source, key = self.hold(wanted, tenant)
+        self.release(key)
+        return source
+
+    def hold(self, wanted: Speculation, tenant: str = "") -> tuple[SlotwiseSource | None, Any]:
+        """Return the chain as `get` does, and what `release` is called with when the request ends.
+
+        Raises:
+            As get.
         """
         types = self.types if wanted.types is None else parse_names(wanted.types, "priority")
         if not (wanted.enabled and types):
-            return None
+            return None, None
         _check_params(wanted.params)
         own = {name: dict(given) for name, given in wanted.params.items() if name in types}
         key = _kind(types, wanted.namespace, own)
         with self._lock:
-            source = self._kinds.get(key)
-            if source is None:
-                source = self._make(types, own, wanted.namespace)
-                self._kinds[key] = source
-                self._forget_oldest()
+            grown = self._count_released()
+            kind = self._kinds.get(key)
+            if kind is None:
+                leaving = self._leaving(tenant)
+                kind = self._kinds[key] = self._make(types, own, wanted.namespace, tenant)
+                if leaving is not None:  # not before: settings that are refused cost nothing
+                    self._drop(leaving)
+                grown = True
             self._kinds.move_to_end(key)
-        return source
+            kind.held += 1
+            if grown or self._over:
+                self._over = not self._keep_within_bytes()
+        return kind.source, key
+
+    def release(self, key: Any) -> None:
+        """Tell that a request which held a chain has ended. Cost: O(1), from any thread."""
+        if key is not None:
+            self._released.append(key)
 
     def pool(self, namespace: str = "") -> HashPool | None:
         """Return the pool of ngram-mod of a namespace, None when there is none yet."""
@@ -99,25 +152,100 @@ class Drafters:
         """Return counts by drafter name, over all chains."""
         with self._lock:
             total = dict(self._gone)
-            for source in self._kinds.values():
-                add_stats(total, source.stats())
+            for kind in self._kinds.values():
+                add_stats(total, kind.source.stats())
         return total
 
-    def _make(
-        self, types: tuple[str, ...], own: Mapping[str, dict[str, Any]], namespace: str
-    ) -> SlotwiseSource:
-        params = {name: {**self._params.get(name, {}), **own.get(name, {})} for name in types}
-        self._pools.join(params, namespace)
-        return SlotwiseSource(create_drafter(types, slots=self._slots, params=params))
+    def nbytes(self) -> dict[str, int]:
+        """Return the memory that is kept by tenant, as it was when their requests last ended."""
+        with self._lock:
+            self._count_released()
+            return dict(self._bytes())
 
-    def _forget_oldest(self) -> None:
-        """Drop the chain and the namespace's pool that were not used for longest."""
-        if len(self._kinds) > MAX_KINDS:
-            default = _kind(self.types, "", {})
-            first = next(key for key in self._kinds if key != default)
-            add_stats(self._gone, self._kinds.pop(first).stats())
-            used = {key[1] for key in self._kinds}
-            self._pools.forget(used)
+    @property
+    def shared_params(self) -> tuple[str, ...]:
+        """Return which pools and caches the engine was given; only the namespace "" uses them."""
+        return tuple(
+            f"{key} of {name}"
+            for name, key in (("ngram-mod", "pool"), ("ngram-cache", "dynamic"), ("suffix", "pool"))
+            if self._params.get(name, {}).get(key) is not None
+        )
+
+    # -- with the lock held ------------------------------------------------------------------------
+
+    def _make(self, types: tuple[str, ...], own: Params, namespace: str, tenant: str) -> _Kind:
+        params = {name: {**self._params.get(name, {}), **own.get(name, {})} for name in types}
+        try:
+            self._pools.join(params, namespace)
+            made = create_drafter(types, slots=self._slots, params=params)
+        except BaseException:
+            self._forget_pools()
+            raise
+        return _Kind(SlotwiseSource(made), tenant, namespace, made.nbytes)
+
+    def _count_released(self) -> bool:
+        """Count the requests that ended; True when one of their chains holds more than it did."""
+        ended: set[Any] = set()
+        while self._released:
+            key = self._released.popleft()
+            self._kinds[key].held -= 1
+            ended.add(key)
+        grown = False
+        for key in ended:
+            kind = self._kinds[key]
+            before, kind.nbytes = kind.nbytes, kind.source.drafter.nbytes
+            grown = grown or kind.nbytes > before
+        return grown
+
+    def _leaving(self, tenant: str) -> Any:
+        """Return which chain of the tenant makes room for another, None where there is room."""
+        own = [key for key, kind in self._kinds.items() if kind.tenant == tenant]
+        if len(own) < MAX_KINDS:
+            return None
+        oldest = next((key for key in own if self._may_go(key)), None)
+        if oldest is None:
+            raise QuotaError(
+                f"requests with {len(own)} kinds of drafters and namespaces wait or run already: "
+                "let some end, or use fewer sizes and namespaces at a time"
+            )
+        return oldest
+
+    def _keep_within_bytes(self) -> bool:
+        """Drop chains of those who have more than their share; False where too much is in use."""
+        while (held := self._bytes()).total() > self._max_bytes:
+            share = self._max_bytes // len(held)
+            oldest: dict[str, Any] = {}
+            for key, kind in self._kinds.items():
+                if held[kind.tenant] > share and self._may_go(key):
+                    oldest.setdefault(kind.tenant, key)
+            if not oldest:
+                return False
+            self._drop(oldest[max(oldest, key=lambda tenant: held[tenant])])
+        return True
+
+    def _bytes(self) -> Counter[str]:
+        """Return the memory of all chains but the default, and of their pools, by tenant."""
+        held: Counter[str] = Counter()
+        seen: set[str] = set()
+        for key, kind in self._kinds.items():
+            if key == self._default:
+                continue
+            held[kind.tenant] += kind.nbytes
+            if kind.namespace not in seen:
+                seen.add(kind.namespace)
+                held[kind.tenant] += self._pools.nbytes(kind.namespace)
+        return held
+
+    def _may_go(self, key: Any) -> bool:
+        return not self._kinds[key].held and key != self._default
+
+    def _drop(self, key: Any) -> None:
+        """Forget a chain, and the pools that no other has."""
+        add_stats(self._gone, self._kinds.pop(key).source.stats())
+        self._forget_pools()
+
+    def _forget_pools(self) -> None:
+        self._pools.forget({kind.namespace for kind in self._kinds.values()})
 
 
 def _kind(types: tuple[str, ...], namespace: str, own: Params) -> tuple[Any, ...]:

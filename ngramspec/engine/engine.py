@@ -13,7 +13,7 @@ from ngramspec._figures import EngineStats
 from ngramspec._pieces import Pieces
 from ngramspec._slot import Slot
 from ngramspec._transcript import Transcript
-from ngramspec.engine.drafters import Drafters, add_stats
+from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
@@ -23,7 +23,7 @@ from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
-from ngramspec.errors import BackendError, CapacityError, InputError, StateError
+from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
 from ngramspec.stats import SourceStats
 
 
@@ -44,6 +44,8 @@ class Engine:
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches and drafts inside that setting.
+        kept_bytes: Memory for drafters of other sizes and namespaces than the default, >= 0; see
+            Drafters.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -63,6 +65,7 @@ class Engine:
         policy: DraftPolicy | None = None,
         max_queue: int = 1024,
         exact: bool = False,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         _check(target, slots, max_queue, exact)
         self._target = target
@@ -71,7 +74,7 @@ class Engine:
         self._slots = [Slot(i, target.context_size, self._capacity) for i in range(slots)]
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
-        self.drafters = Drafters(drafter if named else None, slots, params)
+        self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes)
         self._own = None if named else SlotwiseSource(drafter, getattr(drafter, "name", "own"))
         self._prediction = PredictionSource(slots)
         self._draft_model = draft_model
@@ -95,33 +98,43 @@ class Engine:
         self._wake = threading.Event()
         self._gathering = Gathering()
 
-    def submit(self, request: Request, on_chunk: OnChunk | None = None) -> Generation:
+    def submit(
+        self, request: Request, on_chunk: OnChunk | None = None, tenant: str = ""
+    ) -> Generation:
         """Queue a request.
 
         Args:
             request: What to continue.
             on_chunk: Called by the engine's thread after each step that emitted something for it,
                 and at the end. Must be quick and must not raise.
+            tenant: Who asks, "" where there is only one. Each has a share of slots, queue and
+                memory; none may have more requests in the queue than it leaves places.
 
         Raises:
             InputError: The prompt does not fit, or grammar, tokens or drafters are not valid.
             CapacityError: The queue is full.
+            QuotaError: The tenant has its share of the queue or of drafters already.
             StateError: The engine is closed.
         """
-        self._check_open()
+        self._check_open(tenant)
         self._check_request(request)
         seed = request.sampling.seed
         seed = random.getrandbits(32) if seed is None else seed
         sampler = self._target.sampler(request.sampling, seed)
         sampler.accept_prompt(request.prompt_ids)
-        sources = self._sources_of(request)
         stops = [text.encode() for text in request.stop]
         transcript = Transcript(self._pieces_of(request.special), stops, request.max_tokens)
-        generation = Generation(request, seed, transcript)
-        with self._submitting:  # what is put after a close would never end
-            self._check_open()
-            self._stats.num_requests += 1
-            self._queue.put(Ticket(generation, sampler, sources, on_chunk))
+        generation = Generation(request, seed, transcript, tenant)
+        sources, held = self._sources_of(request, tenant)
+        generation.on_finish = lambda: self.drafters.release(held)
+        try:
+            with self._submitting:  # what is put after a close would never end
+                self._check_open(tenant)
+                self._stats.num_requests += 1
+                self._queue.put(Ticket(generation, sampler, sources, on_chunk))
+        except BaseException:
+            generation.on_finish()
+            raise
         self._wake.set()
         return generation
 
@@ -231,17 +244,29 @@ class Engine:
         return self._stats.num_requests > sum(self._stats.finished.values())
 
     @property
-    def _full(self) -> bool:
-        """Tell whether as many wait as may, beside those that idle slots take up at once."""
-        idle = sum(slot.generation is None for slot in self._slots)
-        return len(self._queue) >= self._max_queue + idle
+    def _num_idle(self) -> int:
+        """Return how many waiting requests idle slots take up at once."""
+        return sum(slot.generation is None for slot in self._slots)
 
-    def _check_open(self) -> None:
+    @property
+    def _full(self) -> bool:
+        """Tell whether as many wait as may."""
+        return len(self._queue) >= self._max_queue + self._num_idle
+
+    def _check_open(self, tenant: str) -> None:
         """Raise unless a request may be put into the queue."""
         if self._closed:
             raise StateError("the engine is closed")
         if self._full:
             raise CapacityError(f"{len(self._queue)} requests are waiting already")
+        if tenant:
+            idle, waiting = self._num_idle, len(self._queue)
+            own = self._queue.num_waiting(tenant) - idle
+            if own > 0 and own >= self._max_queue - max(0, waiting - idle):
+                raise QuotaError(
+                    f"{own} requests of this client are waiting already: "
+                    "the places that are left are for others"
+                )
 
     def _check_request(self, request: Request) -> None:
         ids, vocab_size = request.prompt_ids, self._target.vocab_size
@@ -262,14 +287,16 @@ class Engine:
             pieces = self._pieces[special] = Pieces(texts, self._ends)
         return pieces
 
-    def _sources_of(self, request: Request) -> tuple[DraftSource, ...]:
-        """Return the sources of a request in their order of priority."""
+    def _sources_of(self, request: Request, tenant: str) -> tuple[tuple[DraftSource, ...], Any]:
+        """Return the sources of a request in their order of priority, and what to release."""
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
-            return ()
-        ngram = self._own or self.drafters.get(request.speculation)
+            return (), None
+        ngram, held = self._own, None
+        if ngram is None:
+            ngram, held = self.drafters.hold(request.speculation, tenant)
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, self._draft_model)
-        return tuple(source for source in sources if source is not None)
+        return tuple(source for source in sources if source is not None), held
 
 
 def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:

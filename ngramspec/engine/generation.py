@@ -50,8 +50,11 @@ class Generation:
     other than finish_reason are complete only then.
     """
 
-    def __init__(self, request: Request, seed: int, transcript: Transcript | None = None) -> None:
+    def __init__(
+        self, request: Request, seed: int, transcript: Transcript | None = None, tenant: str = ""
+    ) -> None:
         self.request = request
+        self.tenant = tenant  # who asked
         self.seed = seed  # the one used, also when the request gave none
         self.transcript = Transcript(NO_PIECES) if transcript is None else transcript
         self.logprobs: list[TokenLogprob] = []
@@ -60,6 +63,7 @@ class Generation:
         self.slot = -1  # -1 while it waits
         self.timings = Timings(num_prompt=int(request.prompt_ids.size))
         self.on_cancel: Callable[[], None] = lambda: None  # the queue's, while it waits
+        self.on_finish: Callable[[], None] = lambda: None  # gives back what was held for it
         self._cancelled = False
         self._finished = threading.Event()
 
@@ -108,4 +112,6 @@ class Generation:
         self.finish_reason = reason
         self.error = error
         self.timings.finished = time.perf_counter()
+        on_finish, self.on_finish = self.on_finish, lambda: None
+        on_finish()
         self._finished.set()

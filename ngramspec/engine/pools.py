@@ -10,15 +10,16 @@ from ngramspec._pool import HashPool
 from ngramspec._suffix_pool import SuffixPool
 from ngramspec.drafters.config import ModConfig, SuffixConfig
 
-# Of a namespace's own, 4 MiB each: cells of the pool of ngram-mod, and n-grams of its dynamic
-# cache; tokens of the pool of suffix.
+# What a namespace has of its own: cells of the pool of ngram-mod and tokens of that of suffix,
+# 4 MiB each, and n-grams of its dynamic cache, 17 MiB when it is full.
 NAMESPACE_CAPACITY = 1 << 20
 NAMESPACE_TOKENS = 1 << 17
+NAMESPACE_NGRAMS = 1 << 17
 _HASH_KEYS = ("pool", "capacity", "check_bits", "max_occupancy", "tokenizer", "any_tokenizer")
 
 
 class Pools:
-    """Keeps the pools by namespace: a HashPool for ngram-mod and a SuffixPool for suffix.
+    """Keeps the pools by namespace: for ngram-mod, for suffix, and dynamic caches for ngram-cache.
 
     The namespace "" has what the engine was given, and what its parameters say; others have pools
     of their own, in memory, until they are forgotten.
@@ -31,6 +32,7 @@ class Pools:
         self._n_match = params.get("ngram-mod", {}).get("n_match", ModConfig.n_match)
         self.hash: dict[str, HashPool] = {}
         self.suffix: dict[str, SuffixPool] = {}
+        self._dynamic: dict[str, NgramCache] = {}  # of other namespaces than ""
 
     def join(self, params: dict[str, dict[str, Any]], namespace: str) -> None:
         """Put the pools of a namespace into parameters by drafter name, in place of their sizes."""
@@ -41,13 +43,22 @@ class Pools:
         if "ngram-cache" in params and namespace:
             cache = params["ngram-cache"]
             if cache.pop("dynamic", None) is not None:
-                cache["dynamic"] = NgramCache(max_ngrams=NAMESPACE_CAPACITY)
+                made = NgramCache(max_ngrams=NAMESPACE_NGRAMS)
+                cache["dynamic"] = self._dynamic.setdefault(namespace, made)
 
     def forget(self, used: Collection[str]) -> None:
         """Drop the pools of all namespaces but "" and those in use."""
-        for pools in (self.hash, self.suffix):
+        everything: tuple[dict[str, Any], ...] = (self.hash, self.suffix, self._dynamic)
+        for pools in everything:
             for namespace in [name for name in pools if name and name not in used]:
                 del pools[namespace]
+
+    def nbytes(self, namespace: str) -> int:
+        """Return the memory of the pools that a namespace has of its own, 0 for ""."""
+        if not namespace:
+            return 0
+        found = (self.hash.get(namespace), self.suffix.get(namespace), self._dynamic.get(namespace))
+        return sum(pool.nbytes for pool in found if pool is not None)
 
     def _with_hash(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
         shape = {key: params.pop(key) for key in _HASH_KEYS if key in params}

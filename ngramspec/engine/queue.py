@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,32 +32,50 @@ class Ticket:
 class Queue:
     """First come, first served, but a request for one slot does not hold up the others.
 
-    Thread-safety: `put` and len from any thread, the rest from the engine's.
+    Of several tenants the one with the fewest running requests is served first; those with equally
+    many take turns.
+
+    Thread-safety: `put`, `num_waiting` and len from any thread, the rest from the engine's.
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Ticket] = deque()  # to be looked at only
-        self._lock = threading.Lock()  # guards waiting
+        # By tenant, the one that was served last at the end; none is empty.
+        self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()  # guards both
         self.cancelled = False  # one that waits may have been cancelled
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return self._size
+
+    def num_waiting(self, tenant: str) -> int:
+        """Return how many requests of a tenant wait."""
+        with self._lock:
+            return len(self._waiting.get(tenant, ()))
 
     def put(self, ticket: Ticket) -> None:
-        """Add a request at the end."""
+        """Add a request at the end of its tenant's."""
         ticket.generation.on_cancel = self._note_cancel
         with self._lock:
-            self.waiting.append(ticket)
+            self._waiting.setdefault(ticket.generation.tenant, deque()).append(ticket)
+            self._size += 1
 
-    def take(self, idle: Sequence[Slot]) -> tuple[Ticket, list[Slot]] | None:
-        """Remove the first request that an idle slot can serve, with the slots that can."""
+    def take(
+        self, idle: Sequence[Slot], running: Sequence[str] = ()
+    ) -> tuple[Ticket, list[Slot]] | None:
+        """Remove the next request that an idle slot can serve, with the slots that can.
+
+        running: The tenant of each request that runs.
+        """
         with self._lock:
-            for ticket in self.waiting:
-                wanted = ticket.generation.request.slot
-                fitting = [slot for slot in idle if wanted in (-1, slot.id)]
-                if fitting:
-                    self.waiting.remove(ticket)
-                    return ticket, fitting
+            for tenant in sorted(self._waiting, key=running.count):
+                for ticket in self._waiting[tenant]:
+                    wanted = ticket.generation.request.slot
+                    fitting = [slot for slot in idle if wanted in (-1, slot.id)]
+                    if fitting:
+                        self._waiting.move_to_end(tenant)
+                        self._remove(ticket)
+                        return ticket, fitting
         return None
 
     def take_cancelled(self) -> list[Ticket]:
@@ -66,17 +84,28 @@ class Queue:
             return []
         self.cancelled = False
         with self._lock:
-            gone = [ticket for ticket in self.waiting if ticket.generation.cancelled]
+            gone = [ticket for ticket in self._all() if ticket.generation.cancelled]
             for ticket in gone:
-                self.waiting.remove(ticket)
+                self._remove(ticket)
         return gone
 
     def take_all(self) -> list[Ticket]:
         """Remove all requests and return them."""
         with self._lock:
-            gone = list(self.waiting)
-            self.waiting.clear()
+            gone = self._all()
+            self._waiting.clear()
+            self._size = 0
         return gone
+
+    def _all(self) -> list[Ticket]:
+        return [ticket for tickets in self._waiting.values() for ticket in tickets]
+
+    def _remove(self, ticket: Ticket) -> None:
+        tenant = ticket.generation.tenant
+        self._waiting[tenant].remove(ticket)
+        self._size -= 1
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
 
     def _note_cancel(self) -> None:
         self.cancelled = True

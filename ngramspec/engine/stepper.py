@@ -13,6 +13,7 @@ from ngramspec._proposer import Proposer
 from ngramspec._rows import Rows
 from ngramspec._slot import Slot
 from ngramspec._verifier import Verifier
+from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason
 from ngramspec.engine.offers import Offers
@@ -71,7 +72,7 @@ class Stepper:
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
-        if self._look or queue.cancelled or plan.needs_schedule(bool(queue.waiting)):
+        if self._look or queue.cancelled or plan.needs_schedule(len(queue) > 0):
             self._schedule()
         if not plan.make():
             return False
@@ -108,7 +109,8 @@ class Stepper:
         for ticket in self._queue.take_cancelled():
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
         while idle := [slot for slot in self._slots if slot.generation is None]:
-            taken = self._queue.take(idle)
+            running = [s.generation.tenant for s in self._slots if s.generation is not None]
+            taken = self._queue.take(idle, running)
             if taken is None:
                 return
             self._start(*taken)
@@ -129,6 +131,8 @@ class Stepper:
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
+            elif isinstance(source, DraftModel):
+                source.enter(slot.id, request.speculation.namespace)
         timings, now = made.timings, time.perf_counter()
         timings.started, timings.num_cached = now, kept
         deadline = 0.0 if request.timeout is None else now + request.timeout

@@ -61,8 +61,10 @@ class Bridge:
         """Return how many answers are on their way."""
         return len(self._answers)
 
-    async def open(self, prepare: Callable[[], P]) -> tuple[P, Answer]:
+    async def open(self, prepare: Callable[[], P], tenant: str = "") -> tuple[P, Answer]:
         """Prepare requests and submit them, both in a thread: that may take milliseconds.
+
+        tenant: Who asks, as for Engine.submit.
 
         Raises:
             ApiError: The request is refused; nothing runs.
@@ -70,7 +72,7 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         arrived = self._engine.announce()
         try:
-            plan, answer = await asyncio.to_thread(self._open, prepare, arrived)
+            plan, answer = await asyncio.to_thread(self._open, prepare, arrived, tenant)
         finally:
             arrived()  # also when it was cancelled before the thread began
         answer.opened = answer.written = self._loop.time()
@@ -105,13 +107,15 @@ class Bridge:
 
     # -- in a worker thread ------------------------------------------------------------------------
 
-    def _open(self, prepare: Callable[[], P], arrived: Callable[[], None]) -> tuple[P, Answer]:
+    def _open(
+        self, prepare: Callable[[], P], arrived: Callable[[], None], tenant: str
+    ) -> tuple[P, Answer]:
         try:
-            return self._submit(prepare)
+            return self._submit(prepare, tenant)
         finally:
             arrived()  # before the event loop has its turn
 
-    def _submit(self, prepare: Callable[[], P]) -> tuple[P, Answer]:
+    def _submit(self, prepare: Callable[[], P], tenant: str) -> tuple[P, Answer]:
         if self._closing:
             raise self._closed()
         retry_after = self._settings.retry_after
@@ -124,7 +128,7 @@ class Bridge:
         generations = []
         try:
             for index, request in enumerate(plan.requests):
-                generations.append(self._engine.submit(request, answer.receiver(index)))
+                generations.append(self._engine.submit(request, answer.receiver(index), tenant))
         except Exception as error:
             for made in generations:
                 made.cancel()

@@ -242,6 +242,8 @@ def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
     yield make.gauge("namespace_pools", "Namespaces with pools of their own.", count)
     yield make.gauge("namespace_pool_used_cells", "Cells in use in all of ngram-mod.", used)
     yield make.gauge("namespace_suffix_pool_tokens", "Tokens in all of suffix.", tokens)
+    kept = sum(engine.drafters.nbytes().values())
+    yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
     if pool is not None:
         figures = pool.stats()
         for name, text, key in POOL_GAUGES:

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ngramspec.errors import CapacityError, InputError, NgramspecError, StateError
+from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
 
 # llama-server's words, by status.
 TYPES = {
@@ -18,6 +18,7 @@ TYPES = {
     405: "method_not_allowed_error",
     408: "timeout_error",
     413: "payload_too_large_error",
+    429: "rate_limit_error",
     500: "server_error",
     501: "not_supported_error",
     503: "unavailable_error",
@@ -87,6 +88,8 @@ def api_error(error: Exception, retry_after: int = 1) -> ApiError:
     text = " ".join(str(error).split())
     if isinstance(error, InputError):
         return ApiError(400, text, param=_field(text))
+    if isinstance(error, QuotaError):
+        return ApiError(429, text, code="rate_limit_exceeded", retry_after=retry_after)
     if isinstance(error, CapacityError):
         return ApiError(503, text, code="server_overloaded", retry_after=retry_after)
     if isinstance(error, StateError):

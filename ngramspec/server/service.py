@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ngramspec.errors import InputError
 from ngramspec.server.bodies import read
 from ngramspec.server.bridge import Bridge, Plan
 from ngramspec.server.served import Served
@@ -30,6 +31,19 @@ class Service:
     settings: ServerSettings
     bridge: Bridge
 
+    def __post_init__(self) -> None:
+        """Check that no pool of the engine is left unused.
+
+        Raises:
+            InputError: Each key has pools of its own, and the engine was given some for all.
+        """
+        given = self.served.engine.drafters.shared_params
+        if self.settings.isolates and given:
+            raise InputError(
+                f"each of several keys learns for itself, so the {' and the '.join(given)} that "
+                "the engine was given would not be used: leave it out, or set pool_per_key to False"
+            )
+
     async def answer(
         self,
         request: Request,
@@ -49,8 +63,10 @@ class Service:
             ApiError: It is refused or fails.
         """
         raw = await self.read(request)
-        key_id = self.namespace_of(request)
-        made, answer = await self.bridge.open(lambda: plan(raw, self.served, self.settings, key_id))
+        key_id, tenant = self.namespace_of(request), self.tenant_of(request)
+        made, answer = await self.bridge.open(
+            lambda: plan(raw, self.served, self.settings, key_id), tenant
+        )
         if made.stream:
             return EventStream(self.bridge, answer, events(made, self.served, answer.generations))
         generations = await finished(self.bridge, answer, request.receive)
@@ -66,7 +82,11 @@ class Service:
 
     def namespace_of(self, request: Request) -> str:
         """Return what keeps the drafts of one key from those of others, "" where they share."""
-        return str(request.scope["state"]["key_id"]) if self.settings.pool_per_key else ""
+        return self.tenant_of(request) if self.settings.isolates else ""
+
+    def tenant_of(self, request: Request) -> str:
+        """Return whose share of the server a request takes, "" where there are not several keys."""
+        return str(request.scope["state"]["key_id"]) if self.settings.tells_keys_apart else ""
 
 
 def service_of(request: Request) -> Service:

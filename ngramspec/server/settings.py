@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MIB = 1 << 20
 
@@ -17,9 +17,12 @@ class ServerSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)  # 0 = any free one
     api_keys: tuple[str, ...] = Field(default=(), repr=False)  # none: everybody may ask
-    pool_per_key: bool = False  # what is learned for one key is not drafted from for another
-    metrics: bool = False  # GET /metrics without a key
-    slots: bool | None = None  # GET /slots; None: only where keys protect it
+    # What is learned for one key is not used for another; None: where there are several keys.
+    pool_per_key: bool | None = None
+    # GET /metrics, and GET /slots with the figures of the page; None: only where keys protect them
+    # and no key is shown what others did.
+    metrics: bool | None = None
+    slots: bool | None = None
     props: bool = False  # POST /props
     cors_origins: tuple[str, ...] = ()  # "*" = any
     max_body_bytes: int = Field(default=32 * MIB, ge=1024)
@@ -40,12 +43,33 @@ class ServerSettings(BaseModel):
     ssl_key_file: str | None = None
     ssl_cert_file: str | None = None
 
+    @model_validator(mode="after")
+    def _check_keys(self) -> ServerSettings:
+        if self.pool_per_key and not self.api_keys:
+            raise ValueError("pool_per_key needs api_keys: without keys all requests share")
+        return self
+
+    @property
+    def tells_keys_apart(self) -> bool:
+        """Tell whether there are several keys, each with its share of slots, queue and memory."""
+        return len(set(self.api_keys)) > 1
+
+    @property
+    def isolates(self) -> bool:
+        """Tell whether what is learned for one key, or read of its prompts, is not for others."""
+        return self.tells_keys_apart and self.pool_per_key is not False
+
     @property
     def exposes_slots(self) -> bool:
         """Tell whether GET /slots answers."""
-        return bool(self.api_keys) if self.slots is None else self.slots
+        return self._guarded if self.slots is None else self.slots
 
     @property
     def exposes_metrics(self) -> bool:
         """Tell whether GET /metrics answers."""
-        return self.metrics or bool(self.api_keys)
+        return self._guarded if self.metrics is None else self.metrics
+
+    @property
+    def _guarded(self) -> bool:
+        """Tell whether keys protect what the server tells of all requests, also from each other."""
+        return bool(self.api_keys) and not self.isolates

@@ -48,7 +48,7 @@ async def slots(request: Request) -> Response:
     service = service_of(request)
     if not service.settings.exposes_slots:
         raise not_supported(
-            "This server does not support slots endpoint. Start it with `--slots`, or with API keys"
+            "This server does not support slots endpoint. Start it with `--slots`, or one API key"
         )
     infos = service.served.engine.slots()
     if request.query_params.get("fail_on_no_slot") and all(i.state != "idle" for i in infos):

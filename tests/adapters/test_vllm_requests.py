@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from helpers.vllm_engine import config
 from helpers.vllm_scenario import OPTIONS
 from ngramspec.adapters.vllm.asks import DEFAULT, RequestAsk, hold_asks, read_ask
 from ngramspec.adapters.vllm.suffix import BatchProposer
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, StateError
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +113,39 @@ def test_namespaces_without_requests_give_way() -> None:
     assert len(proposer.groups) <= 5
     assert "n0" not in proposer.groups
     assert proposer.stats()["suffix"].begin_calls >= 6  # those gone count
+
+
+def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
+    proposer = BatchProposer(config(drafter="suffix", namespaces=4))
+    texts = {"r0": list(range(30)), "r1": list(range(50, 80)), "r2": list(range(100, 130))}
+    names = {"r0": "a", "r1": "b", "r2": "b"}
+
+    def step(ids: list[str]) -> None:
+        """Let each request emit a token more."""
+        for name in ids:
+            texts[name].append(7)
+        call = {"table": [[4, 64]], "ids": ids, "texts": [texts[name] for name in ids]}
+        batch = batch_of(call)
+        batch._ngramspec_asks = {name: RequestAsk(namespace=names[name]) for name in ids}
+        proposer.propose(4, batch, [[7]] * len(ids))
+
+    def running(namespace: str) -> int:
+        """Count the slots on which a request has begun and not ended."""
+        drafter, count = proposer.groups[namespace].drafter, 0
+        for slot in range(drafter.slots):
+            with contextlib.suppress(StateError):
+                drafter.confidence(slot)
+                count += 1
+        return count
+
+    step(["r0", "r1", "r2"])
+    assert (running("a"), running("b")) == (1, 2)
+    step(["r0", "r2"])
+    assert (running("a"), running("b")) == (1, 1)
+    step(["r0"])
+    assert (running("a"), running("b")) == (1, 0)
+    step(["r1"])
+    assert (running("a"), running("b")) == (0, 1)
 
 
 def test_a_wrong_ask_is_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from helpers.backends import int32
-from helpers.fake_target import FakeTarget
+from helpers.fake_target import END, FakeTarget
 from ngramspec import HashPool, NgramCache, SuffixPool, create_drafter
-from ngramspec.engine import Engine, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Request, Speculation
 from ngramspec.engine import pools as module
 from ngramspec.engine.drafters import MAX_KINDS, OWNED, Drafters
 from ngramspec.engine.pools import NAMESPACE_CAPACITY
@@ -262,6 +262,20 @@ def test_counts_of_all_chains_add_up() -> None:
     assert stats.begin_calls == 4
     assert stats.num_accepted_tokens == engine.stats().num_accepted_tokens > 60
     assert stats.accepted_per_position == tuple(engine.stats().accepted_per_position)
+
+
+@pytest.mark.parametrize("policy", [FixedLength(8), Gate(), AutoPolicy(), AutoPolicy(fixed=8)])
+def test_what_was_never_sent_does_not_count_as_drafted(policy: Any) -> None:
+    """A copy of the prompt runs into an end token, which no draft may hold."""
+    target = FakeTarget(period=7)
+    prompt = [3]
+    while len(prompt) < 14:
+        prompt.append(END if len(prompt) % 7 == 4 else target.next_token(prompt))
+    engine = Engine(target, "ngram-simple", params={"ngram-simple": {"size_n": 2}}, policy=policy)
+    engine.generate([Request(prompt_ids=int32(prompt), max_tokens=40)])
+    stats, sent = engine.source_stats()["ngram-simple"], engine.stats()
+    assert sent.num_draft_tokens > 0
+    assert (stats.num_draft_tokens, stats.num_drafts) == (sent.num_draft_tokens, sent.num_drafts)
 
 
 def test_threads_that_ask_for_the_same_get_the_same() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from ngramspec._gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
 from ngramspec.engine import FixedLength, Gate
+from ngramspec.errors import InputError
 
 
 def run(gate: Gate, right: list[float], slot: int = 0, source: str = "a") -> list[int]:
@@ -33,6 +34,20 @@ def rests(limits: list[int]) -> list[int]:
     """Return the lengths of the runs of zeros."""
     runs = "".join("0" if limit == 0 else "x" for limit in limits).split("x")
     return [len(one) for one in runs if one]
+
+
+@pytest.mark.parametrize("slot", [-1, 1 << 16, 1 << 33, 2**61, 2**63 - 1])
+def test_slots_that_no_drafter_has_are_refused(slot: int) -> None:
+    gate = Gate()
+    gate.limit(3, "a")
+    for call in (
+        lambda: gate.limit(slot, "a"),
+        lambda: gate.record(slot, "a", 1, 1),
+        lambda: gate.begin(slot),
+    ):
+        with pytest.raises(InputError, match=r"slot must be in 0\.\.65535"):
+            call()
+    assert gate.limit((1 << 16) - 1, "a") == 64
 
 
 def test_right_drafts_double_the_limit_up_to_the_longest() -> None:

@@ -120,7 +120,10 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
 def finished(program: str, *arguments: object) -> str:
     """What the code printed, once it has ended well."""
     process = start(program, *arguments)
-    output, _ = process.communicate(timeout=60)
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0
     return output
 

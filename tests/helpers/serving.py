@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, EngineThread, Gate, Sampling
+from ngramspec.engine import DraftPolicy, Engine, EngineThread, Gate, Sampling
 from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.bridge import Bridge
 from ngramspec.server.run import HttpServer, bind, url_of
@@ -104,7 +104,7 @@ def serving(
     send_buffer: Bytes that the system keeps per connection, 0 = as it likes. Further arguments are
     those of `running_engine` and settings of the server.
     """
-    names = ("slots", "drafter", "params", "max_queue", "exact", "context_size")
+    names = ("slots", "drafter", "params", "max_queue", "exact", "context_size", "policy")
     own = {name: settings.pop(name) for name in names if name in settings}
     with contextlib.ExitStack() as stack:
         if isinstance(model, Path):
@@ -129,8 +129,12 @@ def running_engine(
     max_queue: int = 64,
     exact: bool = True,
     context_size: int = 2048,
+    policy: DraftPolicy | None = None,
 ) -> Iterator[Engine]:
-    """Run an engine on one thread in the block."""
+    """Run an engine on one thread in the block.
+
+    policy: None = Gate(), which knows no costs, so what is drafted does not depend on the machine.
+    """
     target = LlamaTarget(
         model,
         slots=slots,
@@ -148,7 +152,7 @@ def running_engine(
             drafter,
             slots=slots,
             params=params,
-            policy=Gate(),  # knows no costs, so what is drafted does not depend on the machine
+            policy=policy or Gate(),
             max_queue=max_queue,
             exact=exact,
         )

@@ -23,7 +23,9 @@ from helpers.statistics import (
 )
 from helpers.texts import COUNT_MAX, Documents, counts, documents
 from ngramspec._merge import EntryMerger, entries_beyond
+from ngramspec._tally import Tally
 from ngramspec.build.runs import LateSource
+from ngramspec.errors import CapacityError, InputError
 from ngramspec.formats.entries import ArraySource, read_all
 
 
@@ -36,6 +38,32 @@ def test_a_tally_counts_what_followed_each_ngram(texts: Documents) -> None:
         assert counts_of(tally.ngrams(size), size) == slow.count_pairs(texts, size)
     tally.clear()
     assert len(tally) == len(tally.ngrams(2)) == 0
+
+
+@pytest.mark.parametrize("most", [1, 2, 10, 11])
+def test_a_tally_holds_no_more_than_it_can_count(most: int) -> None:
+    """Its bound is that of its 32-bit places unless a lower one is given."""
+    assert Tally().max_tokens == 2**32 - 1
+    tally, held = Tally(most), 0
+    for length in (1, 3, 1, 4, 1, 2, 1):
+        text = np.arange(length, dtype=np.int32)
+        if held + length + 1 > most:
+            with pytest.raises(CapacityError, match=f"holds {most} tokens at most"):
+                tally.add(text)
+        else:
+            tally.add(text)
+            held += length + 1
+        assert len(tally) == held
+    tally.clear()
+    if most > 1:
+        tally.add(np.zeros(most - 1, np.int32))
+        assert len(tally) == most
+
+
+@pytest.mark.parametrize("most", [0, -1, 2**32])
+def test_a_tally_checks_its_bound(most: int) -> None:
+    with pytest.raises(InputError, match="max_tokens must be in"):
+        Tally(most)
 
 
 SKEWS = {

@@ -19,9 +19,9 @@ SEEDS = st.integers(0, 7)  # few, so that long texts come again
 
 
 def long_text(seed: int, max_token: int) -> list[int]:
-    """A few hundred tokens, their second half like the first but for single tokens."""
+    """Up to three blocks of tokens, their second half like the first but for single tokens."""
     rng = np.random.default_rng(seed)
-    half = rng.integers(0, max_token + 1, rng.integers(20, 200))
+    half = rng.integers(0, max_token + 1, rng.integers(20, 350))
     edited = half.copy()
     edited[rng.integers(0, len(half), len(half) // 16)] = 0
     return [*half.tolist(), *edited.tolist()]

@@ -16,7 +16,7 @@ from ngramspec.errors import InputError
 from reference.text_stream import Span, TextStream
 
 TEXTS = ["a", "b", "ab", "", " ", "\n", "é", "€b", "zz", "😀", "a b"]
-PARTS = [b"\xc3", b"\xa9", b"\xe2\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"\xff"]
+PARTS = [b"\xc3", b"\xa9", b"\xe2\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"\xf8", b"\xff"]
 PIECES = [*(text.encode() for text in TEXTS), *PARTS, b"<end>"]
 END = len(PIECES) - 1
 STOPS = ["ab", "b\n", "é", "zz", "€b", "aa", "b b", "a bz"]
@@ -29,9 +29,10 @@ def characters(spans: tuple[Span, ...]) -> list[Span]:
 
 def slow(
     steps: list[tuple[list[int], int]], stops: list[str], most: int
-) -> tuple[list[Span], str, int, int]:
-    """Return characters, stop text, number of tokens and reason of the slow twin."""
-    stream, made, count, reason = TextStream(stops), [], 0, GOES_ON
+) -> tuple[list[list[Span]], str, int, int]:
+    """Return the slow twin's characters of each take, stop text, number of tokens and reason."""
+    stream, count, reason = TextStream(stops), 0, GOES_ON
+    made: list[list[Span]] = []
     for tokens, accepted in steps:
         for index, token in enumerate(tokens):
             if count == most or token == END:
@@ -43,10 +44,11 @@ def slow(
                 break
         else:
             reason = FULL if count == most else GOES_ON
-        made += characters(stream.take(reason != GOES_ON))
+        made.append(characters(stream.take(reason != GOES_ON)))
         if reason != GOES_ON:
             return made, stream.stop_text, count, reason
-    return made + characters(stream.take(True)), stream.stop_text, count, reason
+    made.append(characters(stream.take(True)))
+    return made, stream.stop_text, count, reason
 
 
 @given(
@@ -59,20 +61,23 @@ def test_it_is_its_slow_twin(
     steps: list[tuple[list[int], int]], stops: list[str], most: int
 ) -> None:
     made = Transcript(Pieces(PIECES, [END]), [stop.encode() for stop in stops], most)
-    found, reason, fed = [], GOES_ON, []
+    found: list[list[Span]] = []  # by take
+    reason, fed = GOES_ON, []
     for tokens, accepted in steps:
         before = len(made)
         reason = made.feed(np.array(tokens, np.int32), accepted)
         fed += tokens[: len(made) - before]
-        found += characters(made.take(reason != GOES_ON))
+        found.append(characters(made.take(reason != GOES_ON)))
         if reason != GOES_ON:
             break
-    found += characters(made.take(True))
+    else:
+        found.append(characters(made.take(True)))
+    assert made.take(True) == ()
     expected, stop_text, count, why = slow(steps, stops, most)
-    assert [c for c, _ in found] == [c for c, _ in expected]
+    assert [[c for c, _ in take] for take in found] == [[c for c, _ in take] for take in expected]
     assert (reason, len(made), made.token_ids().tolist()) == (why, count, fed)
     assert (stops[made.stop] if made.stop >= 0 else "") == stop_text
-    assert made.text == "".join(c for c, _ in found)
+    assert made.text == "".join(c for take in found for c, _ in take)
     if "\ufffd" not in made.text:  # whose bytes are nobody's character
         assert found == expected
 

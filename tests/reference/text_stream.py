@@ -19,7 +19,7 @@ class TextStream:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = tuple(stops)
         self._held: list[Span] = []
         self._length = 0  # characters in _held
@@ -27,7 +27,7 @@ class TextStream:
 
     def feed(self, piece: bytes, accepted: bool) -> bool:
         """Take a token's bytes; True when a stop text is complete: nothing more may be fed."""
-        text = self._decode(piece)
+        text = self._decoder.decode(piece)
         if not text:
             return False
         self._held.append((text, accepted))
@@ -37,7 +37,7 @@ class TextStream:
     def take(self, last: bool = False) -> tuple[Span, ...]:
         """Return the text that is certain now, in pieces; all of it when it is the last call."""
         if last:
-            rest = self._decode(b"", True)
+            rest = self._decoder.decode(b"", True)
             if rest and not self.stop_text:
                 self._held.append((rest, False))
                 self._length += len(rest)
@@ -59,12 +59,16 @@ class TextStream:
         return True
 
     def _open_length(self) -> int:
-        """Return the length of the longest end of the held text that begins a stop text."""
+        """Return the length of the longest end of the held text that begins a stop text.
+
+        Bytes of an unfinished character after it belong to the beginning, too.
+        """
         text = "".join(piece for piece, _ in self._held)
+        unfinished, _ = self._decoder.getstate()
         longest = max(map(len, self._stops)) - 1
         for length in range(min(longest, len(text)), 0, -1):
-            end = text[-length:]
-            if any(stop.startswith(end) for stop in self._stops):
+            end = text[-length:].encode() + unfinished
+            if any(stop.encode().startswith(end) for stop in self._stops):
                 return length
         return 0
 

@@ -139,17 +139,23 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     assert "exact: 1 thread" in server.text
 
 
-def test_a_draft_model_and_a_unix_socket_can_be_used(spawn: Any, tmp_path: Path) -> None:
+def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
+    spawn: Any, tmp_path: Path
+) -> None:
     from ngramspec.models import embedded_model
 
     path = tmp_path / "server.sock"
     small = str(embedded_model())
     draft = ("-md", small, "--spec-type", "draft-simple", "--policy", "fixed")
-    server = spawn("--host", str(path), *draft, "-np", "1")
+    server = spawn("--host", str(path), *draft, "-np", "1", LLAMA_API_KEY="one,two")
     assert server.url() == f"unix:{path}"
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+    head = {"authorization": "Bearer two"}
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, base_url="http://x", headers=head) as client:
         body = {"prompt": "def area(", "n_predict": 30, "temperature": 0}
         made = client.post("/completion", json=body, timeout=60).json()
+        assert client.get("/metrics").status_code == 501
+    assert "each key learns for itself" in server.text
     assert made["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
     assert "drafters none, then tiny-code-q8_0.gguf" in server.text
@@ -188,6 +194,10 @@ def test_an_unknown_host_is_told() -> None:
         (("--lookup-cache-static", "none.ngc"), "none.ngc: No such file"),
         (("--spec-type", "suffix", "--suffix-index", "none.ngx"), "none.ngx: No such file"),
         (("--api-key-file", "no-keys"), "no-keys: No such file"),
+        (("--pool-per-key",), "--pool-per-key needs keys"),
+        (("--api-key", "a,b", "--pool", "x.ngp"), "--pool: such a file would hold what all keys"),
+        (("--api-key", "a,b", "-lcd", "x.ngc"), "or let them share with --share-between-keys"),
+        (("--kept-memory", "much"), "expected a size"),
         (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
     ],
 )
@@ -196,8 +206,25 @@ def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) 
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--share-between-keys",),
+        ("--api-key", "a", "--pool-per-key", "--pool", "x.ngp"),
+        ("--api-key", "a,b", "--share-between-keys", "--pool", "x.ngp", "-lcd", "x.ngc"),
+        ("--api-key", "a,b", "-lcs", "x.ngc", "--suffix-index", "x.ngx"),
+    ],
+)
+def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
+    made = invoke("--port", "0", "--model", "no-such.gguf", *arguments)
+    assert_one_error(made, "no-such.gguf: No such file", 2)  # which comes after the keys
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.yaml", "pool-per-key: true", "--pool-per-key needs keys"),
+        ("a.yaml", "share-between-keys: false", "--pool-per-key needs keys"),
         ("a.yaml", "paralel: 2", "did you mean parallel"),
         ("a.yaml", "- parallel", "must hold option names"),
         ("a.yaml", "a: [", "cannot be read"),

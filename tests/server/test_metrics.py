@@ -233,3 +233,5 @@ def test_pools_of_namespaces_are_told_together(engine: Engine, registry: Collect
     assert value("ngramspec:pool_used_cells") == pools[""].num_used == 0
     assert value("ngramspec:namespace_pools") == 1
     assert value("ngramspec:namespace_pool_used_cells") == pools["b"].num_used > 0
+    kept = sum(engine.drafters.nbytes().values())
+    assert value("ngramspec:kept_bytes") == kept > pools["b"].nbytes

@@ -145,6 +145,7 @@ def test_propose_batch_checks_all_arrays_first(
         ("ngram-mod", {"order": "random"}, 'order must be "priority" or "given"'),
         ("ngram-mod", {"slots": 0}, "slots must be an integer in 1.."),
         ("ngram-mod", {"max_history": 10}, "max_history must be an integer in 1024.."),
+        ("suffix", {"max_history": (1 << 25) - 1}, "suffix drafts from 33554430 tokens of history"),
         ("ngram-mod", {"n_mach": 3}, "unknown parameter 'n_mach' for ngram-mod; did you mean"),
         ("ngram-mod", {"n_match": 0}, "n_match must be an integer in 1..65535, got 0"),
         ("ngram-mod", {"n_min": -1}, "n_min must be an integer in 0..4096, got -1"),

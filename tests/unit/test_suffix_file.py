@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,25 @@ def test_an_image_checks_which_lines_are_wanted(num: int, first: int, stop: int)
     with pytest.raises(InputError, match="window must be at least 1, got 0"):
         image.repeats(0)
     assert image.lines(3, 1, 1).shape == (0, 16)
+
+
+def test_arrays_that_are_read_in_place_cannot_move() -> None:
+    """A buffer that is viewed refuses to change its size."""
+    tokens = array("i", [1, 2, 3, 4, -1])
+    image = SuffixImage(tokens)
+    with pytest.raises(BufferError):
+        tokens.append(5)
+    lines = memoryview(bytearray(image.lines(2, 0, 2).tobytes()))
+    memory = lines.obj
+    index = SuffixIndex(tokens, lines.cast("I", (2, 16)), image.position_bits, 10)
+    del image, lines
+    for held, more in ((tokens, [5]), (memory, b"1234")):
+        with pytest.raises(BufferError):
+            held.extend(more)
+    assert index.num_tokens == 5
+    del index
+    tokens.extend([5])
+    memory.extend(b"1234")
 
 
 def test_a_missing_section_is_named(path: Path) -> None:

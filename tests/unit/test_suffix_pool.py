@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from helpers.backends import int32
 from ngramspec import SuffixPool, create_drafter
 from ngramspec._drafter import Drafter
 from ngramspec._suffix import SuffixSource
+from ngramspec._suffix_image import SuffixImage
+from ngramspec._suffix_index import SuffixIndex
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 
@@ -44,6 +47,51 @@ def knows(drafter: Drafter, text: np.ndarray, at: int) -> bool:
 
 def pieces(text: np.ndarray, size: int) -> Iterator[np.ndarray]:
     return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def test_a_draft_ends_where_the_rest_of_its_text_was_evicted() -> None:
+    """The block that it goes on in belongs to another text by then."""
+    pool = SuffixPool(CAPACITY)
+    drafter = create_drafter("suffix", pool=pool, min_probability=0.0)
+    own = 256 - 32  # tokens of a block that are not repeated from before it
+    said, longer = words(0, own + 60), words(1, 18 * own)
+    speak(drafter, [], said)
+    for at in range(0, 160, 20):  # so that the block it begins in is useful
+        drafter.begin(0, said[at : at + 17])
+        assert drafter.propose(0, 3).tolist() == said[at + 17 : at + 20].tolist()
+        drafter.accept(0, said[at + 17 : at + 20], 3)
+    drafter.end(0)
+    assert drafted(drafter, said[own - 30 : own - 10]) == said[own - 10 : own + 54].tolist()
+    drafter.end(0)
+    speak(drafter, [], longer)
+    assert pool.num_evicted > 0
+    assert knows(drafter, longer, 17 * own)
+    assert drafted(drafter, said[own - 30 : own - 10]) == said[own - 10 : own].tolist()
+
+
+def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
+    """Blocks that a request writes to are never taken: a cycle has to give its own back, too."""
+    pool = SuffixPool(CAPACITY)
+    image = SuffixImage(int32([1, 2, -1]))
+    lines = image.lines(1, 0, 1)
+    gc.freeze()  # all other objects: fifty collections of them take seconds
+    for seed in range(25):  # more than there are blocks
+        around: Any = {}
+        index = SuffixIndex(int32([1, 2, -1]), lines, image.position_bits, 10, "", around)
+        source = SuffixSource(1, pool, 16, 0.0, True, confidence_weights(), index)
+        drafter = Drafter([source])
+        drafter.begin(0, [1])
+        drafter.accept(0, words(seed, 100), 0)
+        del drafter, index
+        gc.collect()  # reaches the index from the source, and so will clear the source before it
+        around["source"] = source
+        del source, around
+        gc.collect()
+    gc.unfreeze()
+    drafter = create_drafter("suffix", pool=pool)
+    said = words(99)
+    speak(drafter, [1], said)
+    assert knows(drafter, said, 100)
 
 
 @pytest.mark.parametrize("same_drafter", [True, False])

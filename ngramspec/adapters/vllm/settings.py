@@ -17,7 +17,7 @@ KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
 ENVIRONMENT = "NGRAMSPEC_"
 POLICIES = ("auto", "fixed")
 MAX_NAMESPACES = 1024
-_MIN_HISTORY = 1024
+_MIN_HISTORY, _MAX_HISTORY = 1024, 1 << 24
 _CHANGING = ("dynamic", "pool")  # files that other processes write to
 # Options that may come from the environment, and how their text is read.
 _FROM_TEXT: dict[str, Any] = {
@@ -83,7 +83,7 @@ class ProposerSettings:
     @property
     def max_history(self) -> int:
         """Return the tokens that a slot keeps."""
-        return min(max(self.max_length, _MIN_HISTORY), 1 << 28)
+        return min(max(self.max_length, _MIN_HISTORY), _MAX_HISTORY)
 
 
 def read_settings(

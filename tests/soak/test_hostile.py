@@ -1,0 +1,128 @@
+"""Hostile clients beside well-behaved ones: nobody gets a wrong answer or less than their share.
+
+NGRAMSPEC_SOAK_SECONDS sets the time; half an hour by hand:
+
+    NGRAMSPEC_SOAK_SECONDS=1800 pytest tests/soak/test_hostile.py -s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("httpx")
+
+import httpx
+
+from soak.hostile import Attackers
+from soak.server_process import ServerProcess
+
+SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "18"))
+GOOD, BAD = "good-key", "bad-key"
+CLIENTS = 2  # well-behaved ones
+ATTACKERS = 4
+GROWTH = 192 << 20  # bytes that memory may grow by under attack
+NAMES = ["total", "count_words", "first_line", "merge"]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.timeout(SECONDS * 3 + 300),
+]
+
+
+def questions() -> list[dict[str, Any]]:
+    """Return requests with one right answer each."""
+    codes = [f"def {name}(items):\n    return [one for one in items]\n" for name in NAMES]
+    return [
+        {
+            "messages": [{"role": "user", "content": f"Repeat this code:\n```python\n{code}```"}],
+            "max_tokens": 40,
+            "temperature": 0,
+        }
+        for code in codes
+    ]
+
+
+class Users:
+    """Well-behaved clients: each asks, reads, asks again.
+
+    texts: The different answers to each question.
+    refused: Answers other than 200.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.texts: list[set[str]] = [set() for _ in questions()]
+        self.refused: list[str] = []
+
+    async def run(self, seconds: float) -> float:
+        """Ask until the time is over; return the answers per second."""
+        started = time.monotonic()
+        headers = {"authorization": f"Bearer {GOOD}"}
+        async with httpx.AsyncClient(base_url=self._url, timeout=120, headers=headers) as client:
+            counts = await asyncio.gather(
+                *(self._ask(client, number, started + seconds) for number in range(CLIENTS))
+            )
+        return sum(counts) / (time.monotonic() - started)
+
+    async def _ask(self, client: httpx.AsyncClient, number: int, end: float) -> int:
+        asked, count = questions(), 0
+        while time.monotonic() < end:
+            which = (number + count) % len(asked)
+            answer = await client.post("/v1/chat/completions", json=asked[which])
+            count += 1
+            if answer.status_code == 200:
+                self.texts[which].add(answer.json()["choices"][0]["message"]["content"])
+            else:
+                self.refused.append(f"{answer.status_code}: {answer.text[:200]}")
+        return count
+
+
+def arguments() -> Sequence[str]:
+    """Return the server's options: a key for the users, one for the attackers."""
+    keys = ["--api-key", GOOD, "--api-key", BAD]
+    return [*keys, "-np", "4", "-c", "8192", "--max-body", "1M", "--exact", "-a", "tiny"]
+
+
+def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_share(
+    tmp_path: Path,
+) -> None:
+    with ServerProcess(tmp_path, *arguments()) as server:
+        users = Users(server.url)
+        alone = asyncio.run(users.run(SECONDS / 3))
+        early = server.resident()
+        attackers = Attackers(server.url, BAD, seed=1)
+
+        async def together() -> float:
+            seconds = SECONDS * 2 / 3
+            rate, _ = await asyncio.gather(
+                users.run(seconds), attackers.run(seconds, workers=ATTACKERS)
+            )
+            return rate
+
+        beside = asyncio.run(together())
+        late = server.resident()
+        code = server.stop()
+        said = server.log.read_text()
+    slowest = sorted(attackers.slowest.items(), key=lambda item: -item[1])[:5]
+    print(f"{alone:.1f} answers/s alone, {beside:.1f} beside attackers")
+    print(f"memory {early >> 20} -> {late >> 20} MB; slowest {slowest}")
+    print(dict(sorted(attackers.answers.items())))
+    assert users.refused == []
+    assert [len(texts) for texts in users.texts] == [1] * len(users.texts)
+    assert attackers.wrong == []
+    assert {name for name, _ in attackers.answers} == set(attackers.attacks)
+    # The attackers' share is theirs; the rest is the users', less what two busy machines take.
+    assert beside > alone * CLIENTS / (CLIENTS + ATTACKERS) / 2
+    assert late < early + GROWTH
+    assert "Traceback" not in said
+    assert code == 0

@@ -1,0 +1,255 @@
+"""The faults that run.py plants: one changed place each, and the tests that ought to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NATIVE = "ext/ngramspec/"
+PACKAGE = "ngramspec/"
+DRAFTERS = (
+    "tests/golden",
+    "tests/unit/test_vectors.py",
+    "tests/unit/test_vectors_cache.py",
+    "tests/unit/test_vectors_mod.py",
+    "tests/property/test_state_machines.py",
+    "tests/property/test_contract.py",
+)
+SUFFIX = (
+    "tests/unit/test_suffix.py",
+    "tests/unit/test_suffix_pool.py",
+    "tests/property/test_suffix.py",
+    "tests/property/test_suffix_tree.py",
+)
+COSTS = ("tests/unit/test_pass_costs.py", "tests/property/test_auto.py", "tests/unit/test_auto.py")
+PLAN = (
+    "tests/engine/test_schedule.py",
+    "tests/engine/test_engine.py",
+    "tests/engine/test_engine_fairness.py",
+    "tests/engine/test_engine_cost.py",
+)
+FILES = (
+    "tests/unit/test_statistics_files.py",
+    "tests/unit/test_statistics_damage.py",
+    "tests/property/test_statistics.py",
+    "tests/property/test_statistics_build.py",
+)
+VERIFY = (
+    "tests/unit/test_verify.py",
+    "tests/unit/test_verify_neutral.py",
+    "tests/unit/test_tree.py",
+)
+LLAMA = (
+    "tests/engine/test_llama_model.py",
+    "tests/llama/test_drop_in.py",
+    "tests/llama/test_drop_in_sharing.py",
+)
+ENGINE = (
+    "tests/engine/test_engine.py",
+    "tests/engine/test_engine_cache.py",
+    "tests/engine/test_engine_races.py",
+    "tests/engine/test_engine_hostile.py",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planted fault.
+
+    name: What is wrong then, unique.
+    path: The file, from the root of the tree.
+    old, new: A text that the file has once, and what takes its place.
+    tests: Test files or folders that are run.
+    """
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+FAULTS = (
+    # -- drafters ------------------------------------------------------------------------------
+    Fault("simple ignores its draft length", NATIVE + "_simple.pyx",
+          "    if limit > s.size_m:\n        limit = s.size_m\n", "", DRAFTERS),
+    Fault("simple drafts with one occurrence too few", NATIVE + "_simple.pyx",
+          "index_has_hits(x, h, latest, s.min_hits)", "index_has_hits(x, h, latest, s.min_hits - 1)", DRAFTERS),
+    Fault("map forgets a key's cap at its next occurrence", NATIVE + "_map.pyx",
+          "s.caps[previous] if previous >= 0 else", "s.caps[previous] if previous > i else", DRAFTERS),
+    Fault("map halves a right cap", NATIVE + "_map.pyx", "        cap = 2 * cap\n", "        cap = cap // 2 + 1\n", DRAFTERS),
+    Fault("map votes beyond its window", NATIVE + "_map.pyx", "total < m.window", "total <= m.window", DRAFTERS),
+    Fault("map drafts without half of the votes", NATIVE + "_map.pyx",
+          "2 * values[best].count >= total", "3 * values[best].count >= total", DRAFTERS),
+    Fault("mod leaves the last tokens of a prompt out of the pool", NATIVE + "_mod.pyx",
+          "range(h.len - AHEAD if h.len - AHEAD > first else first, h.len)", "range(h.len - 1 if h.len - 1 > first else first, h.len)", DRAFTERS),
+    Fault("mod drafts fewer than n_min", NATIVE + "_mod.pyx", "    if i < needed:\n", "    if i < needed - 1:\n", DRAFTERS),
+    Fault("mod drops the wrong token from its hash", NATIVE + "_mod.pyx",
+          "leaving[i] if i < m.n_match else out[i - m.n_match]", "leaving[i] if i <= m.n_match else out[i - m.n_match]", DRAFTERS),
+    Fault("cache takes a follower below its threshold", NATIVE + "_lookup.pyx",
+          "if g.total >= t.min_sample and 100", "if g.total >= t.min_sample - 1 and 100", DRAFTERS),
+    Fault("cache asks the shortest n-gram first", NATIVE + "_lookup.pyx",
+          "    if walked == NULL and c.ngram_table.capacity > 0:\n", "    size = k.ngram_min\n    if walked == NULL and c.ngram_table.capacity > 0:\n", DRAFTERS),
+    Fault("cache weighs followers by their rank in static", NATIVE + "_lookup.pyx",
+          "<double>count * 100 * weight if weight > 0", "<double>count + 100 * weight if weight > 0", DRAFTERS),
+    # -- suffix --------------------------------------------------------------------------------
+    Fault("suffix counts the votes of the pool as its own", NATIVE + "_suffix_draft.pyx",
+          "choices[k].num_pool += 1", "choices[k].num_own += 1", SUFFIX),
+    Fault("suffix does not sort what was voted for", NATIVE + "_suffix_draft.pyx",
+          "while k > 0 and choices[k - 1].odds < moved.odds:", "while k > 1 and choices[k - 1].odds < moved.odds:", SUFFIX),
+    Fault("suffix chooses the least likely of the judged", NATIVE + "_suffix_draft.pyx",
+          "if choices[k].p > choices[r.chosen].p:", "if choices[k].p < choices[r.chosen].p:", SUFFIX),
+    Fault("suffix lets candidates go on that said another token", NATIVE + "_suffix_draft.pyx",
+          "candidates[k].token == out[i] and (", "candidates[k].token >= 0 and (", SUFFIX),
+    Fault("suffix matches its own request's text in the pool", NATIVE + "_match.pyx",
+          "if before < 0 or pool.blocks[c.position // BLOCK].stream == w.stream:", "if before < 0:", SUFFIX),
+    Fault("suffix reads past the end of its text", NATIVE + "_match.pyx",
+          "if c.position >= h.len + drafted:", "if c.position > h.len + drafted:", SUFFIX),
+    Fault("suffix takes a prompt for output", NATIVE + "_match.pyx",
+          "place == PLACE_OWN and <Py_ssize_t>found[k] >= text.prompt_len", "place == PLACE_OWN", SUFFIX),
+    # -- costs and lengths ---------------------------------------------------------------------
+    Fault("costs believe a single slow pass", NATIVE + "_pass_costs.pyx",
+          "known + (seconds - known) / self.weight[tokens]", "seconds", COSTS),
+    Fault("costs fill sizes beyond the last with the wrong neighbours", NATIVE + "_pass_costs.pyx",
+          "scale = self.outer(b, 1) if a == 0 else self.outer(a, -1)", "scale = self.outer(b, -1) if a == 0 else self.outer(a, 1)", COSTS),
+    Fault("costs never forget", NATIVE + "_pass_costs.pyx", "self.weight[i] *= 0.5", "self.weight[i] *= 1.0", COSTS),
+    Fault("gate doubles after a wrong draft", NATIVE + "_gate.pyx",
+          "accepted + accepted // 2 + 1", "drafted * 2", ("tests/engine/test_policy.py",)),
+    Fault("gate rests no longer each time", NATIVE + "_gate.pyx",
+          "min(<Py_ssize_t>_MAX_PAUSE, lane.pause * 2)", "lane.pause", ("tests/engine/test_policy.py",)),
+    Fault("gate begins a request with what the slot did last", NATIVE + "_gate.pyx",
+          "(<_Lanes>lanes).of(slot).begun = False", "pass", ("tests/engine/test_policy.py",)),
+    # -- the engine's step ---------------------------------------------------------------------
+    Fault("a plan gives the youngest prompt its room first", NATIVE + "_plan.pyx",
+          "    return slot.used\n", "    return -slot.used\n", PLAN),
+    Fault("a plan lets a prompt take more than the room", NATIVE + "_plan.pyx",
+          "slot.count = min(slot.length - slot.num_past, room)", "slot.count = slot.length - slot.num_past", PLAN),
+    Fault("a plan asks for logits one token early", NATIVE + "_plan.pyx",
+          "slot.num_past + i + 1 == slot.length)", "slot.num_past + i + 2 == slot.length)", PLAN),
+    Fault("drafts push prompts out altogether", NATIVE + "_plan.pyx",
+          "min(prompts, self.capacity * 3 // 4)", "0", PLAN),
+    Fault("a deadline is looked at for idle slots only", NATIVE + "_plan.pyx",
+          "if slot.deadline > 0.0 and slot.generation is not None:", "if slot.deadline > 0.0 and slot.generation is None:", (*PLAN, *ENGINE)),
+    Fault("verification accepts the first wrong token", NATIVE + "_verify.pyx",
+          "if i < draft_len and token != draft[i]:\n            return i + 1", "if i < draft_len and token != draft[i]:\n            out[i] = draft[i]", VERIFY),
+    Fault("tree rows attend to their siblings", NATIVE + "_tree_rows.pyx",
+          "above = row_of[parents[i]] if parents[i] >= 0 else 0", "above = next_row - 1", ("tests/unit/test_tree_rows.py", "tests/adapters/test_sglang_corpus.py")),
+    Fault("a batch of slots is not shortened to what pays", NATIVE + "_offers.pyx",
+          "driver_shorten(&drafter.d, slots[i], candidates[i].chosen)", "pass", ("tests/property/test_offers.py", "tests/engine/test_offers.py", "tests/unit/test_batch.py")),
+    Fault("the worse of two sources is sent", NATIVE + "_offers.pyx",
+          "if source < 0 or net > top:", "if source < 0 or net < top:", ("tests/property/test_offers.py", "tests/engine/test_offers.py")),
+    Fault("a request starts on a slot that holds none of its prompt", PACKAGE + "engine/schedule.py",
+          "best = max(idle,", "best = min(idle,", (*PLAN, *ENGINE)),
+    Fault("another namespace's cache is reused", PACKAGE + "engine/schedule.py",
+          "slot.namespace != request.speculation.namespace", "False", (*ENGINE, "tests/engine/test_sharing.py")),
+    Fault("the last token of a cached prompt is not read again", PACKAGE + "engine/sequences.py",
+          "self.cut(slot, min(kept, size - 1))", "self.cut(slot, min(kept, size))", ENGINE),
+    Fault("rejected tokens stay in the cache", PACKAGE + "engine/sequences.py",
+          "kept = slot.length - slot.num_out + slot.num_accepted", "kept = slot.length", ENGINE),
+    Fault("a request for a slot holds up all others", PACKAGE + "engine/queue.py",
+          "fitting = [slot for slot in idle if wanted in (-1, slot.id)]\n                if fitting:", "fitting = [slot for slot in idle if wanted in (-1, slot.id)]\n                if not fitting:\n                    return None\n                if fitting:", (*PLAN, *ENGINE)),
+    Fault("a prediction begins one token late", PACKAGE + "engine/prediction.py",
+          "np.concatenate([start, prediction, BORDER, start])", "np.concatenate([start, prediction[1:], BORDER, start])", ("tests/engine/test_prediction.py",)),
+    Fault("recurrent targets get the policy that rejects freely", PACKAGE + "engine/policy.py",
+          'if name == "auto" and max_rollback is None:', 'if name == "auto":', ("tests/engine/test_policy.py", "tests/engine/test_auto_policy.py", "tests/engine/test_llama_recurrent.py")),
+    # -- verification for any engine -----------------------------------------------------------
+    Fault("sampled verification keeps a token of probability 0", PACKAGE + "verify/sampled.py",
+          "numbers * sums < likely", "numbers * sums <= likely", (*VERIFY, "tests/unit/test_verify_distribution.py")),
+    Fault("a rejected token may be sampled again", PACKAGE + "verify/sampled.py",
+          "lib.zeros_like(row), row)", "row, row)", (*VERIFY, "tests/unit/test_verify_distribution.py")),
+    Fault("NaN passes for a distribution", PACKAGE + "verify/sampled.py",
+          "~((sums >= 1 - TOLERANCE) & (sums <= 1 + TOLERANCE))", "((sums < 1 - TOLERANCE) | (sums > 1 + TOLERANCE))", VERIFY),
+    Fault("a tree's token does not see itself", PACKAGE + "tree.py",
+          "mask[i, context + i] = True", "mask[i, context + i - 1] = True", VERIFY),
+    Fault("a tree's depth counts from its root's child", PACKAGE + "tree.py",
+          "depths[parent] + 1 if parent >= 0 else 0", "depths[parent] + 1 if parent > 0 else 0", VERIFY),
+    # -- statistics files ----------------------------------------------------------------------
+    Fault("a merge drops counts below the bound in each file", NATIVE + "_merge.pyx",
+          "m.total += <uint64_t>entry_count(s.next)", "m.total += <uint64_t>entry_count(s.next) if <uint64_t>entry_count(s.next) >= m.min_count else 0", FILES),
+    Fault("a merge forgets its last pair", NATIVE + "_merge.pyx",
+          "if num + LARGEST <= room and self._m.total:", "if num and num + LARGEST <= room and self._m.total:", FILES),
+    Fault("counts beyond those known are doubled", NATIVE + "_merge.pyx",
+          "more = more - less if more > less else 0", "more = more if more > less else 0", (*FILES, "tests/unit/test_statistics_saving.py", "tests/property/test_dynamic_file.py")),
+    Fault("a static lookup misses the last record of a bucket", NATIVE + "_static.pyx",
+          "    while low < high:\n        order = _compare(", "    while low < high - 1:\n        order = _compare(", FILES),
+    Fault("ids beyond the vocabulary are drafted from a file", NATIVE + "_static.pyx",
+          "if best >= <uint32_t>c.vocab_size:", "if best > <uint32_t>c.vocab_size:", FILES),
+    Fault("pruning keeps n-grams that a shorter one says as well", NATIVE + "_prune.pyx",
+          "                worth = 1\n", "                worth = WHOLE\n", (*FILES, "tests/cli/test_cache.py")),
+    Fault("pruning goes over the bytes it was given", NATIVE + "_prune.pyx",
+          "kept_bytes + <int64_t>num_bytes <= max_bytes", "kept_bytes <= max_bytes", (*FILES, "tests/cli/test_cache.py")),
+    Fault("a lookup file with stray bytes is read", PACKAGE + "formats/llama_lookup.py",
+          "if len(raw) % 4:", "if len(raw) % 2:", (*FILES, "tests/llama/test_statistics_files.py")),
+    # -- corpus and build ----------------------------------------------------------------------
+    Fault("a full table of digests is never grown", PACKAGE + "corpus/dedup.py",
+          "if self._len * DIGEST_BYTES * 4 > len(self._cells) * 3:", "if self._len * DIGEST_BYTES * 4 > len(self._cells) * 5:", ("tests/corpus",)),
+    Fault("held-out documents depend on their order", PACKAGE + "corpus/dedup.py",
+          "digest[-7:]", "digest[:7]", ("tests/corpus", "tests/property/test_statistics_build.py")),
+    Fault("the line that reaches into a unit is read twice", PACKAGE + "corpus/documents.py",
+          "source.raw.seek(offset - 1)", "source.raw.seek(offset)", ("tests/corpus",)),
+    Fault("a line that is too long is read as a document", PACKAGE + "corpus/documents.py",
+          "yield number, None", "yield number, line", ("tests/corpus",)),
+    Fault("a star matches a slash", PACKAGE + "corpus/globs.py",
+          '"*": "[^/]*"', '"*": ".*"', ("tests/corpus",)),
+    Fault("pieces are cut in the middle of words", PACKAGE + "corpus/pieces.py",
+          "return found if found > start else stop", "return stop", ("tests/corpus", "tests/tokenizers")),
+    # -- tokenizers ----------------------------------------------------------------------------
+    Fault("a GGUF string reaches beyond the file", PACKAGE + "tokenizers/gguf.py",
+          "if length > self.size - self.position:", "if length > self.size:", ("tests/tokenizers",)),
+    Fault("padding changes a fingerprint", PACKAGE + "tokenizers/fingerprint.py",
+          "if entry[1] and not _is_placeholder(*entry)", "if entry[1]", ("tests/tokenizers",)),
+    # -- bench ---------------------------------------------------------------------------------
+    Fault("a replay counts drafts beyond the end of the output", PACKAGE + "bench/walk.py",
+          "return len(draft[:left]), right_prefix", "return len(draft), right_prefix", ("tests/bench", "tests/replay")),
+    Fault("the speed-up leaves out steps without a draft", PACKAGE + "bench/tally.py",
+          "return self.tokens * table.cost(1) / spent if spent else 1.0", "return self.tokens * table.cost(1) / (spent - self.draft_lengths[0]) if spent else 1.0", ("tests/bench",)),
+    Fault("costs between two sizes are those of the larger", PACKAGE + "costs.py",
+          "return max(low + (high - low) * (tokens - a) / (b - a), min(low, high) * 1e-3)", "return high", ("tests/bench", *COSTS)),
+    Fault("rounds always begin with the same mode", PACKAGE + "bench/rounds.py",
+          "first = number % len(modes)", "first = 0", ("tests/bench",)),
+    Fault("drafters are chosen on the requests that they are judged by", PACKAGE + "bench/split.py",
+          "trace.requests[-last:] if last else ()", "trace.requests[:last] if last else ()", ("tests/bench",)),
+    # -- adapters ------------------------------------------------------------------------------
+    Fault("a stream of ids is recognised by its length alone", PACKAGE + "adapters/llama_cpp/streams.py",
+          "return bool(np.array_equal(ids[start : self.length], self.tail))", "return True", LLAMA),
+    Fault("the newest stream gives way", PACKAGE + "adapters/llama_cpp/streams.py",
+          "oldest = min(self._streams", "oldest = max(self._streams", LLAMA),
+    Fault("a long run is cut inside a special token", PACKAGE + "adapters/llama_cpp/vocabulary.py",
+          "cuts = sorted(_outside(cut, spans) for cut in cuts)", "cuts = sorted(cuts)", LLAMA),
+    Fault("SGLang's drafts count as right where siblings differ", PACKAGE + "adapters/sglang/followed.py",
+          "if self._parents[i] == at and self._ids[i] == token", "if self._ids[i] == token", ("tests/adapters/test_sglang_corpus.py", "tests/adapters/test_sglang_plugin.py")),
+    Fault("vLLM's requests may turn drafts on but not off", PACKAGE + "adapters/vllm/asks.py",
+          'if type(own.get("speculate")) is int and own["speculate"] in (0, 1):', 'if type(own.get("speculate")) is int and own["speculate"] == 1:', ("tests/adapters/test_vllm_requests.py", "tests/adapters/test_vllm_proposer.py")),
+    Fault("vLLM keeps what requests said that have gone", PACKAGE + "adapters/vllm/asks.py",
+          "if len(held) > len(present):", "if not held:", ("tests/adapters/test_vllm_requests.py", "tests/adapters/test_vllm_proposer.py")),
+    # -- server --------------------------------------------------------------------------------
+    Fault("reasoning ends at half of its mark", PACKAGE + "server/thinking.py",
+          "range(min(len(mark) - 1, len(text)), 0, -1)", "range(min(len(mark) - 2, len(text)), 0, -1)", ("tests/server/test_reasoning.py", "tests/server/test_parsers.py")),
+    Fault("a brace in a string ends a tool call", PACKAGE + "server/call_scanner.py",
+          "            if self._in_string:\n                if self._escaped:", "            if self._in_string and char != \"}\":\n                if self._escaped:", ("tests/server/test_parsers.py", "tests/server/test_tools.py")),
+    Fault("an escaped quote ends a string", PACKAGE + "server/call_scanner.py",
+          "                    self._escaped = True\n", "                    self._escaped = False\n", ("tests/server/test_parsers.py", "tests/server/test_tools.py")),
+    Fault("usage counts a prompt once per choice", PACKAGE + "server/timings.py",
+          "generations[::choices]", "generations", ("tests/server/test_chat.py", "tests/server/test_completions.py")),
+    Fault("timings count cached tokens as read", PACKAGE + "server/timings.py",
+          "sum(t.num_prompt - t.num_cached for t in all_timings)", "sum(t.num_prompt for t in all_timings)", ("tests/server/test_native.py", "tests/server/test_chat.py", "tests/server/test_ollama_chat.py")),
+    Fault("logprobs of minus infinity reach the JSON", PACKAGE + "server/logprobs.py",
+          "return value if value > LOWEST else LOWEST", "return value", ("tests/server/test_completions.py", "tests/server/test_chat.py", "tests/server/test_native.py", "tests/server/test_parsers.py")),
+    # -- ollama --------------------------------------------------------------------------------
+    Fault("printf pads on the wrong side", PACKAGE + "ollama/go_printf.py",
+          'if "-" in flags:', 'if "+" in flags:', ("tests/ollama",)),
+    Fault("printf takes too few values", PACKAGE + "ollama/go_printf.py",
+          "if used < len(values):", "if used > len(values):", ("tests/ollama",)),
+    Fault("a model's tag is lost behind a port", PACKAGE + "ollama/names.py",
+          'if rest.rfind(":") > rest.rfind("/"):', 'if rest.find(":") > rest.rfind("/"):', ("tests/ollama",)),
+    Fault("a name may climb out of its folder", PACKAGE + "ollama/names.py",
+          '_NAMED = r"[A-Za-z0-9_][\\w.-]{0,79}"', '_NAMED = r"[A-Za-z0-9_.][\\w./-]{0,79}"', ("tests/ollama",)),
+    Fault("a Modelfile's quotes end with the file", PACKAGE + "ollama/modelfile_lines.py",
+          "            return None, until\n", "            until -= 1\n", ("tests/ollama",)),
+    # -- commands ------------------------------------------------------------------------------
+    Fault("sizes count in thousands", PACKAGE + "cli/sizes.py",
+          'float(found[1]) * 1024 ** UNITS', 'float(found[1]) * 1000 ** UNITS', ("tests/cli/test_build_cache_usage.py", "tests/cli/test_cache.py", "tests/cli/test_build_cache.py")),
+    Fault("5 is taken for 5 %", PACKAGE + "cli/sizes.py",
+          "if made > MOST_HELD_OUT:", "if made > 100:", ("tests/cli/test_build_cache_usage.py", "tests/cli/test_build_cache.py")),
+    Fault("names of drafters keep the given order", PACKAGE + "drafters/names.py",
+          'if order == "priority" else names', 'if order == "given" else names', ("tests/unit/test_errors.py", "tests/unit/test_bounds.py", "tests/engine/test_engine_drafters.py", "tests/property/test_contract.py")),
+)  # fmt: skip
