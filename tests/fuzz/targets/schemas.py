@@ -17,9 +17,9 @@ from fuzz.llama_grammar import Child
 from fuzz.target import Finding, Run, Target
 from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.errors import InputError
+from ngramspec.server.bodies import SamplingBody
 from ngramspec.server.errors import ApiError
-from ngramspec.server.gbnf import Rules
-from ngramspec.server.json_schema import add_schema
+from ngramspec.server.grammar import grammar_of as grammar_of_body
 from reference.json_schema import fits, is_plain
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
@@ -79,11 +79,10 @@ def opened() -> Iterator[Run]:
 
 
 def grammar_of(schema: Any) -> str | None:
-    """Return the grammar of a schema, None if it is refused."""
+    """Return the grammar of a schema, None if there is none or it is refused."""
     started = time.process_time()
-    rules = Rules()
     try:
-        grammar = rules.grammar(add_schema(rules, schema, "answer"))
+        grammar = grammar_of_body(SamplingBody(json_schema=schema))
     except ApiError as error:
         if error.status != 400:
             raise
@@ -93,7 +92,7 @@ def grammar_of(schema: Any) -> str | None:
             raise Finding("a small schema takes seconds")
     if len(grammar) > MOST_CHARS:
         raise Finding("a small schema makes a huge grammar")
-    return grammar
+    return grammar or None
 
 
 def written(child: Child, grammar: str, choices: bytes) -> list[Any]:
