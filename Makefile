@@ -11,6 +11,7 @@ SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
+FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
 ASAN_TESTS ?= tests/unit tests/property tests/threads tests/compat tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/engine tests/server
@@ -28,7 +29,7 @@ help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
-	@echo "make fuzz   property tests with many more examples"
+	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"
 	@echo "make mutants  plants faults one at a time and says which ones no test catches"
 	@echo "make asan   unit, property, thread, facade, engine and server tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
@@ -86,6 +87,7 @@ engines: $(TORCH_STAMP)
 
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 tests/property
+	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants/run.py

@@ -19,8 +19,9 @@ ASCII_LAST = 0x10FFFF
 CATEGORIES = {
     "CATEGORY_DIGIT": ((48, 57),),
     "CATEGORY_WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
-    "CATEGORY_SPACE": ((32, 32),),
+    "CATEGORY_SPACE": ((9, 13), (32, 32)),
 }
+LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))  # what JavaScript's dot does not match
 JSON_SPECIAL = ((0, 31), (34, 34), (92, 92), (127, 127))  # not as they are in a JSON string
 
 
@@ -73,7 +74,7 @@ class _Pattern:
         if op == "NOT_LITERAL":
             return self._class([(value, value)], True)
         if op == "ANY":
-            return self._rules.primitive("char")
+            return self._class(LINE_ENDS, True)
         if op == "IN":
             return self._in(value)
         if op == "BRANCH":
@@ -82,7 +83,10 @@ class _Pattern:
             return f"({self._sequence(value[-1])})" if len(value[-1]) else ""
         if op in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
             low, high, inner = value
-            item = self._rules.add(f"{self._name}-part", self._sequence(inner))
+            repeating = self._sequence(inner)
+            if not repeating:
+                return ""  # nothing, however often
+            item = self._rules.add(f"{self._name}-part", repeating)
             return repeated(item, low, None if str(high) == "MAXREPEAT" else high)
         what = op.lower().replace("_", " ")
         raise bad_request(f"a grammar cannot say the {what} in the pattern {self._pattern!r:.80}")

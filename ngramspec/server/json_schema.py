@@ -146,6 +146,8 @@ class _Converter:
         return self._rules.add(name, self._alternatives(parts, name, depth))
 
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
+        if not parts:
+            raise bad_request("a list of types must not be empty")
         made = (self.visit(one, f"{name}-{i}", depth + 1) for i, one in enumerate(parts))
         return " | ".join(dict.fromkeys(made))
 

@@ -52,7 +52,7 @@ def text_of(content: Any, field: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in TEXT_PARTS:
             raise not_supported(
-                f"{field}[{index}] is of type {kind!r}; this server takes text only",
+                f"{field}[{index}] is of type {kind!r:.80}; this server takes text only",
                 f"{field}[{index}]",
             )
         text = part.get("text", part.get("refusal"))

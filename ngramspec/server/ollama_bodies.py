@@ -10,7 +10,9 @@ from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.ollama_names import serves
 from ngramspec.server.served import Served
 
-_NOTHING = re.compile(r"[+-]?(0+(\.0*)?(ns|us|µs|ms|s|m|h)?)+")
+# Each part but the last ends with a unit, so that there is one way only to read a text.
+_PART, _UNIT = r"0+(?:\.0*)?", "(?:ns|us|µs|ms|s|m|h)"
+_NOTHING = re.compile(rf"[+-]?(?=0)(?:{_PART}{_UNIT})*(?:{_PART})?")
 
 
 class NamedBody(Body):

@@ -60,7 +60,7 @@ async def slots(request: Request) -> Response:
 
 
 @router.post("/slots/{slot_id}")
-async def change_slot(slot_id: int) -> Response:
+async def change_slot() -> Response:
     """Refuse: slots cannot be saved."""
     raise not_supported("This server does not support slots action")
 

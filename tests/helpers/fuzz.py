@@ -108,6 +108,10 @@ class Case:
         data = damaged(rng, self.made[kind])
         if kind != "bin" and rng.random() < 0.8:
             data = resealed(data)
+        self.use(rng, kind, data)
+
+    def use(self, rng: random.Random, kind: str, data: bytes) -> None:
+        """Use a file that may be damaged; what may not happen raises."""
         path = self.folder / f"damaged.{kind}"
         path.unlink(missing_ok=True)
         path.write_bytes(data)

@@ -106,6 +106,10 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"pattern": "x"}, ['"x"', '"axb"'], ['"ab"']),
     ({"pattern": '^[^"a]\\\\"\\.\\w$'}, ['"b\\\\\\".z"'], ['"a\\\\\\".z"', '"b\\\\\\"xz"']),
     ({"pattern": "^\\s\\S[\\n\\-]$"}, ['" x-"', '" x\\n"'], ['"xx-"']),
+    ({"pattern": "^\\S$"}, ['"x"', '"é"', '"\\""'], ['" "', '"\\n"', '"\\t"', '"\\r"']),
+    ({"pattern": "^[^\\s]$"}, ['"x"'], ['" "', '"\\n"', '"\\t"']),
+    ({"pattern": "^\\s+$"}, ['" "', '"\\n\\t "'], ['"x"']),
+    ({"pattern": "^.$"}, ['"x"', '"☃"', '"\\\\"', '"\\t"'], ['""', '"\\n"', '"\\r"', '"xx"']),
     ({"pattern": "^$"}, ['""'], ['"a"']),
 ]  # fmt: skip
 
@@ -159,6 +163,7 @@ def test_a_grammar_takes_what_its_schema_allows(
     [
         5,
         {"type": "dragon"},
+        {"type": []},
         {"enum": []},
         {"$ref": "https://example.org/schema"},
         {"$ref": "#/nowhere"},
