@@ -242,13 +242,19 @@ cdef class Drafter(Batches):
             InputError: slot or length are out of bounds. Nothing is changed then.
             StateError: No request is active on the slot.
 
-        Cost: O(removed tokens), or O(kept) where that is less. Threads: keeps the GIL.
+        Cost: O(removed tokens), or O(kept) where that is less; `suffix` gives its pool what it has not given yet.
+        Threads: releases the GIL.
         """
         cdef SlotC* s = self._active(slot, "truncate")
-        with self._lock:
-            if length < 0 or length > s.base + s.history.len:
-                raise InputError(f"length must be in 0..{s.base + s.history.len}, got {length}")
-            driver_truncate(&self.d, slot, length)
+        cdef Py_ssize_t known
+        cdef bint valid
+        with nogil, self._lock:
+            known = s.base + s.history.len
+            valid = 0 <= length <= known
+            if valid:
+                driver_truncate(&self.d, slot, length)
+        if not valid:
+            raise InputError(f"length must be in 0..{known}, got {length}")
 
     def end(self, Py_ssize_t slot):
         """End the slot's request. The history stays, so that a next prompt that shares it is cheap.
@@ -256,9 +262,11 @@ cdef class Drafter(Batches):
         Raises:
             InputError: slot is out of range.
             StateError: No request is active on the slot.
+
+        Cost: O(1); of `suffix` with a pool, O(tokens that the pool was not given yet). Threads: releases the GIL.
         """
         self._active(slot, "end")
-        with self._lock:
+        with nogil, self._lock:
             driver_end(&self.d, slot)
 
     cdef Py_ssize_t offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:

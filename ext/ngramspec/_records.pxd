@@ -5,6 +5,7 @@ from ngramspec._types cimport Status, token_t
 
 cdef enum:
     HEAD = 5              # int32 before the pairs of a record
+    PER_HOLD = 64         # followers added per hold of a lock
 
 cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size)
 cdef object all_records(CountsC* c, int* lock)
