@@ -297,6 +297,28 @@ cdef void pool_praise(SuffixPoolC* p, Py_ssize_t position) noexcept nogil:
         ngs_store32(useful, so_far + 1)
 
 
+cdef const char* _check(const SuffixPoolC* p) noexcept nogil:
+    """The first broken invariant, NULL when all hold. The lock is held."""
+    cdef const BlockC* block
+    cdef int64_t stored = 0
+    cdef Py_ssize_t i, k
+    for i in range(p.num_blocks):
+        block = &p.blocks[i]
+        if block.len > BLOCK or block.indexed > block.len:
+            return "pool: a block holds more tokens than it has room for, or more are indexed than held"
+        if i >= p.num_used and block.len > 0:
+            return "pool: a block that was never taken holds tokens"
+        if block.len > 0 and not (-1 <= block.next < p.num_blocks and -1 <= block.prev < p.num_blocks):
+            return "pool: a text goes on in a block that is not there"
+        for k in range(block.len):
+            if p.tokens[i * BLOCK + k] < -1:
+                return "pool: a token is negative"
+        stored += block.indexed
+    if stored != p.num_stored:
+        return "pool: the blocks hold another number of tokens than was counted"
+    return NULL
+
+
 @cython.final
 cdef class SuffixPool:
     """SuffixPool(capacity=1048576): what requests said, shared by the suffix drafters that are given it.
@@ -380,3 +402,12 @@ cdef class SuffixPool:
                 more = start < self.c.num_used
                 if ngs_unlock(&self.c.lock):
                     ngs_give_way(&self.c.lock)
+
+    def check(self):
+        """Return the first broken invariant, "" when all hold. O(capacity); for tests: those who write wait."""
+        cdef const char* broken
+        with nogil:
+            ngs_lock(&self.c.lock)
+            broken = _check(&self.c)
+            ngs_unlock(&self.c.lock)
+        return "" if broken == NULL else broken.decode()
