@@ -153,7 +153,7 @@ cdef class NgramCache:
 
         Raises:
             InputError: `other` is this cache.
-            MemoryError: No room; this cache is unchanged.
+            MemoryError: As `add_records`.
         """
         if other is self:
             raise InputError("a cache cannot be merged with itself; merge a copy")
@@ -184,9 +184,9 @@ cdef class NgramCache:
         Raises:
             InputError: It is not a whole number of valid records. Nothing was added; the message
                 names the position in int32 units.
-            MemoryError: No room; nothing was added.
+            MemoryError: No room; nothing was added, but for what other threads left no room for meanwhile.
 
-        Cost: O(m). Threads: releases the GIL.
+        Cost: O(m), 64 followers per hold of the lock. Threads: releases the GIL.
         """
         return add_records(&self.c.counts, &self.c.lock, records)
 
@@ -214,9 +214,9 @@ cdef class NgramCache:
 
         Raises:
             InputError: size is out of its bounds, entries is not a uint64 array of shape (n, 2).
-            MemoryError: No room; nothing was added.
+            MemoryError: As `add_records`.
 
-        Cost: O(n). Threads: releases the GIL.
+        Cost: O(n), 64 entries per hold of the lock. Threads: releases the GIL.
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")

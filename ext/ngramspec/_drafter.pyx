@@ -42,7 +42,7 @@ cdef class Drafter(Batches):
         MemoryError: The state cannot be allocated.
 
     Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
-    also when they share a HashPool or an NgramCache.
+    also when they share a HashPool, a SuffixPool or an NgramCache.
     """
 
     def begin(self, Py_ssize_t slot, token_ids):

@@ -141,7 +141,7 @@ def test_a_hash_pool_gives_back_only_tokens_that_were_written(capacity: int) -> 
     pool = HashPool(capacity=capacity)
     said = [(400 * i, 350) for i in range(12)]
     written = set(np.concatenate([run(start, length) for start, length in said]).tolist())
-    outside = []
+    outside: list[int] = []
 
     def work(number: int) -> None:
         drafter = create_drafter("ngram-mod", slots=1, pool=pool, n_match=4, n_min=1, n_max=LIMIT)

@@ -56,7 +56,7 @@ class Call:
 
 def step(drafter: Drafter) -> list[int]:
     """Draft, and commit what would follow in a run."""
-    draft = drafter.propose(0, 8).tolist()
+    draft: list[int] = drafter.propose(0, 8).tolist()
     last = int(drafter.history(0)[-1])
     drafter.accept(0, [*draft, last + len(draft) + 1], len(draft))
     return draft
@@ -136,6 +136,27 @@ def test_others_write_to_the_pool_while_a_long_prompt_is_pooled() -> None:
     assert call.wait()
     assert 0 < pool.num_tokens < len(prompt)
     assert pool.check() == ""
+
+
+@pytest.mark.parametrize("way", ["update", "add_records", "add_entries"])
+def test_lookups_get_in_while_much_is_learned(way: str) -> None:
+    tokens = np.random.default_rng(0).integers(0, 1 << 20, 200_000, dtype=np.int32)
+    whole, cache = NgramCache(3, 3), NgramCache(3, 3)
+    whole.update(tokens)
+    records, entries = whole.records(), whole.entries(3)
+    calls: dict[str, Callable[[], object]] = {
+        "update": lambda: cache.update(tokens),
+        "add_records": lambda: cache.add_records(records),
+        "add_entries": lambda: cache.add_entries(entries, 3),
+    }
+    call = Call(calls[way])
+    seen = set()
+    while not call.wait(0):
+        seen.add(len(cache))
+    # In one hold there would be nothing between none and all of them.
+    assert seen - {0, len(whole)}
+    assert np.array_equal(cache.records(), records)
+    assert cache.check() == ""
 
 
 def learn_for_ever(pool: SuffixPool, dynamic: NgramCache, stop: threading.Event) -> None:
