@@ -75,7 +75,7 @@ cdef class NgramCache:
         InputError: A value is out of its bounds.
 
     Thread-safety: all methods, from any thread. A lock inside is held for microseconds at a time; lookups
-        enter it together, and what learns while decoding never waits for it.
+        enter it together.
     """
 
     def __cinit__(self, ngram_min=1, ngram_max=4, max_ngrams=1 << 22):

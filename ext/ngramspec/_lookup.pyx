@@ -29,6 +29,7 @@ cdef enum:
     MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
     MIN_WEIGHTS = 2       # shortest static n-gram that re-weights the followers of others
     PAGE_WORDS = 1024     # of a mapped file
+    LATE = 64             # tokens that wait for a busy lock before their request waits, too
 
 cdef struct ThresholdC:
     int64_t min_sample    # fewest occurrences of the n-gram
@@ -95,7 +96,8 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     if committed and k.dynamic != NULL and k.dynamic_update:
         if k.unlearned[slot] < 0:
             k.unlearned[slot] = start
-        _learn(k, slot, h, False)  # what others keep out waits for the next call
+        # What others keep out is left to the next call, but not without end.
+        _learn(k, slot, h, h.len - k.unlearned[slot] >= LATE)
 
 
 cdef inline double _score(const FollowersC* weights, token_t token, int64_t count) noexcept nogil:

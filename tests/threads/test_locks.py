@@ -83,15 +83,23 @@ def test_suffix_drafts_and_accepts_while_another_thread_writes_to_the_pool() -> 
 
 def test_ngram_cache_learns_later_what_another_thread_keeps_out() -> None:
     shared, alone = NgramCache(), NgramCache()
-    drafters = [create_drafter("ngram-cache", dynamic=dynamic) for dynamic in (shared, alone)]
-    for drafter in drafters:
+    late, early = (create_drafter("ngram-cache", dynamic=dynamic) for dynamic in (shared, alone))
+    for drafter in (late, early):
         drafter.begin(0, run(10))
-    drafters[1].accept(0, run(300, 10), 0)
-    drafters[1].truncate(0, 200)
     with locks_held():
-        call = Call(lambda: drafters[0].accept(0, run(300, 10), 0))
+        call = Call(lambda: late.accept(0, run(60, 10), 0))
         assert call.wait(), "accept waits for the lock of the dynamic counts"
-    drafters[0].truncate(0, 200)
+        waiting = Call(lambda: late.accept(0, run(10, 70), 0))
+        assert not waiting.wait(0.1), "what is not learned grows without end"
+    assert waiting.wait()
+    early.accept(0, run(70, 10), 0)
+    assert np.array_equal(shared.records(), alone.records())
+    with locks_held():
+        assert Call(lambda: late.accept(0, run(20, 80), 0)).wait()
+    for drafter in (late, early):
+        if drafter is early:
+            drafter.accept(0, run(20, 80), 0)
+        drafter.truncate(0, 50)  # learned all the same: the target has said it
     assert np.array_equal(shared.records(), alone.records())
 
 
