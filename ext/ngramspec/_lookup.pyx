@@ -22,13 +22,18 @@ from ngramspec._history cimport HistoryC
 from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch
 from ngramspec._types cimport (
-    STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_lock_shared, ngs_unlock_shared, token_t, uint32_t, uint64_t,
+    STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_load64, ngs_lock_shared, ngs_store64,
+    ngs_unlock_shared, token_t, uint32_t, uint64_t,
 )
+
+cdef extern from "pythread.h" nogil:
+    unsigned long PyThread_get_thread_ident()
 
 cdef enum:
     MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
     MIN_WEIGHTS = 2       # shortest static n-gram that re-weights the followers of others
     PAGE_WORDS = 1024     # of a mapped file
+    TOGETHER = 16         # tokens learned at a time while other threads learn, too
     LATE = 64             # tokens that wait for a busy lock before their request waits, too
 
 cdef struct ThresholdC:
@@ -77,6 +82,8 @@ cdef void _learn(LookupC* k, Py_ssize_t slot, const HistoryC* h, bint waits) noe
     cdef Py_ssize_t* start = &k.unlearned[slot]
     if start[0] < 0:
         return
+    if ngs_load64(&k.dynamic.learner) != <int64_t>PyThread_get_thread_ident():
+        ngs_store64(&k.dynamic.learner, <int64_t>PyThread_get_thread_ident())
     if cache_learn(k.dynamic, h.tokens, start, h.len, waits) != STATUS_OK or start[0] == h.len:
         start[0] = -1
 
@@ -92,12 +99,17 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, bint committed) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
+    cdef int64_t learner
+    cdef Py_ssize_t waiting
     context_learn(&k.contexts[slot], h.tokens, h.len)
     if committed and k.dynamic != NULL and k.dynamic_update:
         if k.unlearned[slot] < 0:
             k.unlearned[slot] = start
-        # What others keep out is left to the next call, but not without end.
-        _learn(k, slot, h, h.len - k.unlearned[slot] >= LATE)
+        # Threads that take turns learn several tokens each time: what all of them write to moves between
+        # their cores then. What others keep out is left to the next call, but not without end.
+        learner, waiting = ngs_load64(&k.dynamic.learner), h.len - k.unlearned[slot]
+        if learner == 0 or learner == <int64_t>PyThread_get_thread_ident() or waiting >= TOGETHER:
+            _learn(k, slot, h, waiting >= LATE)
 
 
 cdef inline double _score(const FollowersC* weights, token_t token, int64_t count) noexcept nogil:
