@@ -1,11 +1,11 @@
 # NgramCache: counts of followers that several slots, drafters and threads share.
 from ngramspec._counts cimport CountsC
-from ngramspec._types cimport Status, int64_t, token_t
+from ngramspec._types cimport Status, int64_t, ngs_wide_lock, token_t
 
 # Counts that threads share. Those who read enter the lock together, those who add one at a time.
 cdef struct SharedC:
     CountsC counts
-    int lock
+    ngs_wide_lock lock
     Py_ssize_t ngram_min  # n-gram sizes that are learned
     Py_ssize_t ngram_max
     int64_t learner       # thread whose request it learned from last, 0 = none

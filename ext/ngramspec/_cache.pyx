@@ -11,14 +11,14 @@ from ngramspec._entries cimport add_entries, entries_of_counts
 from ngramspec._locks cimport locks_add, locks_remove
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
 from ngramspec._types cimport (
-    STATUS_OK, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_try_lock, ngs_unlock, ngs_unlock_shared,
+    STATUS_OK, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_make_wide, ngs_try_lock, ngs_unlock, ngs_unlock_shared,
     uint32_t, uint64_t,
 )
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    CHUNK = 16            # tokens learned per hold of the lock
+    CHUNK = 4             # tokens learned per hold of the lock
 
 
 cdef void _add(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t end, const uint32_t* hashes) noexcept nogil:
@@ -44,14 +44,14 @@ cdef Status cache_learn(SharedC* x, const token_t* tokens, Py_ssize_t* start, Py
                 h = ngram_hash_step(h, tokens[i - size])
                 hashes[(i - start[0]) * NGRAM_MAX + size - 1] = <uint32_t>h
         if waits:
-            ngs_lock(&x.lock)
-        elif not ngs_try_lock(&x.lock):
+            ngs_lock(&x.lock.word)
+        elif not ngs_try_lock(&x.lock.word):
             return STATUS_OK
         status = counts_reserve(&x.counts, (stop - start[0]) * NGRAM_MAX)
         if status == STATUS_OK:
             _add(x, tokens, start[0], stop, hashes)
-        if ngs_unlock(&x.lock):
-            ngs_give_way(&x.lock)
+        if ngs_unlock(&x.lock.word):
+            ngs_give_way(&x.lock.word)
         if status != STATUS_OK:
             return status
         start[0] = stop
@@ -88,25 +88,26 @@ cdef class NgramCache:
         self.ngram_max = self.c.ngram_max = ngram_max
         self.max_ngrams = max_ngrams
         counts_init(&self.c.counts, max_ngrams)
-        locks_add(&self.c.lock)
+        ngs_make_wide(&self.c.lock)
+        locks_add(&self.c.lock.word)
 
     def __dealloc__(self):
-        locks_remove(&self.c.lock)
+        locks_remove(&self.c.lock.word)
         counts_free(&self.c.counts)
 
     def __len__(self):
         """Return the number of n-grams kept."""
-        cdef void* left = ngs_lock_shared(&self.c.lock)
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
         cdef Py_ssize_t num = self.c.counts.num_ngrams - self.c.counts.num_free_ngrams
-        ngs_unlock_shared(&self.c.lock, left)
+        ngs_unlock_shared(&self.c.lock.word, left)
         return num
 
     @property
     def nbytes(self):
         """Return the memory in use, in bytes."""
-        cdef void* left = ngs_lock_shared(&self.c.lock)
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
         cdef size_t num = counts_nbytes(&self.c.counts)
-        ngs_unlock_shared(&self.c.lock, left)
+        ngs_unlock_shared(&self.c.lock.word, left)
         return num
 
     def update(self, token_ids, Py_ssize_t start=0):
@@ -144,7 +145,7 @@ cdef class NgramCache:
         cdef Py_ssize_t size = tokens.shape[0]
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
-        pairs = record_of(&self.c.counts, &self.c.lock, &tokens[size - 1], size)[5:].tolist()
+        pairs = record_of(&self.c.counts, &self.c.lock.word, &tokens[size - 1], size)[5:].tolist()
         ranked = sorted(zip(pairs[0::2], pairs[1::2]), key=lambda pair: (-pair[1], pair[0]))
         return dict(ranked)
 
@@ -168,7 +169,7 @@ cdef class NgramCache:
 
         Cost: O(n-grams), sorting apart. Threads: releases the GIL.
         """
-        return all_records(&self.c.counts, &self.c.lock)
+        return all_records(&self.c.counts, &self.c.lock.word)
 
     def add_records(self, records):
         """Add n-grams laid out as `records` returns them.
@@ -188,7 +189,7 @@ cdef class NgramCache:
 
         Cost: O(m), 64 followers per hold of the lock. Threads: releases the GIL.
         """
-        return add_records(&self.c.counts, &self.c.lock, records)
+        return add_records(&self.c.counts, &self.c.lock.word, records)
 
     def entries(self, Py_ssize_t size):
         """Return the n-grams of a size as packed entries, what statistics files are made of.
@@ -207,7 +208,7 @@ cdef class NgramCache:
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        return entries_of_counts(&self.c.counts, &self.c.lock, size)
+        return entries_of_counts(&self.c.counts, &self.c.lock.word, size)
 
     def add_entries(self, entries, Py_ssize_t size):
         """Add packed entries of n-grams of `size` tokens, as `entries` returns them.
@@ -220,14 +221,14 @@ cdef class NgramCache:
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        add_entries(&self.c.counts, &self.c.lock, entries, size)
+        add_entries(&self.c.counts, &self.c.lock.word, entries, size)
 
     @property
     def num_updates(self):
         """Return how often a follower was counted so far: equal numbers mean that nothing was added."""
-        cdef void* left = ngs_lock_shared(&self.c.lock)
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
         cdef int64_t num = self.c.counts.num_adds
-        ngs_unlock_shared(&self.c.lock, left)
+        ngs_unlock_shared(&self.c.lock.word, left)
         return num
 
     def check(self):
@@ -235,7 +236,7 @@ cdef class NgramCache:
         cdef const char* broken
         cdef void* left
         with nogil:
-            left = ngs_lock_shared(&self.c.lock)
+            left = ngs_lock_shared(&self.c.lock.word)
             broken = counts_check(&self.c.counts)
-            ngs_unlock_shared(&self.c.lock, left)
+            ngs_unlock_shared(&self.c.lock.word, left)
         return "" if broken == NULL else broken.decode()

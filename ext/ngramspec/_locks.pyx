@@ -9,7 +9,7 @@ import os
 
 from libc.stdlib cimport realloc
 
-from ngramspec._types cimport ngs_lock, ngs_store32, ngs_unlock, uint32_t
+from ngramspec._types cimport ngs_free_lock, ngs_lock, ngs_unlock
 
 cdef int** known = NULL
 cdef Py_ssize_t num_known = 0
@@ -72,8 +72,8 @@ def free_all():
     """The same in the child of a fork, where nobody waits any more."""
     cdef Py_ssize_t i
     for i in range(num_known):
-        ngs_store32(<uint32_t*>known[i], 0)
-    ngs_store32(<uint32_t*>&guard, 0)
+        ngs_free_lock(known[i])
+    ngs_free_lock(&guard)
 
 
 if hasattr(os, "register_at_fork"):

@@ -261,9 +261,9 @@ cdef token_t _next_of_dynamic(const LookupC* k, TailC* x, StaticAnswerC* answer)
             _read_pages(&answer.weights)
         x.walked = NULL
         answer.locked, answer.missing = True, False
-        left = ngs_lock_shared(&k.dynamic.lock)
+        left = ngs_lock_shared(&k.dynamic.lock.word)
         token = _next_of(k, &k.dynamic.counts, k.strict, x, answer)
-        ngs_unlock_shared(&k.dynamic.lock, left)
+        ngs_unlock_shared(&k.dynamic.lock.word, left)
         answer.locked = False
         x.walked = NULL
         if not answer.missing:

@@ -32,6 +32,10 @@ cdef extern from "ngs_native.h" nogil:
     void ngs_give_way(int* lock)
     void* ngs_lock_shared(int* lock)
     void ngs_unlock_shared(int* lock, void* left)
+    void ngs_free_lock(int* lock)
+    ctypedef struct ngs_wide_lock:
+        int word
+    void ngs_make_wide(ngs_wide_lock* lock)
     void* ngs_alloc(size_t num_bytes)
     void* ngs_zeroed(size_t num_bytes)
     void* ngs_grow(void* memory, size_t used_bytes, size_t num_bytes)
