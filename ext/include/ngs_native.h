@@ -1,4 +1,4 @@
-/* The few lines that Cython cannot say: relaxed atomics, prefetch, a clock, a short lock,
+/* The few lines that Cython cannot say: atomics, prefetch, a clock, a short lock (ngs_lock.h),
  * and memory on large pages. C11 compilers of the GCC family and MSVC. */
 #ifndef NGS_NATIVE_H
 #define NGS_NATIVE_H
@@ -6,6 +6,18 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ThreadSanitizer sees only atomics as such: built with it, vectors that threads share go word by word. */
+#if defined(__SANITIZE_THREAD__)
+#define NGS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NGS_TSAN 1
+#endif
+#endif
+#if !defined(NGS_TSAN)
+#define NGS_TSAN 0
+#endif
 
 #if defined(_MSC_VER)
 #include <intrin.h>
@@ -16,10 +28,11 @@
 #define ngs_add64(p, v) _InterlockedExchangeAdd64((volatile __int64 *)(p), (v))
 #define ngs_load64(p) (*(volatile const int64_t *)(p))
 #define ngs_store64(p, v) (*(volatile int64_t *)(p) = (v))
+#define ngs_acquire32(p) ngs_load32(p)
+#define ngs_release32(p, v) ngs_store32(p, v)
+#define ngs_fence() MemoryBarrier()
 #define ngs_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-#define ngs_try_lock(p) (_InterlockedExchange((volatile long *)(p), 1) == 0)
-#define ngs_unlock(p) _InterlockedExchange((volatile long *)(p), 0)
-static inline void ngs_yield(void) { SwitchToThread(); }
+#define ngs_prefetch_read(p) ngs_prefetch(p)
 static inline int64_t ngs_now_ns(void) {
     LARGE_INTEGER now, frequency;
     QueryPerformanceCounter(&now);
@@ -28,7 +41,6 @@ static inline int64_t ngs_now_ns(void) {
 }
 static inline void *ngs_alloc(size_t bytes) { return malloc(bytes); }
 #else
-#include <sched.h>
 #include <time.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -38,10 +50,11 @@ static inline void *ngs_alloc(size_t bytes) { return malloc(bytes); }
 #define ngs_add64(p, v) __atomic_fetch_add((int64_t *)(p), (int64_t)(v), __ATOMIC_RELAXED)
 #define ngs_load64(p) __atomic_load_n((const int64_t *)(p), __ATOMIC_RELAXED)
 #define ngs_store64(p, v) __atomic_store_n((int64_t *)(p), (int64_t)(v), __ATOMIC_RELAXED)
+#define ngs_acquire32(p) __atomic_load_n((const uint32_t *)(p), __ATOMIC_ACQUIRE)
+#define ngs_release32(p, v) __atomic_store_n((uint32_t *)(p), (uint32_t)(v), __ATOMIC_RELEASE)
+#define ngs_fence() __atomic_thread_fence(__ATOMIC_ACQ_REL)
 #define ngs_prefetch(p) __builtin_prefetch((p), 1, 3)
-#define ngs_try_lock(p) (__atomic_exchange_n((int *)(p), 1, __ATOMIC_ACQUIRE) == 0)
-#define ngs_unlock(p) __atomic_store_n((int *)(p), 0, __ATOMIC_RELEASE)
-static inline void ngs_yield(void) { sched_yield(); }
+#define ngs_prefetch_read(p) __builtin_prefetch((p), 0, 3)
 static inline int64_t ngs_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -86,15 +99,6 @@ static inline void *ngs_grow(void *memory, size_t used_bytes, size_t bytes) {
     return moved;
 }
 
-/* A lock held for microseconds around kernels that neither raise nor take the GIL. */
-static inline void ngs_lock(int *flag) {
-    int spins = 0;
-    while (!ngs_try_lock(flag)) {
-        if (++spins > 64) {
-            ngs_yield();
-            spins = 0;
-        }
-    }
-}
+#include "ngs_lock.h"
 
 #endif

@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "ngs_native.h"
+
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) && \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !NGS_TSAN
 #define NGS_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #define NGS_AVX2 1
 #else
@@ -36,15 +38,25 @@ NGS_CLONES static float ngs_net_logit(const ngs_net *net, const float *x) {
     return logit;
 }
 
-/* Bit i is set when a[-1-i] == b[-1-i], for i < n <= 32. */
+/* Words that another thread may write meanwhile. A vector's lanes come whole, though C has no name for
+ * it, and whoever reads so checks afterwards that what it read still stands. */
+#if NGS_TSAN
+#define NGS_READ(p) ngs_load32(p)
+#define NGS_WRITE(p, v) ngs_store32(p, v)
+#else
+#define NGS_READ(p) (*(p))
+#define NGS_WRITE(p, v) (*(p) = (v))
+#endif
+
+/* Bit i is set when a[-1-i] == b[-1-i], for i < n <= 32. `a` may be shared. */
 NGS_CLONES static uint32_t ngs_alike(const int32_t *a, const int32_t *b, int n) {
     uint32_t mask = 0;
     int i;
     if (n >= 32) {
-        for (i = 0; i < 32; i++) mask |= (uint32_t)(a[-1 - i] == b[-1 - i]) << i;
+        for (i = 0; i < 32; i++) mask |= (uint32_t)((int32_t)NGS_READ(a - 1 - i) == b[-1 - i]) << i;
         return mask;
     }
-    for (i = 0; i < n; i++) mask |= (uint32_t)(a[-1 - i] == b[-1 - i]) << i;
+    for (i = 0; i < n; i++) mask |= (uint32_t)((int32_t)NGS_READ(a - 1 - i) == b[-1 - i]) << i;
     return mask;
 }
 
@@ -81,10 +93,11 @@ static inline float ngs_log2(float x) {
 
 static inline float ngs_logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* A line holds the latest positions of the contexts that share it: 16 words, newest first. */
+/* A line holds the latest positions of the contexts that share it: 16 words, newest first. One thread
+ * writes a line at a time; others may read it meanwhile and find a word twice, or miss one. */
 enum { NGS_LINE = 16 };
 
-#if defined(__SSE2__)
+#if defined(__SSE2__) && !NGS_TSAN
 #include <emmintrin.h>
 /* Bit i is set when word i is not 0 and has the tag of `word`, the bits of `mask`. */
 static inline uint32_t ngs_line_hits(const uint32_t *line, uint32_t word, uint32_t mask) {
@@ -122,14 +135,14 @@ static inline uint32_t ngs_line_hits(const uint32_t *line, uint32_t word, uint32
     uint32_t hits = 0;
     int i;
     for (i = 0; i < NGS_LINE; i++)
-        hits |= (uint32_t)(line[i] != 0 && ((line[i] ^ word) & mask) == 0) << i;
+        hits |= (uint32_t)(NGS_READ(line + i) != 0 && ((NGS_READ(line + i) ^ word) & mask) == 0) << i;
     return hits;
 }
 
 static inline void ngs_line_shift(uint32_t *line, uint32_t word, int last) {
     int i;
-    for (i = last; i > 0; i--) line[i] = line[i - 1];
-    line[0] = word;
+    for (i = last; i > 0; i--) NGS_WRITE(line + i, NGS_READ(line + i - 1));
+    NGS_WRITE(line, word);
 }
 #endif
 

@@ -8,26 +8,54 @@ from ngramspec._counts cimport (
     ngram_hash_step,
 )
 from ngramspec._entries cimport add_entries, entries_of_counts
+from ngramspec._locks cimport locks_add, locks_remove
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
-from ngramspec._types cimport STATUS_OK, Status, ngs_lock, ngs_unlock, uint32_t, uint64_t
+from ngramspec._types cimport (
+    STATUS_OK, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_make_wide, ngs_try_lock, ngs_unlock, ngs_unlock_shared,
+    uint32_t, uint64_t,
+)
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    CHUNK = 4096          # tokens learned per hold of the lock
+    CHUNK = 4             # tokens learned per hold of the lock
 
 
-cdef void cache_learn(CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
-                      Py_ssize_t ngram_min, Py_ssize_t ngram_max) noexcept nogil:
-    """Count tokens[start:end] as followers of the n-grams before each. Needs counts_reserve."""
+cdef void _add(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t end, const uint32_t* hashes) noexcept nogil:
+    """Count tokens[start:end] under the lock."""
     cdef Py_ssize_t i, size
+    for i in range(start, end):
+        for size in range(x.ngram_min, (x.ngram_max if x.ngram_max < i else i) + 1):
+            counts_add(&x.counts, hashes[(i - start) * NGRAM_MAX + size - 1], &tokens[i - 1], size, tokens[i], 1)
+
+
+cdef Status cache_learn(SharedC* x, const token_t* tokens, Py_ssize_t* start, Py_ssize_t end,
+                        bint waits) noexcept nogil:
+    """Hash a chunk, then count it under the lock."""
+    cdef uint32_t[CHUNK * NGRAM_MAX] hashes
+    cdef Py_ssize_t i, size, stop
     cdef uint64_t h
-    for i in range(start if start > 1 else 1, end):
-        h = 0
-        for size in range(1, (ngram_max if ngram_max < i else i) + 1):
-            h = ngram_hash_step(h, tokens[i - size])
-            if size >= ngram_min:
-                counts_add(c, <uint32_t>h, &tokens[i - 1], size, tokens[i], 1)
+    cdef Status status
+    while start[0] < end:
+        stop = start[0] + CHUNK if end - start[0] > CHUNK else end
+        for i in range(start[0], stop):
+            h = 0
+            for size in range(1, (x.ngram_max if x.ngram_max < i else i) + 1):
+                h = ngram_hash_step(h, tokens[i - size])
+                hashes[(i - start[0]) * NGRAM_MAX + size - 1] = <uint32_t>h
+        if waits:
+            ngs_lock(&x.lock.word)
+        elif not ngs_try_lock(&x.lock.word):
+            return STATUS_OK
+        status = counts_reserve(&x.counts, (stop - start[0]) * NGRAM_MAX)
+        if status == STATUS_OK:
+            _add(x, tokens, start[0], stop, hashes)
+        if ngs_unlock(&x.lock.word):
+            ngs_give_way(&x.lock.word)
+        if status != STATUS_OK:
+            return status
+        start[0] = stop
+    return STATUS_OK
 
 
 @cython.final
@@ -46,7 +74,8 @@ cdef class NgramCache:
     Raises:
         InputError: A value is out of its bounds.
 
-    Thread-safety: all methods, from any thread; a lock inside is held for microseconds at a time.
+    Thread-safety: all methods, from any thread. A lock inside is held for microseconds at a time; lookups
+        enter it together.
     """
 
     def __cinit__(self, ngram_min=1, ngram_max=4, max_ngrams=1 << 22):
@@ -55,22 +84,31 @@ cdef class NgramCache:
                                        ("max_ngrams", max_ngrams, 16, 1 << 30)):
             if not isinstance(value, int) or not low <= value <= high:
                 raise InputError(f"{name} must be an integer in {low}..{high}, got {value!r}")
-        self.ngram_min = ngram_min
-        self.ngram_max = ngram_max
+        self.ngram_min = self.c.ngram_min = ngram_min
+        self.ngram_max = self.c.ngram_max = ngram_max
         self.max_ngrams = max_ngrams
-        counts_init(&self.c, max_ngrams)
+        counts_init(&self.c.counts, max_ngrams)
+        ngs_make_wide(&self.c.lock)
+        locks_add(&self.c.lock.word)
 
     def __dealloc__(self):
-        counts_free(&self.c)
+        locks_remove(&self.c.lock.word)
+        counts_free(&self.c.counts)
 
     def __len__(self):
         """Return the number of n-grams kept."""
-        return self.c.num_ngrams - self.c.num_free_ngrams
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
+        cdef Py_ssize_t num = self.c.counts.num_ngrams - self.c.counts.num_free_ngrams
+        ngs_unlock_shared(&self.c.lock.word, left)
+        return num
 
     @property
     def nbytes(self):
         """Return the memory in use, in bytes."""
-        return counts_nbytes(&self.c)
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
+        cdef size_t num = counts_nbytes(&self.c.counts)
+        ngs_unlock_shared(&self.c.lock.word, left)
+        return num
 
     def update(self, token_ids, Py_ssize_t start=0):
         """Count each token from `start` on as a follower of the n-grams before it.
@@ -87,19 +125,11 @@ cdef class NgramCache:
         """
         cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
         cdef Py_ssize_t end = tokens.shape[0]
-        cdef Py_ssize_t stop
-        cdef Status status = STATUS_OK
+        cdef Status status
         if not 0 <= start <= end:
             raise InputError(f"start must be in 0..{end}, got {start}")
-        while start < end and status == STATUS_OK:
-            stop = min(start + CHUNK, end)
-            with nogil:
-                ngs_lock(&self.lock)
-                status = counts_reserve(&self.c, (stop - start) * NGRAM_MAX)
-                if status == STATUS_OK:
-                    cache_learn(&self.c, &tokens[0], start, stop, self.ngram_min, self.ngram_max)
-                ngs_unlock(&self.lock)
-            start = stop
+        with nogil:
+            status = cache_learn(&self.c, &tokens[0], &start, end, True)
         raise_for(status)
 
     def followers(self, token_ids):
@@ -115,7 +145,7 @@ cdef class NgramCache:
         cdef Py_ssize_t size = tokens.shape[0]
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
-        pairs = record_of(&self.c, &self.lock, &tokens[size - 1], size)[5:].tolist()
+        pairs = record_of(&self.c.counts, &self.c.lock.word, &tokens[size - 1], size)[5:].tolist()
         ranked = sorted(zip(pairs[0::2], pairs[1::2]), key=lambda pair: (-pair[1], pair[0]))
         return dict(ranked)
 
@@ -124,7 +154,7 @@ cdef class NgramCache:
 
         Raises:
             InputError: `other` is this cache.
-            MemoryError: No room; this cache is unchanged.
+            MemoryError: As `add_records`.
         """
         if other is self:
             raise InputError("a cache cannot be merged with itself; merge a copy")
@@ -139,7 +169,7 @@ cdef class NgramCache:
 
         Cost: O(n-grams), sorting apart. Threads: releases the GIL.
         """
-        return all_records(&self.c, &self.lock)
+        return all_records(&self.c.counts, &self.c.lock.word)
 
     def add_records(self, records):
         """Add n-grams laid out as `records` returns them.
@@ -155,11 +185,11 @@ cdef class NgramCache:
         Raises:
             InputError: It is not a whole number of valid records. Nothing was added; the message
                 names the position in int32 units.
-            MemoryError: No room; nothing was added.
+            MemoryError: No room; nothing was added, but for what other threads left no room for meanwhile.
 
-        Cost: O(m). Threads: releases the GIL.
+        Cost: O(m), 64 followers per hold of the lock. Threads: releases the GIL.
         """
-        return add_records(&self.c, &self.lock, records)
+        return add_records(&self.c.counts, &self.c.lock.word, records)
 
     def entries(self, Py_ssize_t size):
         """Return the n-grams of a size as packed entries, what statistics files are made of.
@@ -178,30 +208,35 @@ cdef class NgramCache:
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        return entries_of_counts(&self.c, &self.lock, size)
+        return entries_of_counts(&self.c.counts, &self.c.lock.word, size)
 
     def add_entries(self, entries, Py_ssize_t size):
         """Add packed entries of n-grams of `size` tokens, as `entries` returns them.
 
         Raises:
             InputError: size is out of its bounds, entries is not a uint64 array of shape (n, 2).
-            MemoryError: No room; nothing was added.
+            MemoryError: As `add_records`.
 
-        Cost: O(n). Threads: releases the GIL.
+        Cost: O(n), 64 entries per hold of the lock. Threads: releases the GIL.
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        add_entries(&self.c, &self.lock, entries, size)
+        add_entries(&self.c.counts, &self.c.lock.word, entries, size)
 
     @property
     def num_updates(self):
         """Return how often a follower was counted so far: equal numbers mean that nothing was added."""
-        return self.c.num_adds
+        cdef void* left = ngs_lock_shared(&self.c.lock.word)
+        cdef int64_t num = self.c.counts.num_adds
+        ngs_unlock_shared(&self.c.lock.word, left)
+        return num
 
     def check(self):
         """Return the first broken invariant, "" when all hold. O(n-grams)."""
         cdef const char* broken
-        ngs_lock(&self.lock)
-        broken = counts_check(&self.c)
-        ngs_unlock(&self.lock)
+        cdef void* left
+        with nogil:
+            left = ngs_lock_shared(&self.c.lock.word)
+            broken = counts_check(&self.c.counts)
+            ngs_unlock_shared(&self.c.lock.word, left)
         return "" if broken == NULL else broken.decode()

@@ -44,7 +44,7 @@ cdef class Drafter(Batches):
         MemoryError: The state cannot be allocated.
 
     Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
-    also when they share a HashPool or an NgramCache.
+    also when they share a HashPool, a SuffixPool or an NgramCache.
     """
 
     def begin(self, Py_ssize_t slot, token_ids):
@@ -247,15 +247,18 @@ cdef class Drafter(Batches):
             InputError: slot or length are out of bounds. Nothing is changed then.
             StateError: No request is active on the slot.
 
-        Cost: O(removed tokens), or O(kept) where that is less. Threads: keeps the GIL.
+        Cost: O(removed tokens), or O(kept) where that is less; `suffix` gives its pool what it has not given yet.
+        Threads: releases the GIL.
         """
         cdef SlotC* s = self._active(slot, "truncate")
         cdef Py_ssize_t known
-        with self._lock:
+        cdef bint valid
+        with nogil, self._lock:
             known = s.base + s.history.len
-            if 0 <= length <= known:
+            valid = 0 <= length <= known
+            if valid:
                 driver_truncate(&self.d, slot, length)
-        if not 0 <= length <= known:
+        if not valid:
             raise InputError(f"length must be in 0..{known}, got {length}")
 
     def end(self, Py_ssize_t slot):
@@ -264,9 +267,11 @@ cdef class Drafter(Batches):
         Raises:
             InputError: slot is out of range.
             StateError: No request is active on the slot.
+
+        Cost: O(1); of `suffix` with a pool, O(tokens that the pool was not given yet). Threads: releases the GIL.
         """
         self._active(slot, "end")
-        with self._lock:
+        with nogil, self._lock:
             driver_end(&self.d, slot)
 
     cdef Py_ssize_t offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:

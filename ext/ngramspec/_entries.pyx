@@ -6,10 +6,10 @@ from ngramspec._packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of,
     key_of, key_tokens,
 )
-from ngramspec._records cimport HEAD, PIECE, PieceC, measure_records, ngs_yield, piece_of, raise_for
+from ngramspec._records cimport HEAD, PER_HOLD, PIECE, PieceC, measure_records, piece_of, raise_for
 from ngramspec._sort cimport sort_items, sum_equal
 from ngramspec._types cimport (
-    STATUS_OK, Status, count_t, int32_t, ngs_lock, ngs_unlock, token_t, uint64_t,
+    STATUS_OK, Status, count_t, int32_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint64_t,
 )
 
 import numpy as np
@@ -127,8 +127,8 @@ cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
             while piece.at < piece.stop and needed == 0:
                 ngs_lock(lock)
                 needed = _put_piece(c, size, &piece, <EntryC*>&out[0, 0])
-                ngs_unlock(lock)
-                ngs_yield()
+                if ngs_unlock(lock):
+                    ngs_give_way(lock)
         if needed < 0:
             raise _too_large_error()
     return _sorted(made[:piece.used])
@@ -139,18 +139,24 @@ cdef int add_entries(CountsC* c, int* lock, object entries, Py_ssize_t size) exc
     cdef const uint64_t[:, ::1] view = entries_view(entries)
     cdef token_t[NGRAM_MAX] tokens
     cdef const EntryC* e
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, stop, start = 0
     cdef Status status
     with nogil:
         ngs_lock(lock)
         status = counts_reserve(c, view.shape[0])
-        if status == STATUS_OK:
-            for i in range(view.shape[0]):
+        ngs_unlock(lock)
+        while start < view.shape[0] and status == STATUS_OK:
+            stop = start + PER_HOLD if view.shape[0] - start > PER_HOLD else view.shape[0]
+            ngs_lock(lock)
+            status = counts_reserve(c, stop - start)  # others may have used what was reserved
+            for i in range(start, stop if status == STATUS_OK else start):
                 e = <const EntryC*>&view[i, 0]
                 key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
                 counts_add(c, ngram_hash(&tokens[size - 1], size), &tokens[size - 1], size,
                            entry_follower(e), entry_count(e))
-        ngs_unlock(lock)
+            if ngs_unlock(lock):
+                ngs_give_way(lock)
+            start = stop
     raise_for(status)
     return 0
 

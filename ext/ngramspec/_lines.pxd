@@ -24,5 +24,6 @@ cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil
 cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noexcept nogil
 cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil
 cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil
-# positions that a context was seen at, newest first, as far as the tag tells; at most SAME
+# positions that a context was seen at, newest first, as far as the tag tells; at most SAME. One thread may
+# insert meanwhile
 cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil

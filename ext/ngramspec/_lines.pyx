@@ -9,7 +9,7 @@ positions, and what does not fit a line is forgotten, oldest first.
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_prefetch, ngs_zeroed
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_load32, ngs_prefetch_read, ngs_zeroed
 
 cdef extern from "ngs_suffix.h" nogil:
     enum:
@@ -95,7 +95,7 @@ cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:
 cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil:
     cdef int i
     for i in range(num):
-        ngs_prefetch(ngs_line(lines.cells, lines.num_lines, hashes[i]))
+        ngs_prefetch_read(ngs_line(lines.cells, lines.num_lines, hashes[i]))
 
 
 cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil:
@@ -107,10 +107,14 @@ cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t 
 
 cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil:
     cdef const uint32_t* line = ngs_line(lines.cells, lines.num_lines, h)
-    cdef uint32_t hits = ngs_line_hits(line, _tag(lines, h), lines.tag_mask)
+    cdef uint32_t tag = _tag(lines, h)
+    cdef uint32_t hits = ngs_line_hits(line, tag, lines.tag_mask)
+    cdef uint32_t word
     cdef int found = 0
     while hits and found < SAME:
-        positions[found] = (line[ngs_lowest(hits)] & ~lines.tag_mask) - 1
+        word = ngs_load32(line + ngs_lowest(hits))
         hits &= hits - 1
-        found += 1
+        if word != 0 and (word & lines.tag_mask) == tag:  # another thread may have written since
+            positions[found] = (word & ~lines.tag_mask) - 1
+            found += 1
     return found

@@ -6,7 +6,8 @@ llama.cpp calls it from threads of its own, so it takes no GIL.
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, strlen
 
-from ngramspec._types cimport ngs_lock, ngs_unlock
+from ngramspec._locks cimport locks_add
+from ngramspec._types cimport int64_t, ngs_load64, ngs_lock, ngs_store64, ngs_unlock
 
 cdef enum:
     LINES = 32       # lines that are kept
@@ -15,13 +16,13 @@ cdef enum:
     CONTINUED = 5
 
 cdef char[LINES][CHARS] kept
-cdef long long count = 0
+cdef int64_t count = 0
 cdef int busy = 0
+locks_add(&busy)
 
 
 cdef void _log(int level, const char* text, void* data) noexcept nogil:
     """The callback."""
-    global count
     cdef size_t size
     if level < WARNING or level == CONTINUED or text == NULL:
         return
@@ -29,13 +30,13 @@ cdef void _log(int level, const char* text, void* data) noexcept nogil:
     ngs_lock(&busy)
     memcpy(kept[count % LINES], text, size)
     kept[count % LINES][size] = 0
-    count += 1
+    ngs_store64(&count, count + 1)
     ngs_unlock(&busy)
 
 
 cdef long long lines_logged() noexcept nogil:
     """Return how many warnings and errors were logged so far."""
-    return count
+    return ngs_load64(&count)
 
 
 def log_address():
@@ -45,7 +46,7 @@ def log_address():
 
 def log_position():
     """Return how many warnings and errors llama.cpp has logged so far."""
-    return count
+    return ngs_load64(&count)
 
 
 def log_since(long long position):

@@ -24,6 +24,7 @@ cdef struct CandidateC:
     uint8_t alike         # 0..3: how much of what lies before the run agrees
     uint8_t near          # 0: no expectation, 1: far from what was expected, 2: near, 3: there
     bint live             # it agrees with the draft so far
+    uint32_t generation   # of the text in the pool that it lies in
     token_t token         # what it says comes next
 
 # What a request's candidates are compared with and where they are sought.
@@ -32,7 +33,7 @@ cdef struct TextC:
     Py_ssize_t prompt_len
     Py_ssize_t[NUM_PLACES] expected  # by Place: where the text that was followed goes on, -1 = unknown
 
-cdef int match(TextC* text, const HistoryC* h, SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
+cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
 cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil
 # let a candidate's token be the next one of its text; False at its end
 cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,

@@ -8,8 +8,10 @@ goes on is a candidate whether or not the last token agrees, so an edited copy i
 
 from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_find, lines_prefetch, order_size
 from ngramspec._suffix_index cimport index_next, index_token
-from ngramspec._suffix_pool cimport KIND_OUTPUT, BLOCK, pool_before, pool_next
-from ngramspec._types cimport hash_t, ngs_prefetch
+from ngramspec._suffix_pool cimport (
+    BLOCK, KIND_OUTPUT, pool_before, pool_generation, pool_go_on, pool_stands, pool_token,
+)
+from ngramspec._types cimport hash_t, int32_t, ngs_load32, ngs_prefetch_read
 
 cdef extern from "ngs_suffix.h" nogil:
     uint32_t ngs_alike(const token_t* a, const token_t* b, int n)
@@ -53,20 +55,24 @@ cdef bint _compare(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, co
         at = index.tokens + c.position
         before = c.position
     else:
+        c.generation = pool_generation(pool, c.position)
         before = pool_before(pool, c.position)
-        if before < 0 or pool.blocks[c.position // BLOCK].stream == w.stream:
+        if before < 0 or <int32_t>ngs_load32(<uint32_t*>&pool.blocks[c.position // BLOCK].stream) == w.stream:
             return False
         at = pool.tokens + c.position
-        c.output = pool.blocks[c.position // BLOCK].kind == KIND_OUTPUT
+        c.output = ngs_load32(&pool.blocks[c.position // BLOCK].kind) == <uint32_t>KIND_OUTPUT
     if before > h.len:
         before = h.len
     c.mask = ngs_alike(at, h.tokens + h.len, <int>before if before < 32 else 32)
     c.run = <uint8_t>ngs_run(c.mask)
     c.alike = _alike(c.mask, c.run)
     c.near = _near(c.position, expected)
-    c.token = at[0]
     c.live = True
-    return True
+    if c.place != PLACE_POOL:
+        c.token = at[0]
+        return True
+    c.token = pool_token(pool, c.position)
+    return pool_stands(pool, c.position, c.generation)
 
 
 cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
@@ -78,7 +84,7 @@ cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
 
 
 cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, TextC* text, const HistoryC* h,
-               SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
+               const SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
     """Write up to MOST candidates of one place; return their number."""
     cdef uint32_t[4] found
     cdef Py_ssize_t expected = text.expected[<int>place]
@@ -104,8 +110,9 @@ cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, 
     return n
 
 
-cdef int match(TextC* text, const HistoryC* h, SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil:
-    """Write at most 2 * MOST candidates; return their number. The pool may be NULL, else it is locked."""
+cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w,
+               CandidateC* out) noexcept nogil:
+    """Write at most 2 * MOST candidates; return their number. The pool may be NULL."""
     cdef hash_t[NUM_ORDERS] hashes
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
     cdef int n
@@ -119,14 +126,14 @@ cdef int match(TextC* text, const HistoryC* h, SuffixPoolC* pool, const WriterC*
 
 
 cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
-    """Write at most MOST candidates; return their number. No lock is to be held: a page may have to be read."""
+    """Write at most MOST candidates; return their number."""
     cdef hash_t[NUM_ORDERS] hashes
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
     lines_prefetch(&index.lines, hashes, num)
     return _seek(&index.lines, hashes, num, PLACE_STATIC, text, h, NULL, NULL, index, out)
 
 
-cdef void _prefetch_tokens(SuffixPoolC* pool, const hash_t* hashes, int num) noexcept nogil:
+cdef void _prefetch_tokens(const SuffixPoolC* pool, const hash_t* hashes, int num) noexcept nogil:
     """Fetch what the candidates will be compared with, all at once."""
     cdef uint32_t[4] found
     cdef int order, count, k
@@ -134,9 +141,9 @@ cdef void _prefetch_tokens(SuffixPoolC* pool, const hash_t* hashes, int num) noe
     for order in range(num - 1, -1, -1):
         count = lines_find(&pool.lines, hashes[order], found)
         for k in range(count):
-            ngs_prefetch(pool.tokens + found[k])
-            ngs_prefetch(pool.tokens + found[k] - 16)
-            ngs_prefetch(&pool.blocks[found[k] // BLOCK])
+            ngs_prefetch_read(pool.tokens + found[k])
+            ngs_prefetch_read(pool.tokens + found[k] - 16)
+            ngs_prefetch_read(&pool.blocks[found[k] // BLOCK])
             n += 1
             if n > OF_ONE_ORDER:
                 return
@@ -155,7 +162,4 @@ cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* po
         c.position = index_next(index, c.position)
         c.token = index_token(index, c.position)
         return c.position >= 0
-    c.position = pool_next(pool, c.position)
-    if c.position >= 0:
-        c.token = pool.tokens[c.position]
-    return c.position >= 0
+    return pool_go_on(pool, &c.position, &c.generation, &c.token)

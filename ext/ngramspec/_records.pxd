@@ -5,6 +5,7 @@ from ngramspec._types cimport Status, token_t
 
 cdef enum:
     HEAD = 5              # int32 before the pairs of a record
+    PER_HOLD = 64         # followers added per hold of a lock
     PIECE = 1 << 10       # n-grams that are copied under the lock at a time
 
 # How far a copy of all n-grams has got.
@@ -13,9 +14,6 @@ cdef struct PieceC:
     Py_ssize_t stop       # the first one that is not copied
     Py_ssize_t used       # of the room, in units of what is written
     Py_ssize_t room
-
-cdef extern from "ngs_native.h" nogil:
-    void ngs_yield()      # lets a thread that waits for the lock have it
 
 cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size)
 cdef PieceC piece_of(CountsC* c, int* lock)

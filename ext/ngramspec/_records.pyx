@@ -9,7 +9,9 @@ from libc.stdlib cimport qsort
 from ngramspec._counts cimport (
     NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash,
 )
-from ngramspec._types cimport STATUS_OK, Status, int32_t, int64_t, ngs_lock, ngs_unlock, token_t
+from ngramspec._types cimport (
+    STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t,
+)
 
 import numpy as np
 
@@ -120,8 +122,8 @@ cdef object all_records(CountsC* c, int* lock):
             while piece.at < piece.stop and needed == 0:
                 ngs_lock(lock)
                 needed = _put_piece(c, &piece, &out[0])
-                ngs_unlock(lock)
-                ngs_yield()
+                if ngs_unlock(lock):
+                    ngs_give_way(lock)
     return _sorted_records(array[:piece.used])
 
 
@@ -193,6 +195,21 @@ cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
         counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
 
 
+cdef Status _add_some(CountsC* c, const int32_t[::1] records, Py_ssize_t* at) noexcept nogil:
+    """Add records for one hold of the lock, for which others may have used what was reserved."""
+    cdef Py_ssize_t end = at[0]
+    cdef Py_ssize_t num_adds = 0
+    while end < records.shape[0] and num_adds < PER_HOLD:
+        num_adds += records[end + NGRAM_MAX]
+        end += HEAD + 2 * records[end + NGRAM_MAX]
+    if counts_reserve(c, num_adds) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    while at[0] < end:
+        _add_record(c, &records[at[0]])
+        at[0] += HEAD + 2 * records[at[0] + NGRAM_MAX]
+    return STATUS_OK
+
+
 cdef Py_ssize_t _measure(const int32_t* records, Py_ssize_t n, Py_ssize_t* num_adds, const char** broken) noexcept nogil:
     """The number of records and of followers in all of them; stops at an invalid one, whose place it returns."""
     cdef Py_ssize_t at = 0
@@ -241,10 +258,12 @@ cdef object add_records(CountsC* c, int* lock, object records):
     with nogil:
         ngs_lock(lock)
         status = counts_reserve(c, num_adds)
-        while at < view.shape[0] and status == STATUS_OK:
-            _add_record(c, &view[at])
-            at += HEAD + 2 * view[at + NGRAM_MAX]
         ngs_unlock(lock)
+        while at < view.shape[0] and status == STATUS_OK:
+            ngs_lock(lock)
+            status = _add_some(c, view, &at)
+            if ngs_unlock(lock):
+                ngs_give_way(lock)
     raise_for(status)
     return num_records
 

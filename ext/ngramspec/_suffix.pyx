@@ -15,15 +15,15 @@ from libc.string cimport memcpy
 from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
 from ngramspec._lines cimport lines_clear, lines_free, lines_make, lines_nbytes
-from ngramspec._match cimport MOST, NUM_PLACES, CandidateC, match, match_static
+from ngramspec._match cimport NUM_PLACES, CandidateC, match, match_static
 from ngramspec._source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
 from ngramspec._suffix_index cimport SuffixIndex
-from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_index, suffix_learn
-from ngramspec._suffix_pool cimport SuffixPool
+from ngramspec._suffix_learn cimport suffix_give, suffix_index, suffix_learn
+from ngramspec._suffix_pool cimport SuffixPool, pool_close
 from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
 from ngramspec._suffix_tree cimport suffix_tree
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, ngs_lock, ngs_unlock, token_t, uint32_t
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, token_t, uint32_t
 
 import numpy as np
 
@@ -60,7 +60,8 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
 cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     suffix_give(c, &c.slots[slot], h, True)
-    suffix_end_stream(c, &c.slots[slot])
+    if c.pool != NULL:
+        pool_close(c.pool, &c.slots[slot].writer)
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
@@ -98,16 +99,12 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 
 
 cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
-    """Find what a proposal goes by; leaves the pool locked. Pages of a file may have to be read before that."""
-    cdef CandidateC[MOST] fixed
-    cdef int num_fixed = match_static(&s.text, h, c.index, fixed) if c.index != NULL else 0
-    if c.pool != NULL:
-        ngs_lock(&c.pool.lock)
+    """Find what a proposal goes by."""
     s.base = h.len
     s.num_records = 0
     s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
-    memcpy(s.candidates + s.num_candidates, fixed, <size_t>num_fixed * sizeof(CandidateC))
-    s.num_candidates += num_fixed
+    if c.index != NULL:
+        s.num_candidates += match_static(&s.text, h, c.index, s.candidates + s.num_candidates)
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
@@ -115,25 +112,17 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     cdef CandidateC[ALL] candidates
-    cdef Py_ssize_t length
     _find(c, s, h)
     memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
-    length = suffix_draft(c, s, h, candidates, out, confidence, limit)
-    if c.pool != NULL:
-        ngs_unlock(&c.pool.lock)
-    return length
+    return suffix_draft(c, s, h, candidates, out, confidence, limit)
 
 
 cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
                               float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
-    cdef Py_ssize_t length
     _find(c, s, h)
-    length = suffix_tree(c, s, h, out, parents, confidence, limit, width)
-    if c.pool != NULL:
-        ngs_unlock(&c.pool.lock)
-    return length
+    return suffix_tree(c, s, h, out, parents, confidence, limit, width)
 
 
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -240,7 +229,7 @@ cdef class SuffixSource(Source):
         if self._state.slots != NULL:
             for i in range(self._state.num_slots):
                 if self.pool is not None and self._state.slots[i].features != NULL:
-                    suffix_end_stream(&self._state, &self._state.slots[i])
+                    pool_close(&self.pool.c, &self._state.slots[i].writer)
                 lines_free(&self._state.slots[i].text.own)
                 free(self._state.slots[i].records)
                 free(self._state.slots[i].features)

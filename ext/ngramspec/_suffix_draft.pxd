@@ -1,4 +1,4 @@
-# Kernels of the suffix source that draft; the pool is locked.
+# Kernels of the suffix source that draft.
 from ngramspec._history cimport HistoryC
 from ngramspec._match cimport CandidateC
 from ngramspec._suffix_state cimport RecordC, SuffixC, SuffixSlotC

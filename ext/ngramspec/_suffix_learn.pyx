@@ -5,9 +5,9 @@ from ngramspec._confidence cimport model_learn
 from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_insert, lines_prefetch
 from ngramspec._match cimport PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC
 from ngramspec._suffix_index cimport index_next
-from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_close, pool_next, pool_praise, pool_write
+from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_next, pool_praise, pool_token, pool_write
 from ngramspec._suffix_state cimport RecordC
-from ngramspec._types cimport hash_t, ngs_lock, ngs_unlock, token_t
+from ngramspec._types cimport hash_t, token_t
 
 cdef enum:
     AHEAD = 8             # tokens whose lines are fetched before they are written
@@ -33,33 +33,17 @@ cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
 
 cdef void suffix_give(SuffixC* c, SuffixSlotC* s, const HistoryC* h, bint over) noexcept nogil:
     """Write to the pool what was generated since the last time; when the request is over, its prompt."""
-    cdef bint prompt = over and c.prompts and s.prompt_from < s.text.prompt_len
-    if c.pool == NULL or not (prompt or s.output_from < h.len):
+    if c.pool == NULL:
         return
-    ngs_lock(&c.pool.lock)
-    if s.writer.stream == 0:
-        c.pool.streams += 1
-        s.writer.stream = c.pool.streams
-    pool_write(c.pool, &s.writer, h.tokens, s.output_from, h.len, KIND_OUTPUT)
-    s.output_from = h.len
-    if prompt:
-        pool_write(c.pool, &s.writer, h.tokens, s.prompt_from, s.text.prompt_len, KIND_PROMPT)
-        s.prompt_from = s.text.prompt_len
-    ngs_unlock(&c.pool.lock)
-
-
-cdef void suffix_end_stream(SuffixC* c, SuffixSlotC* s) noexcept nogil:
-    if c.pool != NULL:
-        ngs_lock(&c.pool.lock)
-        pool_close(c.pool, &s.writer)
-        ngs_unlock(&c.pool.lock)
-    s.writer.stream = 0
+    s.output_from = pool_write(c.pool, &s.writer, h.tokens, s.output_from, h.len, KIND_OUTPUT, over)
+    if over and c.prompts:
+        s.prompt_from = pool_write(c.pool, &s.writer, h.tokens, s.prompt_from, s.text.prompt_len, KIND_PROMPT, True)
 
 
 cdef inline token_t _token_at(const SuffixC* c, const HistoryC* h, int place, Py_ssize_t at) noexcept nogil:
     if place == PLACE_OWN:
         return h.tokens[at]
-    return c.pool.tokens[at] if place == PLACE_POOL else c.index.tokens[at]
+    return pool_token(c.pool, at) if place == PLACE_POOL else c.index.tokens[at]
 
 
 cdef inline Py_ssize_t _next_of(const SuffixC* c, int place, Py_ssize_t at) noexcept nogil:
@@ -145,8 +129,6 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
         s.lately.run = s.lately.run + 1 if right else 0
     _follow(c, s, h, start, PLACE_OWN)
     if c.pool != NULL:
-        ngs_lock(&c.pool.lock)
         _follow(c, s, h, start, PLACE_POOL)
-        ngs_unlock(&c.pool.lock)
     if c.index != NULL:
         _follow(c, s, h, start, PLACE_STATIC)

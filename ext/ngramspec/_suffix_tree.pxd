@@ -1,4 +1,4 @@
-# Kernel of the suffix source that drafts trees; the pool is locked.
+# Kernel of the suffix source that drafts trees.
 from ngramspec._history cimport HistoryC
 from ngramspec._suffix_state cimport SuffixC, SuffixSlotC
 from ngramspec._types cimport int32_t, token_t

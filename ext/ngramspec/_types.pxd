@@ -22,8 +22,20 @@ cdef extern from "ngs_native.h" nogil:
     int64_t ngs_add64(int64_t* cell, int64_t value)
     void ngs_prefetch(const void* address)
     int64_t ngs_now_ns()
-    void ngs_lock(int* flag)
-    void ngs_unlock(int* flag)
+    uint32_t ngs_acquire32(const uint32_t* cell)
+    void ngs_release32(uint32_t* cell, uint32_t value)
+    void ngs_fence()
+    void ngs_prefetch_read(const void* address)
+    bint ngs_try_lock(int* lock)
+    void ngs_lock(int* lock)
+    bint ngs_unlock(int* lock)      # true: somebody waits
+    void ngs_give_way(int* lock)
+    void* ngs_lock_shared(int* lock)
+    void ngs_unlock_shared(int* lock, void* left)
+    void ngs_free_lock(int* lock)
+    ctypedef struct ngs_wide_lock:
+        int word
+    void ngs_make_wide(ngs_wide_lock* lock)
     void* ngs_alloc(size_t num_bytes)
     void* ngs_zeroed(size_t num_bytes)
     void* ngs_grow(void* memory, size_t used_bytes, size_t num_bytes)

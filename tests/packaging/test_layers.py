@@ -36,6 +36,7 @@ LEVELS = {
 NATIVE_LEVELS = {
     "_types": 0,
     "_branches": 1,
+    "_locks": 1,
     "_arguments": 1,
     "_hash": 1,
     "_packing": 1,
@@ -93,7 +94,7 @@ NATIVE_LEVELS = {
     "_pieces": 2,
     "_transcript": 3,
     "_verify": 4,
-    "_llama_log": 1,
+    "_llama_log": 2,
     "_llama": 4,
     "_chain": 5,
     "_figures": 2,

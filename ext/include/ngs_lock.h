@@ -1,0 +1,237 @@
+/* A lock of one word for what threads share: one thread that writes, or any number that read.
+ *
+ * Held around kernels of microseconds that neither raise nor call Python, by threads with and without
+ * an interpreter. Whoever has to wait spins for about as long as such a kernel takes, then sleeps; a
+ * thread that holds the interpreter (the GIL) lets go of it first, and takes it again after it has
+ * left the lock, so no thread ever waits for the interpreter while it holds a lock. 0 = free. */
+#ifndef NGS_LOCK_H
+#define NGS_LOCK_H
+
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_MSC_VER)
+#include <intrin.h>
+#include <windows.h>
+static inline uint32_t ngs_word(const uint32_t *word) { return *(const volatile uint32_t *)word; }
+static inline int ngs_swap_if(uint32_t *word, uint32_t is, uint32_t becomes) {
+    return (uint32_t)_InterlockedCompareExchange((volatile long *)word, (long)becomes, (long)is) == is;
+}
+static inline uint32_t ngs_keep_bits(uint32_t *word, uint32_t bits) {
+    return (uint32_t)_InterlockedAnd((volatile long *)word, (long)bits);
+}
+static inline uint32_t ngs_subtract(uint32_t *word, uint32_t n) {
+    return (uint32_t)_InterlockedExchangeAdd((volatile long *)word, -(long)n);
+}
+static inline uint32_t ngs_word_now(const uint32_t *word) { MemoryBarrier(); return ngs_word(word); }
+static inline void ngs_count_in(uint32_t *word) { _InterlockedExchangeAdd((volatile long *)word, 1); }
+static inline void ngs_add_bits(uint32_t *word, uint32_t bits) { _InterlockedOr((volatile long *)word, (long)bits); }
+static inline void ngs_nap(void) { Sleep(1); }
+static inline void ngs_relax(void) { YieldProcessor(); }
+static inline void ngs_sleep_while(uint32_t *word, uint32_t is) { (void)word, (void)is, Sleep(1); }
+static inline void ngs_wake(uint32_t *word) { (void)word; }
+#else
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#include <time.h>
+static inline uint32_t ngs_word(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+static inline int ngs_swap_if(uint32_t *word, uint32_t is, uint32_t becomes) {
+    return __atomic_compare_exchange_n(word, &is, becomes, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+static inline uint32_t ngs_word_now(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+static inline void ngs_count_in(uint32_t *word) { __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST); }
+static inline void ngs_add_bits(uint32_t *word, uint32_t bits) { __atomic_fetch_or(word, bits, __ATOMIC_RELAXED); }
+static inline void ngs_nap(void) {
+    const struct timespec moment = {0, 50000};
+    nanosleep(&moment, NULL);
+}
+static inline uint32_t ngs_keep_bits(uint32_t *word, uint32_t bits) {
+    return __atomic_fetch_and(word, bits, __ATOMIC_RELEASE);
+}
+static inline uint32_t ngs_subtract(uint32_t *word, uint32_t n) {
+    return __atomic_fetch_sub(word, n, __ATOMIC_RELEASE);
+}
+static inline void ngs_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+#if defined(__linux__)
+static inline void ngs_sleep_while(uint32_t *word, uint32_t is) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0);
+}
+static inline void ngs_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0); }
+#else
+static inline void ngs_sleep_while(uint32_t *word, uint32_t is) {
+    (void)word, (void)is;
+    ngs_nap();
+}
+static inline void ngs_wake(uint32_t *word) { (void)word; }
+#endif
+#endif
+
+#define NGS_HELD 0x80000000u     /* a writer is in */
+#define NGS_DETACHED 0x40000000u /* it let go of its interpreter to wait */
+#define NGS_WANTED 0x20000000u   /* a writer waits: readers that come now wait too */
+#define NGS_ASKED 0x10000000u    /* a reader waits */
+#define NGS_ASLEEP 0x08000000u   /* someone sleeps until the word changes */
+#define NGS_WIDE 0x04000000u     /* readers count themselves in the seats behind the word, not in it */
+#define NGS_READERS 0x03FFFFFFu  /* how many are in */
+enum { NGS_SPINS = 128, NGS_SEATS = 8 };
+
+/* A lock that many threads read through: each counts itself in a cache line of its own, or readers would
+ * take the line of the word from one another all the time. Whoever writes looks at all of them. */
+typedef struct {
+    int word;
+    char apart[124];
+    struct { uint32_t readers; char apart[124]; } seats[NGS_SEATS];
+} ngs_wide_lock;
+
+static inline void ngs_make_wide(ngs_wide_lock *lock) { lock->word = (int)NGS_WIDE; }
+
+static inline uint32_t *ngs_seat(int *lock, int i) {
+    return (uint32_t *)((uintptr_t)lock + offsetof(ngs_wide_lock, seats) + 128 * (size_t)i);
+}
+
+static inline uint32_t *ngs_my_seat(int *lock) {
+    const uint64_t thread = (uint64_t)PyThread_get_thread_ident() * 0x9E3779B97F4A7C15u;
+    return ngs_seat(lock, (int)(thread >> 61));
+}
+
+/* Do readers sit in a wide lock? */
+static inline int ngs_read_by(int *lock) {
+    int i;
+    if (!(ngs_word((uint32_t *)lock) & NGS_WIDE)) return 0;
+    for (i = 0; i < NGS_SEATS; i++)
+        if (ngs_word_now(ngs_seat(lock, i))) return 1;
+    return 0;
+}
+
+/* The interpreter's state of a thread that holds the interpreter and can let go of it, else NULL. */
+static inline PyThreadState *ngs_attached(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyThreadState *state = PyThreadState_GetUnchecked();
+#else
+    PyThreadState *state = _PyThreadState_UncheckedGet(); /* before 3.12: of any thread */
+#endif
+    return state != NULL && state == PyGILState_GetThisThreadState() ? state : NULL;
+}
+
+/* Wait a moment for a word that is in the way; `flag` tells those inside that somebody waits. */
+static inline void ngs_wait(uint32_t *word, uint32_t seen, uint32_t flag, int *spins) {
+    if (!(seen & flag)) {
+        ngs_swap_if(word, seen, seen | flag);
+    } else if (++*spins < NGS_SPINS) {
+        ngs_relax();
+    } else if ((seen & NGS_ASLEEP) || ngs_swap_if(word, seen, seen | NGS_ASLEEP)) {
+        ngs_sleep_while(word, seen | NGS_ASLEEP);
+        *spins = 0;
+    }
+}
+
+/* Enter as the only one, if nobody is in. */
+static inline int ngs_try_lock(int *lock) {
+    uint32_t seen = ngs_word((uint32_t *)lock), was;
+    if ((seen & (NGS_HELD | NGS_READERS)) || !ngs_swap_if((uint32_t *)lock, seen, (seen & ~NGS_WANTED) | NGS_HELD))
+        return 0;
+    if (!ngs_read_by(lock)) return 1;
+    was = ngs_keep_bits((uint32_t *)lock, NGS_WANTED | NGS_WIDE);
+    if (was & NGS_ASLEEP) ngs_wake((uint32_t *)lock);
+    return 0;
+}
+
+/* Enter as the only one. */
+static inline void ngs_lock(int *lock) {
+    uint32_t *word = (uint32_t *)lock, seen, held = NGS_HELD;
+    int spins = 0;
+    if (ngs_try_lock(lock)) return;
+    if (ngs_attached()) { /* given back by ngs_unlock */
+        PyEval_SaveThread();
+        held |= NGS_DETACHED;
+    }
+    for (;;) {
+        seen = ngs_word(word);
+        if (seen & (NGS_HELD | NGS_READERS))
+            ngs_wait(word, seen, NGS_WANTED, &spins);
+        else if (ngs_swap_if(word, seen, (seen & ~NGS_WANTED) | held))
+            break;
+    }
+    for (spins = 0; ngs_read_by(lock);) { /* no more of them come in */
+        if (++spins < NGS_SPINS)
+            ngs_relax();
+        else
+            ngs_nap();
+    }
+}
+
+/* Leave after ngs_lock or ngs_try_lock; true when somebody waits. */
+static inline int ngs_unlock(int *lock) {
+    uint32_t *word = (uint32_t *)lock;
+    const uint32_t was = ngs_keep_bits(word, NGS_WANTED | NGS_WIDE);
+    if (was & NGS_ASLEEP) ngs_wake(word);
+    if (was & NGS_DETACHED) PyEval_RestoreThread(PyGILState_GetThisThreadState());
+    return (was & (NGS_WANTED | NGS_ASKED | NGS_ASLEEP)) != 0;
+}
+
+/* Between two holds of a long work, after ngs_unlock was true: let one that waits go first. */
+static inline void ngs_give_way(int *lock) {
+    int spins = 0;
+    while (++spins < NGS_SPINS && !(ngs_word((uint32_t *)lock) & (NGS_HELD | NGS_READERS))) ngs_relax();
+}
+
+/* Enter as one of many that read; returns what ngs_unlock_shared is to be given. */
+static inline void *ngs_lock_shared(int *lock) {
+    uint32_t *word = (uint32_t *)lock, seen = ngs_word(word);
+    uint32_t *seat;
+    PyThreadState *left = NULL;
+    int spins = 0;
+    if (seen & NGS_WIDE) {
+        seat = ngs_my_seat(lock);
+        for (;;) {
+            ngs_count_in(seat);
+            if (!(ngs_word_now(word) & NGS_HELD)) return left;
+            ngs_subtract(seat, 1);
+            while ((seen = ngs_word(word)) & NGS_HELD) {
+                if (left == NULL && ngs_attached()) left = PyEval_SaveThread();
+                ngs_wait(word, seen, NGS_ASKED, &spins);
+            }
+        }
+    }
+    if (!(seen & (NGS_HELD | NGS_WANTED)) && ngs_swap_if(word, seen, seen + 1)) return NULL;
+    for (;;) {
+        seen = ngs_word(word);
+        if (!(seen & (NGS_HELD | NGS_WANTED))) {
+            if (ngs_swap_if(word, seen, seen + 1)) return left;
+        } else {
+            if (left == NULL && ngs_attached()) left = PyEval_SaveThread();
+            ngs_wait(word, seen, NGS_ASKED, &spins);
+        }
+    }
+}
+
+static inline void ngs_unlock_shared(int *lock, void *left) {
+    uint32_t *word = (uint32_t *)lock;
+    const int wide = (ngs_word(word) & NGS_WIDE) != 0;
+    const uint32_t was = ngs_subtract(wide ? ngs_my_seat(lock) : word, 1);
+    if (!wide && (was & NGS_READERS) == 1 && (was & NGS_ASLEEP)) {
+        ngs_keep_bits(word, ~NGS_ASLEEP);
+        ngs_wake(word);
+    }
+    if (left != NULL) PyEval_RestoreThread((PyThreadState *)left);
+}
+
+/* Let nobody be in, nor wait: in the child of a fork. */
+static inline void ngs_free_lock(int *lock) {
+    uint32_t *word = (uint32_t *)lock;
+    int i;
+    for (i = 0; i < NGS_SEATS && (ngs_word(word) & NGS_WIDE); i++) *ngs_seat(lock, i) = 0;
+    ngs_keep_bits(word, NGS_WIDE);
+}
+
+#endif
