@@ -1,14 +1,14 @@
 """Counts of one slot's history, learned a block at a time and taken back the newest first."""
 
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 from ngramspec._counts cimport (
     NGRAM_MAX, counts_add, counts_check, counts_free, counts_init, counts_nbytes, counts_prefetch,
-    counts_prefetch_follower, counts_prefetch_ngram, counts_reserve, counts_reset, counts_undo, ngram_hash,
-    ngram_hash_step,
+    counts_prefetch_follower, counts_prefetch_ngram, counts_reserve_next, counts_reset, counts_undo,
+    ngram_hash, ngram_hash_step,
 )
 from ngramspec._history cimport grow
+from ngramspec._memory cimport ngs_release
 from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, uint64_t
 
 cdef enum:
@@ -44,15 +44,15 @@ cdef void _prefetch_block(ContextC* x, const token_t* tokens, Py_ssize_t end, ui
         counts_prefetch_follower(&x.counts, hashes[i], tokens[start + i // NGRAM_MAX])
 
 
-cdef Status _learn_block(ContextC* x, const token_t* tokens, Py_ssize_t end) noexcept nogil:
-    """Count tokens[num_learned:end], at most BLOCK, and log each change of a best follower."""
+cdef Status _learn_block(ContextC* x, const token_t* tokens, Py_ssize_t end, Py_ssize_t last) noexcept nogil:
+    """Count tokens[num_learned:end], at most BLOCK, and log each change of a best follower; blocks up to `last` follow."""
     cdef uint32_t[BLOCK * NGRAM_MAX] hashes
     cdef Py_ssize_t start = x.num_learned
     cdef Py_ssize_t i, size
     cdef token_t old_best
     cdef Py_ssize_t num_changes = x.num_changes + (end - start) * NGRAM_MAX
     if (grow(<void**>&x.changes, &x.changes_capacity, num_changes, sizeof(BestChangeC)) != STATUS_OK
-            or counts_reserve(&x.counts, (end - start) * NGRAM_MAX) != STATUS_OK):
+            or counts_reserve_next(&x.counts, (end - start) * NGRAM_MAX, (last - start) * NGRAM_MAX) != STATUS_OK):
         return STATUS_NO_MEMORY
     _prefetch_block(x, tokens, end, hashes)
     for i in range(start, end):
@@ -68,7 +68,7 @@ cdef Status _learn_block(ContextC* x, const token_t* tokens, Py_ssize_t end) noe
 cdef void context_learn(ContextC* x, const token_t* tokens, Py_ssize_t end) noexcept nogil:
     """Count all tokens up to `end`. Without memory the rest waits for the next call; drafting goes on."""
     while x.num_learned < end:
-        if _learn_block(x, tokens, end if end - x.num_learned < BLOCK else x.num_learned + BLOCK) != STATUS_OK:
+        if _learn_block(x, tokens, min(end, x.num_learned + BLOCK), end) != STATUS_OK:
             return
 
 
@@ -115,5 +115,5 @@ cdef size_t context_nbytes(const ContextC* x) noexcept nogil:
 
 cdef void context_free(ContextC* x) noexcept nogil:
     counts_free(&x.counts)
-    free(x.changes)
+    ngs_release(x.changes, <size_t>x.changes_capacity * sizeof(BestChangeC))
     x.changes = NULL

@@ -14,8 +14,9 @@ from libc.string cimport memcpy
 
 from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
-from ngramspec._lines cimport lines_clear, lines_free, lines_make, lines_nbytes
+from ngramspec._lines cimport lines_free, lines_nbytes, lines_reserve, lines_rewind
 from ngramspec._match cimport MOST, NUM_PLACES, CandidateC, match, match_static
+from ngramspec._memory cimport ngs_release_rest
 from ngramspec._source cimport Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
 from ngramspec._suffix_index cimport SuffixIndex
@@ -23,7 +24,7 @@ from ngramspec._suffix_learn cimport suffix_end_stream, suffix_give, suffix_inde
 from ngramspec._suffix_pool cimport SuffixPool
 from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
 from ngramspec._suffix_tree cimport suffix_tree
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, ngs_lock, ngs_unlock, token_t, uint32_t
+from ngramspec._types cimport Status, int32_t, ngs_lock, ngs_unlock, token_t, uint32_t
 
 import numpy as np
 
@@ -33,7 +34,6 @@ cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
 
 cdef enum:
-    FIRST_ROOM = 4096     # tokens that the first index of a slot has room for
     PENDING = 64          # generated tokens that go to the pool together
 
 
@@ -45,15 +45,7 @@ cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
     cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
-    cdef Py_ssize_t needed = h.len + extra
-    if needed <= s.text.own.capacity:
-        return STATUS_OK
-    needed += needed >> 1
-    if lines_make(&s.text.own, needed if needed > FIRST_ROOM else FIRST_ROOM) != STATUS_OK:
-        return STATUS_NO_MEMORY
-    s.num_indexed = 0
-    suffix_index(s, h)
-    return STATUS_OK
+    return lines_reserve(&s.text.own, &s.next_own, h.tokens, h.len, extra)
 
 
 cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -67,8 +59,8 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     _finish(state, slot, h)
-    if length == 0 and s.num_indexed:
-        lines_clear(&s.text.own)
+    if s.num_indexed:
+        lines_rewind(&s.text.own, &s.next_own, length)
     s.num_indexed = min(s.num_indexed, length)
     s.text.prompt_len = min(s.text.prompt_len, length)
     s.prompt_from = s.output_from = length
@@ -155,6 +147,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
+        total += lines_nbytes(&c.slots[i].next_own.lines) + c.slots[i].next_own.rest.bytes
         total += <size_t>c.max_draft * (sizeof(RecordC) + JUDGED * NGS_FEATURES * sizeof(float))
     return total
 
@@ -237,6 +230,8 @@ cdef class SuffixSource(Source):
                 if self.pool is not None and self._state.slots[i].features != NULL:
                     suffix_end_stream(&self._state, &self._state.slots[i])
                 lines_free(&self._state.slots[i].text.own)
+                lines_free(&self._state.slots[i].next_own.lines)
+                ngs_release_rest(&self._state.slots[i].next_own.rest)
                 free(self._state.slots[i].records)
                 free(self._state.slots[i].features)
         free(self._state.slots)
