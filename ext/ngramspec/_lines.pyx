@@ -30,9 +30,9 @@ cdef enum:
     FILL = 12             # words of a line that are expected to be in use
     AHEAD = 8             # tokens whose lines are fetched before they are written
     FIRST_ROOM = 4096     # tokens that the first lines of a text have room for
-    TOUCH = 8192          # bytes of new lines that get their pages per new token
-    PACE = 16             # tokens entered in new lines per new token
-    EARLY = 10            # new lines are begun with one in so many of the tokens still to come
+    TOUCH = 16384         # bytes of new lines that get their pages per new token
+    PACE = 32             # tokens entered in new lines per new token
+    EARLY = 20            # new lines are begun with one in so many of the tokens still to come
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
 cdef bint HAS_AVX2 = ngs_has_avx2()
