@@ -29,9 +29,9 @@ cdef enum:
     LINE_BYTES = 64
     FILL = 12             # words of a line that are expected to be in use
     AHEAD = 8             # tokens whose lines are fetched before they are written
-    FIRST_ROOM = 4096     # tokens that the first lines of a text have room for
     TOUCH = 16384         # bytes of new lines that get their pages per new token
     PACE = 32             # tokens entered in new lines per new token
+    LAG = 256             # newest tokens that are entered last: they may be taken back
     EARLY = 20            # new lines are begun with one in so many of the tokens still to come
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
@@ -84,7 +84,7 @@ cdef void _step(NextLinesC* next, const token_t* text, Py_ssize_t length, Py_ssi
     """Give the next lines some of their pages, or, once they have all, enter some of the text in them."""
     cdef size_t num_bytes = _bytes(next.lines.num_lines)
     cdef size_t touched = min(num_bytes - next.num_touched, <size_t>extra * TOUCH)
-    cdef Py_ssize_t end = min(length, next.num_entered + extra * PACE)
+    cdef Py_ssize_t end = min(length - LAG, next.num_entered + extra * PACE)
     if touched:
         ngs_touch(<char*>next.lines.memory + next.num_touched, touched)
         next.num_touched += touched
@@ -93,41 +93,51 @@ cdef void _step(NextLinesC* next, const token_t* text, Py_ssize_t length, Py_ssi
         next.num_entered = end
 
 
-cdef Status lines_reserve(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t length,
-                          Py_ssize_t extra) noexcept nogil:
-    cdef Py_ssize_t needed = length + extra
-    cdef LinesC larger
-    ngs_release_some(&next.rest)
-    if next.lines.capacity == 0 and lines.capacity - lines.capacity // EARLY < needed <= lines.capacity:
-        # Without memory for them now, they are made when they are needed.
-        if lines_make(&next.lines, lines.capacity + (lines.capacity >> 1), False) == STATUS_OK:
-            next.num_touched = 0
-            next.num_entered = 0
-    if next.lines.capacity:
-        _step(next, text, length, extra)
-    if needed <= lines.capacity:
-        return STATUS_OK
-    larger = next.lines
-    if needed > larger.capacity:
-        if lines_make(&larger, max(needed + (needed >> 1), <Py_ssize_t>FIRST_ROOM), True) != STATUS_OK:
-            return STATUS_NO_MEMORY
-        lines_free(&next.lines)
-        next.num_entered = 0
-    lines_enter(&larger, text, next.num_entered, length)
-    if lines.capacity:
-        ngs_release_later(&next.rest, lines.memory, _bytes(lines.num_lines))
-    lines[0] = larger
-    memset(&next.lines, 0, sizeof(LinesC))
+cdef Status _make_next(NextLinesC* next, Py_ssize_t num_tokens, bint at_once) noexcept nogil:
+    cdef LinesC lines
+    if lines_make(&lines, num_tokens, at_once) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    lines_free(&next.lines)
+    next.lines = lines
+    next.num_touched = _bytes(lines.num_lines) if at_once else 0
+    next.num_entered = 0
     return STATUS_OK
 
 
+cdef Status lines_reserve(const LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t length,
+                          Py_ssize_t extra) noexcept nogil:
+    cdef Py_ssize_t needed = length + extra
+    cdef Py_ssize_t larger = lines.capacity + (lines.capacity >> 1)
+    ngs_release_some(&next.rest)
+    if next.lines.capacity == 0 and lines.capacity - lines.capacity // EARLY < needed <= lines.capacity:
+        _make_next(next, larger, False)  # without memory, it is tried again when they are needed
+    if next.lines.capacity:
+        _step(next, text, length, extra)
+    if needed <= lines.capacity or needed <= next.lines.capacity:
+        return STATUS_OK
+    if needed > larger:
+        larger = max(needed + (needed >> 1), next.first_room)
+    return _make_next(next, larger, True)
+
+
+cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t start,
+                       Py_ssize_t length) noexcept nogil:
+    if length <= lines.capacity:
+        lines_enter(lines, text, start, length)
+        return
+    lines_enter(&next.lines, text, next.num_entered, length)
+    if lines.capacity:
+        ngs_release_later(&next.rest, lines.memory, _bytes(lines.num_lines))
+    lines[0] = next.lines
+    memset(&next.lines, 0, sizeof(LinesC))
+
+
 cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil:
-    """The text is cut to `length` tokens. Their contexts stay, those of later tokens are passed over."""
+    if length < next.num_entered and next.lines.capacity:
+        ngs_release_later(&next.rest, next.lines.memory, _bytes(next.lines.num_lines))
+        memset(&next.lines, 0, sizeof(LinesC))
     if length == 0:
-        lines_free(&next.lines)
-        if lines.capacity:
-            memset(lines.cells, 0, lines_nbytes(lines))
-    next.num_entered = min(next.num_entered, length)
+        memset(lines.cells, 0, lines_nbytes(lines))
 
 
 cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil:

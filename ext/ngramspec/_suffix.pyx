@@ -154,7 +154,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 
 @cython.final
 cdef class SuffixSource(Source):
-    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None): the source behind "suffix".
+    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None, room=4096): the source behind "suffix".
 
     Args:
         slots: Number of slots, >= 1.
@@ -164,6 +164,7 @@ cdef class SuffixSource(Source):
         prompts: The pool is given prompts too, not only what was generated.
         weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
         index: The SuffixIndex to read, kept alive, or None: no texts but those of requests.
+        room: Tokens that the index of a slot has room for at first, >= 1; it grows by halves.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -175,12 +176,14 @@ cdef class SuffixSource(Source):
     cdef readonly SuffixIndex index
 
     def __cinit__(self, Py_ssize_t slots, SuffixPool pool, Py_ssize_t max_draft, double floor, bint prompts, weights,
-                  SuffixIndex index=None):
+                  SuffixIndex index=None, Py_ssize_t room=4096):
         cdef Py_ssize_t i
         if slots < 1:
             raise InputError(f"slots must be >= 1, got {slots}")
         if not (1 <= max_draft <= MAX_DRAFT and 0 <= floor <= 1):
             raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
+        if room < 1:
+            raise InputError(f"room must be >= 1, got {room}")
         self.name = "suffix"
         self.slots = slots
         self.pool = pool
@@ -197,6 +200,7 @@ cdef class SuffixSource(Source):
         if self._state.slots == NULL or self._state.model == NULL or self._state.tree == NULL:
             raise MemoryError("suffix: no memory for the slots")
         for i in range(slots):
+            self._state.slots[i].next_own.first_room = room
             self.make_slot(&self._state.slots[i])
         self.take_weights(weights)
         model_start(self._state.model)

@@ -2,7 +2,7 @@
 
 from ngramspec._adapt cimport adapt_learn
 from ngramspec._confidence cimport model_learn
-from ngramspec._lines cimport lines_enter
+from ngramspec._lines cimport lines_extend
 from ngramspec._match cimport PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC
 from ngramspec._suffix_index cimport index_next
 from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_close, pool_next, pool_praise, pool_write
@@ -17,7 +17,7 @@ cdef float STEP = 0.1     # weight of the newest first token in the running shar
 
 cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
     """Enter the contexts of new tokens."""
-    lines_enter(&s.text.own, h.tokens, s.num_indexed, h.len)
+    lines_extend(&s.text.own, &s.next_own, h.tokens, s.num_indexed, h.len)
     s.num_indexed = h.len
 
 
