@@ -1,12 +1,12 @@
 """The longest single call on a slot that grows to a million tokens, per drafter.
 
-Workload: the recorded requests one behind the other, again and again with other token ids, on one
-slot. Each step proposes up to 16 tokens and accepts the right ones and one more, so tables grow while
-they are used. Each run does the same calls; per call the least time of all runs counts, so that what
-the machine did in between is left out; `all runs` shows the longest call with it.
+Workload: the recorded requests one after the other, again and again with other token ids, on one
+slot. Each step proposes up to 16 tokens and accepts the right ones and one more, so tables grow
+while they are used. Each run does the same calls; per call the least time of all runs counts, so
+that what the machine did in between is left out; `all runs` shows the longest call with it.
 
     python benchmarks/pauses.py [--tokens 1000000] [--runs 3] [--drafter NAME]... [--json OUT]
-    python benchmarks/pauses.py --baseline OTHER_CHECKOUT    # the same calls of another build, alternating
+    python benchmarks/pauses.py --baseline CHECKOUT  # beside another build, runs alternating
 """
 
 from __future__ import annotations

@@ -66,6 +66,13 @@ cdef void lines_free(LinesC* lines) noexcept nogil:
     memset(lines, 0, sizeof(LinesC))
 
 
+cdef void lines_fetch(const LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef hash_t[NUM_ORDERS] hashes
+    cdef Py_ssize_t i
+    for i in range(start, min(end, start + AHEAD)):
+        lines_prefetch(lines, hashes, context_hashes(text + i, i, hashes))
+
+
 cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     """Each line is fetched AHEAD tokens before it is written."""
     cdef hash_t[AHEAD][NUM_ORDERS] hashes

@@ -19,7 +19,7 @@ from ngramspec._index cimport (
 )
 from ngramspec._memory cimport ngs_release
 from ngramspec._source cimport Source, SourceC, claim_copy, ignore_finish
-from ngramspec._types cimport STATUS_NO_MEMORY, Status, token_t, uint16_t
+from ngramspec._types cimport STATUS_NO_MEMORY, Status, ngs_prefetch, token_t, uint16_t
 
 cdef enum:
     MAX_VALUES = 16       # upper bound of max_values
@@ -79,8 +79,12 @@ cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssiz
     cdef Py_ssize_t num_values = 0
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t best = 0
-    cdef Py_ssize_t start, known, shared, i
+    cdef Py_ssize_t start, known, shared, before, i
     while latest >= 0 and total < m.window:
+        before = x.previous[latest]
+        if before >= 0:
+            ngs_prefetch(&x.previous[before])
+            ngs_prefetch(&h.tokens[before])
         start = latest + x.n
         known = h.len - start if h.len - start < m.size_m else m.size_m
         for i in range(num_values):

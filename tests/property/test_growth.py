@@ -1,4 +1,4 @@
-"""Slots whose tables grow while tokens are taken back: nothing is lost, and no call does all of it."""
+"""Slots whose tables grow while tokens are taken back: nothing is lost, no call does all of it."""
 
 from __future__ import annotations
 
