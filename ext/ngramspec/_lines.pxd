@@ -27,8 +27,6 @@ cdef struct NextLinesC:
 cdef int order_size(int order) noexcept nogil
 # empty lines with room for the contexts of num_tokens tokens; `at_once`: with all of their pages
 cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens, bint at_once) noexcept nogil
-# fetch the lines of text[start:end], or of as many as are entered together
-cdef void lines_fetch(const LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 # enter the contexts of text[start:end]
 cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 # room for `extra` tokens after text[:length]; O(extra), however long the text is

@@ -8,9 +8,7 @@ positions, and what does not fit a line is forgotten, oldest first.
 
 from libc.string cimport memset
 
-from ngramspec._memory cimport (
-    ngs_release, ngs_release_later, ngs_release_rest, ngs_release_some, ngs_take, ngs_touch,
-)
+from ngramspec._memory cimport ngs_release, ngs_release_later, ngs_release_some, ngs_take, ngs_touch
 from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_prefetch
 
 cdef extern from "ngs_suffix.h" nogil:
@@ -35,7 +33,13 @@ cdef enum:
     EARLY = 20            # new lines are begun with one in so many of the tokens still to come
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
+cdef hash_t[LONGEST] POWERS  # of the multiplier, by age of the token
 cdef bint HAS_AVX2 = ngs_has_avx2()
+cdef int _age
+
+POWERS[0] = 1
+for _age in range(1, LONGEST):
+    POWERS[_age] = POWERS[_age - 1] * <hash_t>6364136223846793005u
 
 
 cdef int order_size(int order) noexcept nogil:
@@ -64,13 +68,6 @@ cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens, bint at_once) noexc
 cdef void lines_free(LinesC* lines) noexcept nogil:
     ngs_release(lines.memory, _bytes(lines.num_lines))
     memset(lines, 0, sizeof(LinesC))
-
-
-cdef void lines_fetch(const LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    cdef hash_t[NUM_ORDERS] hashes
-    cdef Py_ssize_t i
-    for i in range(start, min(end, start + AHEAD)):
-        lines_prefetch(lines, hashes, context_hashes(text + i, i, hashes))
 
 
 cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
@@ -159,17 +156,16 @@ cdef inline hash_t _mixed(hash_t h) noexcept nogil:
 
 cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noexcept nogil:
     cdef hash_t h = 0
-    cdef hash_t power = 1
-    cdef int order = 0
-    cdef Py_ssize_t size = length if length < LONGEST else LONGEST
-    cdef Py_ssize_t i
-    for i in range(1, size + 1):
-        h += (<hash_t><uint32_t>end[-i] + 1) * power
-        power *= <hash_t>6364136223846793005u
-        if i == SIZES[order]:
-            out[order] = _mixed(h + <hash_t>order)
-            order += 1
-    return order
+    cdef Py_ssize_t i = 0
+    cdef int order
+    for order in range(NUM_ORDERS):
+        if length < SIZES[order]:
+            return order
+        while i < SIZES[order]:
+            h += (<hash_t><uint32_t>end[-1 - i] + 1) * POWERS[i]
+            i += 1
+        out[order] = _mixed(h + <hash_t>order)
+    return NUM_ORDERS
 
 
 cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:

@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 
 from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
-from ngramspec._lines cimport lines_fetch, lines_free, lines_nbytes, lines_reserve, lines_rewind
+from ngramspec._lines cimport lines_free, lines_nbytes, lines_reserve, lines_rewind
 from ngramspec._match cimport MOST, NUM_PLACES, CandidateC, match, match_static
 from ngramspec._memory cimport ngs_release_rest
 from ngramspec._source cimport Source, SourceC, ignore_feedback
@@ -74,8 +74,6 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     if committed and s.base == start and s.num_candidates + s.num_records > 0:
-        # The proposal has read the lines of the first one.
-        lines_fetch(&s.text.own, h.tokens, start + 1, h.len)
         suffix_learn(c, s, h, start)
     else:
         _expect_nothing(s)
