@@ -20,6 +20,9 @@ typedef struct {
 #define NGS_MAPPED ((size_t)1 << 17)     /* blocks from here on have pages of their own */
 #define NGS_PIECE ((size_t)1 << 16)      /* a multiple of any page size; some 15 us to give back */
 #define NGS_LARGE_PAGE ((size_t)1 << 21)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static inline size_t ngs_whole(size_t bytes) { return (bytes + NGS_PIECE - 1) & ~(NGS_PIECE - 1); }
 
@@ -36,18 +39,12 @@ static inline char *ngs_place(size_t bytes) {
     return at + before;
 }
 
-/* Let all pages of zeroed memory be there. */
+/* Let all pages of zeroed memory be there. Kernels before 5.14 are shown each page. */
 static inline void ngs_touch(void *memory, size_t bytes) {
     const size_t page = 4096;
     volatile char *at = (volatile char *)memory;
     size_t i;
-    if (!bytes) return;
-#if defined(MADV_POPULATE_WRITE)
-    {
-        const uintptr_t first = (uintptr_t)memory & ~(uintptr_t)(NGS_PIECE - 1);
-        if (!((uintptr_t)memory & (NGS_PIECE - 1)) && !madvise((void *)first, ngs_whole(bytes), MADV_POPULATE_WRITE)) return;
-    }
-#endif
+    if (!bytes || !madvise(memory, bytes, MADV_POPULATE_WRITE)) return;
     for (i = 0; i < bytes; i += page) at[i] = 0;
     at[bytes - 1] = 0;
 }
@@ -128,20 +125,26 @@ static inline void ngs_release_later(ngs_rest *rest, void *memory, size_t bytes)
 }
 #else
 static inline void ngs_touch(void *memory, size_t bytes) { memset(memory, 0, bytes); }
+
 static inline void *ngs_take(size_t bytes, int at_once) {
     (void)at_once;
     return calloc(bytes ? bytes : 1, 1);
 }
+
 static inline void ngs_release(void *memory, size_t bytes) {
     (void)bytes;
     free(memory);
 }
+
 static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
     (void)bytes;
     return realloc(memory, wanted);
 }
+
 static inline void ngs_release_some(ngs_rest *rest) { (void)rest; }
+
 static inline void ngs_release_rest(ngs_rest *rest) { (void)rest; }
+
 static inline void ngs_release_later(ngs_rest *rest, void *memory, size_t bytes) {
     (void)rest;
     (void)bytes;

@@ -4,12 +4,12 @@ cimport cython
 
 from ngramspec._arguments cimport token_view
 from ngramspec._counts cimport (
-    NGRAM_MAX, counts_add, counts_check, counts_free, counts_init, counts_nbytes, counts_reserve,
-    ngram_hash_step,
+    NGRAM_MAX, TOGETHER, counts_add, counts_check, counts_fetch, counts_free, counts_init, counts_nbytes,
+    counts_reserve,
 )
 from ngramspec._entries cimport add_entries, entries_of_counts
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
-from ngramspec._types cimport STATUS_OK, Status, ngs_lock, ngs_unlock, uint32_t, uint64_t
+from ngramspec._types cimport STATUS_OK, Status, ngs_lock, ngs_unlock, uint32_t
 
 from ngramspec.errors import InputError
 
@@ -20,14 +20,16 @@ cdef enum:
 cdef void cache_learn(CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
                       Py_ssize_t ngram_min, Py_ssize_t ngram_max) noexcept nogil:
     """Count tokens[start:end] as followers of the n-grams before each. Needs counts_reserve."""
-    cdef Py_ssize_t i, size
-    cdef uint64_t h
-    for i in range(start if start > 1 else 1, end):
-        h = 0
-        for size in range(1, (ngram_max if ngram_max < i else i) + 1):
-            h = ngram_hash_step(h, tokens[i - size])
-            if size >= ngram_min:
-                counts_add(c, <uint32_t>h, &tokens[i - 1], size, tokens[i], 1)
+    cdef uint32_t[TOGETHER * NGRAM_MAX] hashes
+    cdef Py_ssize_t first = start if start > 1 else 1
+    cdef Py_ssize_t stop, i, size
+    while first < end:
+        stop = min(end, first + TOGETHER)
+        counts_fetch(c, tokens, first, stop, hashes)
+        for i in range(first, stop):
+            for size in range(ngram_min, (ngram_max if ngram_max < i else i) + 1):
+                counts_add(c, hashes[(i - first) * NGRAM_MAX + size - 1], &tokens[i - 1], size, tokens[i], 1)
+        first = stop
 
 
 @cython.final

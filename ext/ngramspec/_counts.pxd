@@ -4,6 +4,7 @@ from ngramspec._types cimport Status, count_t, int32_t, int64_t, ngs_prefetch, t
 
 cdef enum:
     NGRAM_MAX = 4         # tokens of an n-gram at most, as in llama.cpp's files
+    TOGETHER = 16         # tokens whose n-grams are fetched together
 
 cdef struct NgramC:
     token_t[NGRAM_MAX] key  # oldest first, -1 behind the last token; key[0] = -1: entry is free
@@ -88,6 +89,9 @@ cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil
 cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil
 # the same, when `coming` adds are to follow, num_adds of them before the next call: tables grow the faster for it
 cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t coming) noexcept nogil
+# hash the n-grams before each of at most TOGETHER tokens, NGRAM_MAX hashes per token, and fetch what counting them touches
+cdef void counts_fetch(const CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
+                       uint32_t* hashes) noexcept nogil
 cdef const NgramC* counts_find(const CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size,

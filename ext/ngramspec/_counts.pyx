@@ -13,7 +13,7 @@ from ngramspec._memory cimport ngs_release
 from ngramspec._table cimport (
     CellsC, table_check, table_clear, table_erase, table_free, table_nbytes, table_put, table_reserve, table_side,
 )
-from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, int64_t
+from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, int64_t, uint64_t
 
 cdef enum:
     NONE = -1
@@ -115,6 +115,27 @@ cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t comi
     if c.max_ngrams > 0:
         return grow(<void**>&c.ages, &c.ages_capacity, ngrams, sizeof(uint8_t))
     return STATUS_OK
+
+
+cdef void counts_fetch(const CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
+                       uint32_t* hashes) noexcept nogil:
+    """Cells, n-grams and followers are each fetched for all tokens before the first is used.
+
+    They outgrow the CPU's caches with the context, and waiting for one after the other costs most.
+    """
+    cdef Py_ssize_t num = (end - start) * NGRAM_MAX if start >= NGRAM_MAX else 0
+    cdef Py_ssize_t i, size
+    cdef uint64_t h
+    for i in range(start, end):
+        h = 0
+        for size in range(1, (NGRAM_MAX if NGRAM_MAX < i else i) + 1):
+            h = ngram_hash_step(h, tokens[i - size])
+            hashes[(i - start) * NGRAM_MAX + size - 1] = <uint32_t>h
+            counts_prefetch(c, <uint32_t>h)
+    for i in range(num):
+        counts_prefetch_ngram(c, hashes[i])
+    for i in range(num):
+        counts_prefetch_follower(c, hashes[i], tokens[start + i // NGRAM_MAX])
 
 
 cdef int32_t _take_follower(CountsC* c, int32_t ngram, token_t token, count_t count) noexcept nogil:

@@ -11,9 +11,12 @@ from ngramspec._hash cimport hash_fold, hash_power, hash_slide, hash_step, hash_
 from ngramspec._history cimport grow
 from ngramspec._memory cimport ngs_release
 from ngramspec._table cimport (
-    HashCellC, table_check, table_clear, table_empty, table_find, table_free, table_nbytes, table_reserve,
+    HashCellC, table_check, table_clear, table_empty, table_find, table_free, table_home, table_nbytes, table_reserve,
 )
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, token_t, uint32_t
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_prefetch, token_t, uint32_t
+
+cdef enum:
+    TOGETHER = 16         # starts whose cells are fetched together
 
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
@@ -39,17 +42,24 @@ cdef inline void _insert(IndexC* x, uint32_t folded, Py_ssize_t start) noexcept 
 
 
 cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
-    """Index what has joined the history since the last call."""
+    """Index what has joined the history since the last call; cells are fetched for several starts at once."""
     cdef Py_ssize_t n = x.n
     cdef Py_ssize_t i = x.num_hashed
     cdef hash_t tail = x.tail
+    cdef uint32_t[TOGETHER] folded
+    cdef Py_ssize_t num, k
     while i < h.len and i < n:
         tail = hash_step(tail, h.tokens[i])
         i += 1
     while i < h.len:
-        _insert(x, hash_fold(tail), i - n)
-        tail = hash_slide(tail, h.tokens[i - n], h.tokens[i], x.power)
-        i += 1
+        num = min(h.len - i, <Py_ssize_t>TOGETHER)
+        for k in range(num):
+            folded[k] = hash_fold(tail)
+            ngs_prefetch(table_home(&x.table, folded[k]))
+            tail = hash_slide(tail, h.tokens[i + k - n], h.tokens[i + k], x.power)
+        for k in range(num):
+            _insert(x, folded[k], i + k - n)
+        i += num
     x.tail = tail
     x.num_hashed = h.len
     x.num_starts = h.len - n if h.len > n else 0

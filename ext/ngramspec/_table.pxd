@@ -1,6 +1,6 @@
 # TableC: 32-bit hash -> item number, the caller compares keys. It grows a few cells per new item.
 from ngramspec._memory cimport ngs_rest
-from ngramspec._types cimport Status, uint32_t, uint64_t
+from ngramspec._types cimport STATUS_OK, Status, uint32_t, uint64_t
 
 cdef struct HashCellC:
     uint32_t hash
@@ -18,8 +18,7 @@ cdef struct TableC:
     Py_ssize_t num_used   # items
     ngs_rest rest         # of cells that were replaced
 
-# room for num_items; `coming`: new items of this and the next calls, which pace the growth
-cdef Status table_reserve(TableC* t, Py_ssize_t num_items, Py_ssize_t coming) noexcept nogil
+cdef Status table_grow(TableC* t, Py_ssize_t num_items, Py_ssize_t coming) noexcept nogil
 cdef void table_put(TableC* t, uint32_t hash, uint32_t item) noexcept nogil
 cdef void table_erase(TableC* t, uint32_t hash, uint32_t item) noexcept nogil
 cdef void table_empty(TableC* t, HashCellC* cell) noexcept nogil
@@ -27,6 +26,18 @@ cdef void table_clear(TableC* t) noexcept nogil
 cdef const char* table_check(const TableC* t, Py_ssize_t num_items) noexcept nogil
 cdef size_t table_nbytes(const TableC* t) noexcept nogil
 cdef void table_free(TableC* t) noexcept nogil
+
+
+cdef inline Py_ssize_t table_most(const CellsC* cells) noexcept nogil:
+    """Items beyond which a table grows; with those that join until it has, it is 3/4 full."""
+    return cells.capacity // 8 * 5
+
+
+cdef inline Status table_reserve(TableC* t, Py_ssize_t num_items, Py_ssize_t coming) noexcept nogil:
+    """Make room for num_items. `coming`: new items of this and the next calls, which pace the growth: O(coming)."""
+    if t.old.capacity == 0 and t.rest.bytes == 0 and num_items <= table_most(&t.now):
+        return STATUS_OK
+    return table_grow(t, num_items, coming)
 
 
 cdef inline const CellsC* table_side(const TableC* t, uint32_t hash) noexcept nogil:

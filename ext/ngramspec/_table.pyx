@@ -17,16 +17,11 @@ cdef enum:
     PACE = 8              # cells that move per new item: 1/8 of them joins until all have moved
 
 
-cdef inline Py_ssize_t _most(Py_ssize_t capacity) noexcept nogil:
-    """Items beyond which a table grows; with those that join until it has, it is 3/4 full."""
-    return capacity // 8 * 5
-
-
 cdef Status _replace(TableC* t, Py_ssize_t num_items, bint at_once) noexcept nogil:
     """Let larger cells take the place of `now`."""
     cdef CellsC cells
     cells.capacity, cells.shift = FIRST, FIRST_SHIFT
-    while cells.capacity <= t.now.capacity or num_items > _most(cells.capacity):
+    while cells.capacity <= t.now.capacity or num_items > table_most(&cells):
         cells.capacity <<= 1
         cells.shift -= 1
     if cells.shift < 0:
@@ -69,16 +64,15 @@ cdef void _move(TableC* t, Py_ssize_t num_cells) noexcept nogil:
     old.capacity = 0
 
 
-cdef Status table_reserve(TableC* t, Py_ssize_t num_items, Py_ssize_t coming) noexcept nogil:
-    """Make room for num_items. O(coming), however many there are."""
+cdef Status table_grow(TableC* t, Py_ssize_t num_items, Py_ssize_t coming) noexcept nogil:
     cdef Py_ssize_t step = (coming if coming > 0 else 1) * PACE
     ngs_release_some(&t.rest)
     while True:
         if t.old.capacity:
             _move(t, step)
-        if t.old.capacity and num_items > _most(t.now.capacity):
+        if t.old.capacity and num_items > table_most(&t.now):
             _move(t, t.old.capacity)
-        if t.now.capacity and num_items <= _most(t.now.capacity):
+        if t.now.capacity and num_items <= table_most(&t.now):
             return STATUS_OK
         if _replace(t, num_items, step >= t.now.capacity) != STATUS_OK:
             return STATUS_NO_MEMORY
