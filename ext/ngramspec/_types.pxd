@@ -26,4 +26,3 @@ cdef extern from "ngs_native.h" nogil:
     void ngs_unlock(int* flag)
     void* ngs_alloc(size_t num_bytes)
     void* ngs_zeroed(size_t num_bytes)
-    void* ngs_grow(void* memory, size_t used_bytes, size_t num_bytes)
