@@ -19,6 +19,7 @@ class SuffixSource(Source):
         prompts: bool,
         weights: npt.ArrayLike,
         index: SuffixIndex | None = None,
+        room: int = 4096,
     ) -> Self: ...
     @property
     def pool(self) -> SuffixPool | None: ...

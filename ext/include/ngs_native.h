@@ -87,18 +87,6 @@ static inline void *ngs_zeroed(size_t bytes) {
     return memory;
 }
 
-/* realloc that moves large blocks to large pages. */
-static inline void *ngs_grow(void *memory, size_t used_bytes, size_t bytes) {
-    void *moved;
-    if (bytes < ((size_t)1 << 21)) return realloc(memory, bytes);
-    moved = ngs_alloc(bytes);
-    if (moved && memory) {
-        memcpy(moved, memory, used_bytes);
-        free(memory);
-    }
-    return moved;
-}
-
 #include "ngs_lock.h"
 
 #endif

@@ -170,10 +170,12 @@ static inline void ngs_lines_push(uint32_t *cells, uint64_t num_lines, const uin
 
 #if NGS_AVX2
 #include <immintrin.h>
-static inline int ngs_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+static inline int ngs_has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt");
+}
 
 /* The same, half a line at a time. */
-__attribute__((target("avx2"))) static void ngs_lines_push_avx2(uint32_t *cells, uint64_t num_lines, const uint64_t *hashes,
+__attribute__((target("avx2,bmi,popcnt"))) static void ngs_lines_push_avx2(uint32_t *cells, uint64_t num_lines, const uint64_t *hashes,
                                                                int num, uint32_t position, uint32_t mask, int most) {
     const __m256i bits = _mm256_set1_epi32((int)mask), zero = _mm256_setzero_si256();
     const __m256i before = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6), low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -188,7 +190,13 @@ __attribute__((target("avx2"))) static void ngs_lines_push_avx2(uint32_t *cells,
         const __m256i like_b = _mm256_andnot_si256(_mm256_cmpeq_epi32(b, zero), _mm256_cmpeq_epi32(_mm256_and_si256(b, bits), tag));
         const uint32_t hits = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_a)) |
                               (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_b)) << 8;
-        const __m256i end = _mm256_set1_epi32(ngs_line_last(hits, most) + 1);
+        int left = most, last = NGS_LINE - 1; /* as ngs_line_last, by instructions of these machines */
+        uint32_t rest = hits;
+        if (__builtin_popcount(hits) >= most) {
+            while (--left) rest &= rest - 1;
+            last = __builtin_ctz(rest);
+        }
+        const __m256i end = _mm256_set1_epi32(last + 1);
         const __m256i turned_a = _mm256_permutevar8x32_epi32(a, before), turned_b = _mm256_permutevar8x32_epi32(b, before);
         const __m256i moved_a = _mm256_blend_epi32(turned_a, _mm256_set1_epi32((int)word), 1);
         const __m256i moved_b = _mm256_blend_epi32(turned_b, turned_a, 1);

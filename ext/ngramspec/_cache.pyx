@@ -4,15 +4,15 @@ cimport cython
 
 from ngramspec._arguments cimport token_view
 from ngramspec._counts cimport (
-    NGRAM_MAX, counts_add, counts_check, counts_free, counts_init, counts_nbytes, counts_reserve,
-    ngram_hash_step,
+    NGRAM_MAX, counts_add, counts_check, counts_fetch, counts_free, counts_init, counts_nbytes,
+    counts_reserve,
 )
 from ngramspec._entries cimport add_entries, entries_of_counts
 from ngramspec._locks cimport locks_add, locks_remove
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
 from ngramspec._types cimport (
-    STATUS_OK, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_make_wide, ngs_try_lock, ngs_unlock, ngs_unlock_shared,
-    uint32_t, uint64_t,
+    STATUS_OK, Status, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_make_wide, ngs_try_lock, ngs_unlock,
+    ngs_unlock_shared, uint32_t,
 )
 
 from ngramspec.errors import InputError
@@ -31,24 +31,19 @@ cdef void _add(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t e
 
 cdef Status cache_learn(SharedC* x, const token_t* tokens, Py_ssize_t* start, Py_ssize_t end,
                         bint waits) noexcept nogil:
-    """Hash a chunk, then count it under the lock."""
+    """Count a chunk per hold of the lock."""
     cdef uint32_t[CHUNK * NGRAM_MAX] hashes
-    cdef Py_ssize_t i, size, stop
-    cdef uint64_t h
+    cdef Py_ssize_t stop
     cdef Status status
     while start[0] < end:
         stop = start[0] + CHUNK if end - start[0] > CHUNK else end
-        for i in range(start[0], stop):
-            h = 0
-            for size in range(1, (x.ngram_max if x.ngram_max < i else i) + 1):
-                h = ngram_hash_step(h, tokens[i - size])
-                hashes[(i - start[0]) * NGRAM_MAX + size - 1] = <uint32_t>h
         if waits:
             ngs_lock(&x.lock.word)
         elif not ngs_try_lock(&x.lock.word):
             return STATUS_OK
         status = counts_reserve(&x.counts, (stop - start[0]) * NGRAM_MAX)
         if status == STATUS_OK:
+            counts_fetch(&x.counts, tokens, start[0], stop, hashes)
             _add(x, tokens, start[0], stop, hashes)
         if ngs_unlock(&x.lock.word):
             ngs_give_way(&x.lock.word)

@@ -1,9 +1,10 @@
 # CountsC: n-gram -> followers with counts. The store behind all three roles of ngram-cache.
-from ngramspec._table cimport TableC
+from ngramspec._table cimport TableC, table_home
 from ngramspec._types cimport Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     NGRAM_MAX = 4         # tokens of an n-gram at most, as in llama.cpp's files
+    TOGETHER = 16         # tokens whose n-grams are fetched together
 
 cdef struct NgramC:
     token_t[NGRAM_MAX] key  # oldest first, -1 behind the last token; key[0] = -1: entry is free
@@ -61,14 +62,14 @@ cdef inline Py_ssize_t ngram_size(const NgramC* g) noexcept nogil:
 
 cdef inline void counts_prefetch(const CountsC* c, uint32_t hash) noexcept nogil:
     """Fetch the table cell where the n-gram's probe starts."""
-    ngs_prefetch(&c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)])
+    ngs_prefetch(table_home(&c.ngram_table, hash))
 
 
 cdef inline void counts_prefetch_ngram(const CountsC* c, uint32_t hash) noexcept nogil:
     """Fetch the n-gram that the table cell names."""
-    cdef int32_t ngram = c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)].item
-    if ngram >= 0:
-        ngs_prefetch(&c.ngrams[ngram])
+    cdef uint32_t ngram = table_home(&c.ngram_table, hash).item
+    if ngram:
+        ngs_prefetch(&c.ngrams[ngram - 1])
 
 
 cdef inline uint32_t follower_hash(int32_t ngram, token_t token) noexcept nogil:
@@ -79,13 +80,18 @@ cdef inline uint32_t follower_hash(int32_t ngram, token_t token) noexcept nogil:
 
 cdef inline void counts_prefetch_follower(const CountsC* c, uint32_t hash, token_t token) noexcept nogil:
     """Fetch the cell of a follower that is not its n-gram's best."""
-    cdef int32_t ngram = c.ngram_table.cells[<Py_ssize_t>hash & (c.ngram_table.capacity - 1)].item
+    cdef int32_t ngram = <int32_t>table_home(&c.ngram_table, hash).item - 1
     if ngram >= 0 and c.ngrams[ngram].best != token:
-        ngs_prefetch(&c.follower_table.cells[<Py_ssize_t>follower_hash(ngram, token) & (c.follower_table.capacity - 1)])
+        ngs_prefetch(table_home(&c.follower_table, follower_hash(ngram, token)))
 
 
 cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil
 cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil
+# the same, when `coming` adds are to follow, num_adds of them before the next call: tables grow the faster for it
+cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t coming) noexcept nogil
+# hash the n-grams before each of at most TOGETHER tokens, NGRAM_MAX hashes per token, and fetch what counting them touches
+cdef void counts_fetch(const CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
+                       uint32_t* hashes) noexcept nogil
 cdef const NgramC* counts_find(const CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil
 cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size,

@@ -6,12 +6,14 @@ that proposing a token costs one probe per n-gram size. Adding can be undone exa
 With a bound on the n-grams a clock hand drops those not touched for longest.
 """
 
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 from ngramspec._history cimport grow
-from ngramspec._table cimport HashCellC, TableC, table_clear, table_erase, table_put, table_reserve
-from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, int64_t
+from ngramspec._memory cimport ngs_release
+from ngramspec._table cimport (
+    CellsC, table_check, table_clear, table_erase, table_free, table_nbytes, table_put, table_reserve, table_side,
+)
+from ngramspec._types cimport COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, int64_t, uint64_t
 
 cdef enum:
     NONE = -1
@@ -34,28 +36,28 @@ cdef inline bint _is_key(const NgramC* g, const token_t* newest, Py_ssize_t size
 
 
 cdef inline int32_t _find_ngram(const CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size) noexcept nogil:
-    cdef const TableC* t = &c.ngram_table
+    cdef const CellsC* t = table_side(&c.ngram_table, hash)
     cdef Py_ssize_t mask = t.capacity - 1
-    cdef Py_ssize_t i = <Py_ssize_t>hash & mask
+    cdef Py_ssize_t i = hash >> t.shift
     if t.capacity == 0:
         return NONE
-    while t.cells[i].item >= 0:
-        if t.cells[i].hash == hash and _is_key(&c.ngrams[t.cells[i].item], newest, size):
-            return t.cells[i].item
+    while t.cells[i].item:
+        if t.cells[i].hash == hash and _is_key(&c.ngrams[t.cells[i].item - 1], newest, size):
+            return <int32_t>t.cells[i].item - 1
         i = (i + 1) & mask
     return NONE
 
 
 cdef inline int32_t _find_follower(const CountsC* c, int32_t ngram, token_t token) noexcept nogil:
-    cdef const TableC* t = &c.follower_table
     cdef uint32_t hash = follower_hash(ngram, token)
+    cdef const CellsC* t = table_side(&c.follower_table, hash)
     cdef Py_ssize_t mask = t.capacity - 1
-    cdef Py_ssize_t i = <Py_ssize_t>hash & mask
+    cdef Py_ssize_t i = hash >> t.shift
     cdef const FollowerC* f
-    while t.cells[i].item >= 0:
-        f = &c.followers[t.cells[i].item]
+    while t.cells[i].item:
+        f = &c.followers[t.cells[i].item - 1]
         if t.cells[i].hash == hash and f.ngram == ngram and f.token == token:
-            return t.cells[i].item
+            return <int32_t>t.cells[i].item - 1
         i = (i + 1) & mask
     return NONE
 
@@ -93,6 +95,10 @@ cdef count_t counts_of(const CountsC* c, const NgramC* g, token_t token) noexcep
 
 cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil:
     """Make room for num_adds calls of counts_add, which cannot fail then."""
+    return counts_reserve_next(c, num_adds, num_adds)
+
+
+cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t coming) noexcept nogil:
     cdef Py_ssize_t ngrams = c.num_ngrams - c.num_free_ngrams + num_adds
     cdef Py_ssize_t followers = c.num_followers - c.num_free_followers + 2 * num_adds
     if c.max_ngrams > 0 and ngrams > c.max_ngrams:
@@ -103,12 +109,33 @@ cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil:
         return STATUS_NO_MEMORY
     if (grow(<void**>&c.ngrams, &c.ngrams_capacity, ngrams, sizeof(NgramC)) != STATUS_OK
             or grow(<void**>&c.followers, &c.followers_capacity, followers, sizeof(FollowerC)) != STATUS_OK
-            or table_reserve(&c.ngram_table, ngrams) != STATUS_OK
-            or table_reserve(&c.follower_table, followers) != STATUS_OK):
+            or table_reserve(&c.ngram_table, ngrams, coming) != STATUS_OK
+            or table_reserve(&c.follower_table, followers, 2 * coming) != STATUS_OK):
         return STATUS_NO_MEMORY
     if c.max_ngrams > 0:
         return grow(<void**>&c.ages, &c.ages_capacity, ngrams, sizeof(uint8_t))
     return STATUS_OK
+
+
+cdef void counts_fetch(const CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
+                       uint32_t* hashes) noexcept nogil:
+    """Cells, n-grams and followers are each fetched for all tokens before the first is used.
+
+    They outgrow the CPU's caches with the context, and waiting for one after the other costs most.
+    """
+    cdef Py_ssize_t num = (end - start) * NGRAM_MAX if start >= NGRAM_MAX else 0
+    cdef Py_ssize_t i, size
+    cdef uint64_t h
+    for i in range(start, end):
+        h = 0
+        for size in range(1, (NGRAM_MAX if NGRAM_MAX < i else i) + 1):
+            h = ngram_hash_step(h, tokens[i - size])
+            hashes[(i - start) * NGRAM_MAX + size - 1] = <uint32_t>h
+            counts_prefetch(c, <uint32_t>h)
+    for i in range(num):
+        counts_prefetch_ngram(c, hashes[i])
+    for i in range(num):
+        counts_prefetch_follower(c, hashes[i], tokens[start + i // NGRAM_MAX])
 
 
 cdef int32_t _take_follower(CountsC* c, int32_t ngram, token_t token, count_t count) noexcept nogil:
@@ -127,14 +154,14 @@ cdef int32_t _take_follower(CountsC* c, int32_t ngram, token_t token, count_t co
     f.ngram = ngram
     f.next = c.ngrams[ngram].followers
     c.ngrams[ngram].followers = item
-    table_put(&c.follower_table, follower_hash(ngram, token), item)
+    table_put(&c.follower_table, follower_hash(ngram, token), <uint32_t>item)
     return item
 
 
 cdef void _drop_follower(CountsC* c, int32_t item) noexcept nogil:
     """Free a record that has left its n-gram's list."""
     cdef FollowerC* f = &c.followers[item]
-    table_erase(&c.follower_table, follower_hash(f.ngram, f.token), item)
+    table_erase(&c.follower_table, follower_hash(f.ngram, f.token), <uint32_t>item)
     f.token = NONE
     f.next = c.free_follower
     c.free_follower = item
@@ -151,7 +178,7 @@ cdef void _drop_ngram(CountsC* c, int32_t ngram) noexcept nogil:
         following = c.followers[item].next
         _drop_follower(c, item)
         item = following
-    table_erase(&c.ngram_table, ngram_hash(&g.key[size - 1], size), ngram)
+    table_erase(&c.ngram_table, ngram_hash(&g.key[size - 1], size), <uint32_t>ngram)
     g.key[0] = NONE
     g.followers = c.free_ngram
     c.free_ngram = ngram
@@ -196,7 +223,7 @@ cdef int32_t _take_ngram(CountsC* c, uint32_t hash, const token_t* newest, Py_ss
     g.best = g.followers = NONE
     if c.max_ngrams > 0:
         c.ages[ngram] = 0
-    table_put(&c.ngram_table, hash, ngram)
+    table_put(&c.ngram_table, hash, <uint32_t>ngram)
     return ngram
 
 
@@ -305,6 +332,11 @@ cdef const char* counts_check(const CountsC* c) noexcept nogil:
     cdef int32_t item
     cdef const NgramC* g
     cdef int64_t total
+    cdef const char* broken = table_check(&c.ngram_table, c.num_ngrams)
+    if broken == NULL:
+        broken = table_check(&c.follower_table, c.num_followers)
+    if broken != NULL:
+        return broken
     if c.ngram_table.num_used != c.num_ngrams - c.num_free_ngrams:
         return "counts: table and n-grams differ in number"
     if c.follower_table.num_used != c.num_followers - c.num_free_followers:
@@ -335,14 +367,14 @@ cdef const char* counts_check(const CountsC* c) noexcept nogil:
 
 cdef size_t counts_nbytes(const CountsC* c) noexcept nogil:
     return (<size_t>c.ngrams_capacity * sizeof(NgramC) + <size_t>c.followers_capacity * sizeof(FollowerC)
-            + <size_t>(c.ngram_table.capacity + c.follower_table.capacity) * sizeof(HashCellC)
+            + table_nbytes(&c.ngram_table) + table_nbytes(&c.follower_table)
             + <size_t>c.ages_capacity)
 
 
 cdef void counts_free(CountsC* c) noexcept nogil:
-    free(c.ngrams)
-    free(c.followers)
-    free(c.ngram_table.cells)
-    free(c.follower_table.cells)
-    free(c.ages)
+    ngs_release(c.ngrams, <size_t>c.ngrams_capacity * sizeof(NgramC))
+    ngs_release(c.followers, <size_t>c.followers_capacity * sizeof(FollowerC))
+    ngs_release(c.ages, <size_t>c.ages_capacity)
+    table_free(&c.ngram_table)
+    table_free(&c.follower_table)
     memset(c, 0, sizeof(CountsC))

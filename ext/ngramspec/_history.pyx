@@ -1,13 +1,16 @@
 """The token history of a slot: append, compare and copy, nothing per token in Python."""
 
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_grow
+from ngramspec._memory cimport ngs_extend, ngs_release
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK
 
 
 cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t item_bytes) noexcept nogil:
-    """Make room for `needed` items, by at least half again, so that appending is O(1)."""
+    """Make room for `needed` items, by at least half again. Large blocks move by their pages, nothing is copied.
+
+    The owner gives the memory back with ngs_release.
+    """
     cdef Py_ssize_t wanted
     cdef void* moved
     if needed <= capacity[0]:
@@ -17,7 +20,7 @@ cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t 
         wanted = needed
     if <size_t>wanted > (<size_t>-1) // 2 // item_bytes:
         return STATUS_NO_MEMORY
-    moved = ngs_grow(memory[0], <size_t>capacity[0] * item_bytes, <size_t>wanted * item_bytes)
+    moved = ngs_extend(memory[0], <size_t>capacity[0] * item_bytes, <size_t>wanted * item_bytes)
     if moved == NULL:
         return STATUS_NO_MEMORY
     memory[0] = moved
@@ -62,6 +65,6 @@ cdef void history_continue(const HistoryC* h, Py_ssize_t start, token_t* out, Py
 
 
 cdef void history_free(HistoryC* h) noexcept nogil:
-    free(h.tokens)
+    ngs_release(h.tokens, <size_t>h.capacity * sizeof(token_t))
     h.tokens = NULL
     h.len = h.capacity = 0

@@ -1,11 +1,11 @@
 """The sections of a statistics file, made from sorted entries: ImageWriter and IndexWriter."""
 
 cimport cython
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from ngramspec._arguments cimport entries_view
 from ngramspec._history cimport grow
+from ngramspec._memory cimport ngs_release
 from ngramspec._packing cimport (
     OLDEST_SHIFT, PACKED_MAX, EntryC, entry_count, entry_follower, key_tokens, same_ngram,
 )
@@ -45,6 +45,10 @@ cdef inline uint32_t* _room(WordsC* w, Py_ssize_t words) noexcept nogil:
         return NULL
     w.len += words
     return w.words + w.len - words
+
+
+cdef void _release(WordsC* w) noexcept nogil:
+    ngs_release(w.words, <size_t>w.capacity * sizeof(uint32_t))
 
 
 cdef bint _append_list(ImageC* m, uint32_t total, uint32_t best_count) noexcept nogil:
@@ -151,9 +155,9 @@ cdef class ImageWriter:
         self._m.size = size
 
     def __dealloc__(self):
-        free(self._m.records.words)
-        free(self._m.followers.words)
-        free(self._m.pairs.words)
+        _release(&self._m.records)
+        _release(&self._m.followers)
+        _release(&self._m.pairs)
 
     @property
     def num_ngrams(self):

@@ -1,15 +1,10 @@
 # IndexC: where each n-gram of a slot's history occurred, the latest first.
 from ngramspec._history cimport HistoryC
-from ngramspec._types cimport Status, hash_t, int32_t, uint32_t
-
-cdef struct IndexCellC:
-    uint32_t hash         # folded hash of the n-gram; decides the home cell
-    int32_t latest        # start of its latest occurrence; -1 = empty cell
+from ngramspec._table cimport TableC
+from ngramspec._types cimport Status, hash_t, int32_t
 
 cdef struct IndexC:
-    IndexCellC* cells     # open addressing, linear probes; owned
-    Py_ssize_t capacity   # cells, a power of two, 0 before the first reserve
-    Py_ssize_t num_used   # cells in use, at most 3/4 of capacity
+    TableC table          # folded hash of an n-gram -> start of its latest occurrence
     int32_t* previous     # per start: the previous start with the same hash, -1 = none; owned
     Py_ssize_t previous_capacity
     Py_ssize_t num_starts  # starts 0..num_starts-1 are indexed: all that have a token after the n-gram
@@ -19,7 +14,7 @@ cdef struct IndexC:
     Py_ssize_t n          # n-gram size, >= 1
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil
-cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens) noexcept nogil
+cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens, Py_ssize_t extra) noexcept nogil
 cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil
 cdef void index_rewind(IndexC* x, const HistoryC* h, Py_ssize_t length) noexcept nogil
 cdef Py_ssize_t index_latest(const IndexC* x, const HistoryC* h) noexcept nogil

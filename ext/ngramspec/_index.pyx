@@ -5,12 +5,18 @@ the last n tokens one probe, taking tokens back one probe each. Matches are conf
 comparing tokens. Used by ngram-simple, ngram-map-k and ngram-map-k4v.
 """
 
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
 from ngramspec._hash cimport hash_fold, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._history cimport grow
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_alloc, token_t
+from ngramspec._memory cimport ngs_release
+from ngramspec._table cimport (
+    HashCellC, table_check, table_clear, table_empty, table_find, table_free, table_home, table_nbytes, table_reserve,
+)
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_prefetch, token_t, uint32_t
+
+cdef enum:
+    TOGETHER = 16         # starts whose cells are fetched together
 
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
@@ -19,102 +25,61 @@ cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
     x.power = hash_power(n)
 
 
-cdef inline Py_ssize_t _find_cell(const IndexC* x, uint32_t folded) noexcept nogil:
-    """The cell of the hash, or the empty cell where it belongs."""
-    cdef Py_ssize_t mask = x.capacity - 1
-    cdef Py_ssize_t i = <Py_ssize_t>folded & mask
-    while x.cells[i].latest >= 0 and x.cells[i].hash != folded:
-        i = (i + 1) & mask
-    return i
-
-
-cdef Status _resize(IndexC* x, Py_ssize_t capacity) noexcept nogil:
-    cdef IndexCellC* old = x.cells
-    cdef Py_ssize_t old_capacity = x.capacity
-    cdef Py_ssize_t i
-    cdef IndexCellC* cells = <IndexCellC*>ngs_alloc(<size_t>capacity * sizeof(IndexCellC))
-    if cells == NULL:
-        return STATUS_NO_MEMORY
-    memset(cells, 0xFF, <size_t>capacity * sizeof(IndexCellC))
-    x.cells = cells
-    x.capacity = capacity
-    for i in range(old_capacity):
-        if old[i].latest >= 0:
-            cells[_find_cell(x, old[i].hash)] = old[i]
-    free(old)
-    return STATUS_OK
-
-
-cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens) noexcept nogil:
-    """Make room for a history of num_tokens; index_extend up to that length cannot fail then."""
-    cdef Py_ssize_t capacity = x.capacity if x.capacity > 0 else 64
-    while num_tokens > capacity - (capacity >> 2):
-        capacity <<= 1
-    if capacity != x.capacity and _resize(x, capacity) != STATUS_OK:
+cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens, Py_ssize_t extra) noexcept nogil:
+    """Make room for a history of num_tokens, `extra` of them new; index_extend up to that length cannot fail then."""
+    if table_reserve(&x.table, num_tokens, extra) != STATUS_OK:
         return STATUS_NO_MEMORY
     return grow(<void**>&x.previous, &x.previous_capacity, num_tokens, sizeof(int32_t))
 
 
 cdef inline void _insert(IndexC* x, uint32_t folded, Py_ssize_t start) noexcept nogil:
-    cdef Py_ssize_t i = _find_cell(x, folded)
-    x.previous[start] = x.cells[i].latest
-    if x.cells[i].latest < 0:
-        x.cells[i].hash = folded
-        x.num_used += 1
-    x.cells[i].latest = <int32_t>start
+    cdef HashCellC* cell = table_find(&x.table, folded)
+    x.previous[start] = <int32_t>cell.item - 1
+    if cell.item == 0:
+        cell.hash = folded
+        x.table.num_used += 1
+    cell.item = <uint32_t>start + 1
 
 
 cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
-    """Index what has joined the history since the last call."""
+    """Index what has joined the history since the last call; cells are fetched for several starts at once."""
     cdef Py_ssize_t n = x.n
     cdef Py_ssize_t i = x.num_hashed
     cdef hash_t tail = x.tail
+    cdef uint32_t[TOGETHER] folded
+    cdef Py_ssize_t num, k
     while i < h.len and i < n:
         tail = hash_step(tail, h.tokens[i])
         i += 1
     while i < h.len:
-        _insert(x, hash_fold(tail), i - n)
-        tail = hash_slide(tail, h.tokens[i - n], h.tokens[i], x.power)
-        i += 1
+        num = min(h.len - i, <Py_ssize_t>TOGETHER)
+        for k in range(num):
+            folded[k] = hash_fold(tail)
+            ngs_prefetch(table_home(&x.table, folded[k]))
+            tail = hash_slide(tail, h.tokens[i + k - n], h.tokens[i + k], x.power)
+        for k in range(num):
+            _insert(x, folded[k], i + k - n)
+        i += num
     x.tail = tail
     x.num_hashed = h.len
     x.num_starts = h.len - n if h.len > n else 0
 
 
-cdef void _erase_cell(IndexC* x, Py_ssize_t i) noexcept nogil:
-    """Empty a cell and move later cells of its run back, so that no probe ends too early."""
-    cdef Py_ssize_t mask = x.capacity - 1
-    cdef Py_ssize_t j = i
-    cdef Py_ssize_t home
-    x.num_used -= 1
-    while True:
-        x.cells[i].latest = -1
-        while True:
-            j = (j + 1) & mask
-            if x.cells[j].latest < 0:
-                return
-            home = <Py_ssize_t>x.cells[j].hash & mask
-            if ((j - home) & mask) >= ((j - i) & mask):
-                break
-        x.cells[i] = x.cells[j]
-        i = j
-
-
 cdef void _remove_starts(IndexC* x, const HistoryC* h, Py_ssize_t first) noexcept nogil:
     """Take back the starts from `first` on: each cell returns to its latest start before."""
     cdef hash_t rolling = hash_tokens(h.tokens + first, x.n)
-    cdef Py_ssize_t start, i
-    cdef int32_t latest
+    cdef Py_ssize_t start, latest
+    cdef HashCellC* cell
     for start in range(first, x.num_starts):
-        i = _find_cell(x, hash_fold(rolling))
-        latest = x.cells[i].latest
+        cell = table_find(&x.table, hash_fold(rolling))
+        latest = <Py_ssize_t>cell.item - 1
         if latest >= first:
             while latest >= first:
                 latest = x.previous[latest]
             if latest < 0:
-                _erase_cell(x, i)
+                table_empty(&x.table, cell)
             else:
-                x.cells[i].latest = latest
+                cell.item = <uint32_t>latest + 1
         rolling = hash_slide(rolling, h.tokens[start], h.tokens[start + x.n], x.power)
 
 
@@ -124,12 +89,12 @@ cdef void index_rewind(IndexC* x, const HistoryC* h, Py_ssize_t length) noexcept
     cdef Py_ssize_t removed = x.num_starts - keep
     if removed > 0:
         # About 10 ns to take one back, 1 ns to wipe a cell, 5 ns to index one again.
-        if removed * 10 <= x.capacity + keep * 5:
+        if removed * 10 <= x.table.now.capacity + keep * 5:
             _remove_starts(x, h, keep)
             x.num_starts = keep
         else:
-            memset(x.cells, 0xFF, <size_t>x.capacity * sizeof(IndexCellC))
-            x.num_used = x.num_starts = x.num_hashed = 0
+            table_clear(&x.table)
+            x.num_starts = x.num_hashed = 0
             x.tail = 0
             return
     if length >= x.n:
@@ -148,7 +113,7 @@ cdef Py_ssize_t index_latest(const IndexC* x, const HistoryC* h) noexcept nogil:
     cdef Py_ssize_t start
     if x.num_starts == 0:
         return -1
-    start = x.cells[_find_cell(x, hash_fold(x.tail))].latest
+    start = <Py_ssize_t>table_find(&x.table, hash_fold(x.tail)).item - 1
     if start >= 0 and not _is_key(x, h, start):
         return index_previous(x, h, start)
     return start
@@ -173,24 +138,16 @@ cdef bint index_has_hits(const IndexC* x, const HistoryC* h, Py_ssize_t latest, 
 cdef const char* index_check(const IndexC* x, const HistoryC* h) noexcept nogil:
     """The first broken invariant, NULL when all hold. O(history)."""
     cdef Py_ssize_t expected = h.len - x.n if h.len > x.n else 0
-    cdef Py_ssize_t start, i
-    cdef Py_ssize_t used = 0
+    cdef const char* broken = table_check(&x.table, x.num_starts)
+    cdef Py_ssize_t start
+    if broken != NULL:
+        return broken
     if x.num_starts != expected or x.num_hashed != h.len:
         return "index: number of starts differs from the history"
     if x.tail != hash_tokens(h.tokens + (h.len - x.n if h.len > x.n else 0), x.n if h.len > x.n else h.len):
         return "index: hash of the last n-gram is stale"
-    for i in range(x.capacity):
-        if x.cells[i].latest >= 0:
-            used += 1
-            if x.cells[i].latest >= x.num_starts:
-                return "index: a cell points past the history"
-            if _find_cell(x, x.cells[i].hash) != i:
-                return "index: a cell cannot be found by its hash"
-    if used != x.num_used:
-        return "index: number of used cells is wrong"
     for start in range(x.num_starts):
-        i = _find_cell(x, hash_fold(hash_tokens(h.tokens + start, x.n)))
-        if x.cells[i].latest < start:
+        if <Py_ssize_t>table_find(&x.table, hash_fold(hash_tokens(h.tokens + start, x.n))).item <= start:
             return "index: a start is missing"
         if x.previous[start] >= start:
             return "index: a chain runs forward"
@@ -198,12 +155,11 @@ cdef const char* index_check(const IndexC* x, const HistoryC* h) noexcept nogil:
 
 
 cdef size_t index_nbytes(const IndexC* x) noexcept nogil:
-    return <size_t>x.capacity * sizeof(IndexCellC) + <size_t>x.previous_capacity * sizeof(int32_t)
+    return table_nbytes(&x.table) + <size_t>x.previous_capacity * sizeof(int32_t)
 
 
 cdef void index_free(IndexC* x) noexcept nogil:
-    free(x.cells)
-    free(x.previous)
-    x.cells = NULL
+    table_free(&x.table)
+    ngs_release(x.previous, <size_t>x.previous_capacity * sizeof(int32_t))
     x.previous = NULL
-    x.capacity = x.previous_capacity = 0
+    x.previous_capacity = 0

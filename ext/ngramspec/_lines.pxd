@@ -1,4 +1,5 @@
 # LinesC: hashed contexts -> the latest positions they were seen at, in lines of one cache line each.
+from ngramspec._memory cimport ngs_rest
 from ngramspec._types cimport Status, hash_t, token_t, uint32_t, uint64_t
 
 cdef enum:
@@ -15,9 +16,27 @@ cdef struct LinesC:
     Py_ssize_t capacity   # tokens it was made for
     uint32_t tag_mask     # upper bits of a word; TAG_MASK, but in lines of a file
 
+# Larger lines in the making, which take the place of those of a text that grows.
+cdef struct NextLinesC:
+    LinesC lines          # capacity 0 = none are being made
+    size_t num_touched    # bytes of theirs that have their pages
+    Py_ssize_t num_entered  # tokens of the text whose contexts are in them
+    Py_ssize_t first_room  # tokens that the first ones have room for
+    ngs_rest rest         # of lines that were replaced
+
 cdef int order_size(int order) noexcept nogil
-cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil
-cdef void lines_clear(LinesC* lines) noexcept nogil
+# empty lines with room for the contexts of num_tokens tokens; `at_once`: with all of their pages
+cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens, bint at_once) noexcept nogil
+# enter the contexts of text[start:end]
+cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil
+# room for `extra` tokens after text[:length]; O(extra), however long the text is
+cdef Status lines_reserve(const LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t length,
+                          Py_ssize_t extra) noexcept nogil
+# enter what has joined the text since it had `start` tokens, which are entered; the next lines take over where it needs them
+cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t start,
+                       Py_ssize_t length) noexcept nogil
+# the text is cut; contexts of later tokens stay in the lines and are passed over
+cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil
 cdef void lines_free(LinesC* lines) noexcept nogil
 cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil
 # hashes of the contexts of all orders that end before `end`; returns how many orders fit `length` tokens

@@ -6,10 +6,10 @@ a position that has been cut off or written over needs no removal. A context kee
 positions, and what does not fit a line is forgotten, oldest first.
 """
 
-from libc.stdlib cimport free
 from libc.string cimport memset
 
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_load32, ngs_prefetch_read, ngs_zeroed
+from ngramspec._memory cimport ngs_release, ngs_release_later, ngs_release_some, ngs_take, ngs_touch
+from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_load32, ngs_prefetch_read
 
 cdef extern from "ngs_suffix.h" nogil:
     enum:
@@ -26,9 +26,20 @@ cdef extern from "ngs_suffix.h" nogil:
 cdef enum:
     LINE_BYTES = 64
     FILL = 12             # words of a line that are expected to be in use
+    AHEAD = 8             # tokens whose lines are fetched before they are written
+    TOUCH = 16384         # bytes of new lines that get their pages per new token
+    PACE = 32             # tokens entered in new lines per new token
+    LAG = 256             # newest tokens that are entered last: they may be taken back
+    EARLY = 20            # new lines are begun with one in so many of the tokens still to come
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
+cdef hash_t[LONGEST] POWERS  # of the multiplier, by age of the token
 cdef bint HAS_AVX2 = ngs_has_avx2()
+cdef int _age
+
+POWERS[0] = 1
+for _age in range(1, LONGEST):
+    POWERS[_age] = POWERS[_age - 1] * <hash_t>6364136223846793005u
 
 
 cdef int order_size(int order) noexcept nogil:
@@ -36,13 +47,16 @@ cdef int order_size(int order) noexcept nogil:
     return SIZES[order]
 
 
-cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil:
-    """Make empty lines with room for the contexts of num_tokens tokens, in place of those held."""
+cdef inline size_t _bytes(uint64_t num_lines) noexcept nogil:
+    """Of memory in which so many whole cache lines are."""
+    return (num_lines + 1) * LINE_BYTES
+
+
+cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens, bint at_once) noexcept nogil:
     cdef uint64_t num_lines = <uint64_t>num_tokens * NUM_ORDERS // FILL + 1
-    cdef char* memory = <char*>ngs_zeroed((num_lines + 1) * LINE_BYTES)
+    cdef char* memory = <char*>ngs_take(_bytes(num_lines), at_once)
     if memory == NULL:
         return STATUS_NO_MEMORY
-    free(lines.memory)
     lines.memory = memory
     lines.cells = <uint32_t*>(memory + (LINE_BYTES - <size_t>memory % LINE_BYTES) % LINE_BYTES)
     lines.num_lines = num_lines
@@ -51,16 +65,83 @@ cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens) noexcept nogil:
     return STATUS_OK
 
 
-cdef void lines_clear(LinesC* lines) noexcept nogil:
-    memset(lines.cells, 0, lines_nbytes(lines))
-
-
 cdef void lines_free(LinesC* lines) noexcept nogil:
-    free(lines.memory)
-    lines.memory = NULL
-    lines.cells = NULL
-    lines.num_lines = 0
-    lines.capacity = 0
+    ngs_release(lines.memory, _bytes(lines.num_lines))
+    memset(lines, 0, sizeof(LinesC))
+
+
+cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """Each line is fetched AHEAD tokens before it is written."""
+    cdef hash_t[AHEAD][NUM_ORDERS] hashes
+    cdef int[AHEAD] num
+    cdef Py_ssize_t i, k
+    for i in range(start, end + AHEAD - 1):
+        if i < end:
+            num[i % AHEAD] = context_hashes(text + i, i, hashes[i % AHEAD])
+            lines_prefetch(lines, hashes[i % AHEAD], num[i % AHEAD])
+        k = i - AHEAD + 1
+        if k >= start:
+            lines_insert(lines, hashes[k % AHEAD], num[k % AHEAD], k)
+
+
+cdef void _step(NextLinesC* next, const token_t* text, Py_ssize_t length, Py_ssize_t extra) noexcept nogil:
+    """Give the next lines some of their pages, or, once they have all, enter some of the text in them."""
+    cdef size_t num_bytes = _bytes(next.lines.num_lines)
+    cdef size_t touched = min(num_bytes - next.num_touched, <size_t>extra * TOUCH)
+    cdef Py_ssize_t end = min(length - LAG, next.num_entered + extra * PACE)
+    if touched:
+        ngs_touch(<char*>next.lines.memory + next.num_touched, touched)
+        next.num_touched += touched
+    elif next.num_entered < end:
+        lines_enter(&next.lines, text, next.num_entered, end)
+        next.num_entered = end
+
+
+cdef Status _make_next(NextLinesC* next, Py_ssize_t num_tokens, bint at_once) noexcept nogil:
+    cdef LinesC lines
+    if lines_make(&lines, num_tokens, at_once) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    lines_free(&next.lines)
+    next.lines = lines
+    next.num_touched = _bytes(lines.num_lines) if at_once else 0
+    next.num_entered = 0
+    return STATUS_OK
+
+
+cdef Status lines_reserve(const LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t length,
+                          Py_ssize_t extra) noexcept nogil:
+    cdef Py_ssize_t needed = length + extra
+    cdef Py_ssize_t larger = lines.capacity + (lines.capacity >> 1)
+    ngs_release_some(&next.rest)
+    if next.lines.capacity == 0 and lines.capacity - lines.capacity // EARLY < needed <= lines.capacity:
+        _make_next(next, larger, False)  # without memory, it is tried again when they are needed
+    if next.lines.capacity:
+        _step(next, text, length, extra)
+    if needed <= lines.capacity or needed <= next.lines.capacity:
+        return STATUS_OK
+    if needed > larger:
+        larger = max(needed + (needed >> 1), next.first_room)
+    return _make_next(next, larger, True)
+
+
+cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t start,
+                       Py_ssize_t length) noexcept nogil:
+    if length <= lines.capacity:
+        lines_enter(lines, text, start, length)
+        return
+    lines_enter(&next.lines, text, next.num_entered, length)
+    if lines.capacity:
+        ngs_release_later(&next.rest, lines.memory, _bytes(lines.num_lines))
+    lines[0] = next.lines
+    memset(&next.lines, 0, sizeof(LinesC))
+
+
+cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil:
+    if next.lines.capacity and length < next.num_entered:  # they stay: what was reserved is relied on
+        memset(next.lines.memory, 0, next.num_touched)
+        next.num_entered = 0
+    if length == 0:
+        memset(lines.cells, 0, lines_nbytes(lines))
 
 
 cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil:
@@ -75,17 +156,16 @@ cdef inline hash_t _mixed(hash_t h) noexcept nogil:
 
 cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noexcept nogil:
     cdef hash_t h = 0
-    cdef hash_t power = 1
-    cdef int order = 0
-    cdef Py_ssize_t size = length if length < LONGEST else LONGEST
-    cdef Py_ssize_t i
-    for i in range(1, size + 1):
-        h += (<hash_t><uint32_t>end[-i] + 1) * power
-        power *= <hash_t>6364136223846793005u
-        if i == SIZES[order]:
-            out[order] = _mixed(h + <hash_t>order)
-            order += 1
-    return order
+    cdef Py_ssize_t i = 0
+    cdef int order
+    for order in range(NUM_ORDERS):
+        if length < SIZES[order]:
+            return order
+        while i < SIZES[order]:
+            h += (<hash_t><uint32_t>end[-1 - i] + 1) * POWERS[i]
+            i += 1
+        out[order] = _mixed(h + <hash_t>order)
+    return NUM_ORDERS
 
 
 cdef inline uint32_t _tag(const LinesC* lines, hash_t h) noexcept nogil:

@@ -213,7 +213,7 @@ cdef token_t _next_of(const LookupC* k, const CountsC* c, const ThresholdC* thre
     cdef ThresholdC t
     cdef token_t best
     x.walked = NULL
-    if walked == NULL and c.ngram_table.capacity > 0:
+    if walked == NULL and c.ngram_table.now.capacity > 0:
         for size in range(1, longest + 1):
             counts_prefetch(c, x.hashes[size])
     size = longest

@@ -17,8 +17,9 @@ from ngramspec._index cimport (
     IndexC, index_check, index_extend, index_free, index_has_hits, index_init, index_latest,
     index_nbytes, index_previous, index_reserve, index_rewind,
 )
+from ngramspec._memory cimport ngs_release
 from ngramspec._source cimport Joined, Source, SourceC, claim_copy, ignore_finish
-from ngramspec._types cimport STATUS_NO_MEMORY, Status, token_t, uint16_t
+from ngramspec._types cimport STATUS_NO_MEMORY, Status, ngs_prefetch, token_t, uint16_t
 
 cdef enum:
     MAX_VALUES = 16       # upper bound of max_values
@@ -50,7 +51,7 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
     cdef MapSlotC* s = &(<MapC*>state).slots[slot]
     if grow(<void**>&s.caps, &s.caps_capacity, h.len + extra, sizeof(uint16_t)) != 0:
         return STATUS_NO_MEMORY
-    return index_reserve(&s.index, h.len + extra)
+    return index_reserve(&s.index, h.len + extra, extra)
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
@@ -78,8 +79,12 @@ cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssiz
     cdef Py_ssize_t num_values = 0
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t best = 0
-    cdef Py_ssize_t start, known, shared, i
+    cdef Py_ssize_t start, known, shared, before, i
     while latest >= 0 and total < m.window:
+        before = x.previous[latest]
+        if before >= 0:
+            ngs_prefetch(&x.previous[before])
+            ngs_prefetch(&h.tokens[before])
         start = latest + x.n
         known = h.len - start if h.len - start < m.size_m else m.size_m
         for i in range(num_values):
@@ -189,5 +194,5 @@ cdef class MapSource(Source):
         if self._state.slots != NULL:
             for i in range(self._state.num_slots):
                 index_free(&self._state.slots[i].index)
-                free(self._state.slots[i].caps)
+                ngs_release(self._state.slots[i].caps, <size_t>self._state.slots[i].caps_capacity * sizeof(uint16_t))
             free(self._state.slots)

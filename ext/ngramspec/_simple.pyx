@@ -24,7 +24,7 @@ cdef struct SimpleC:
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
-    return index_reserve(&(<SimpleC*>state).indexes[slot], h.len + extra)
+    return index_reserve(&(<SimpleC*>state).indexes[slot], h.len + extra, extra)
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:

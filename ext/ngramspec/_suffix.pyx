@@ -14,8 +14,9 @@ from libc.string cimport memcpy
 
 from ngramspec._confidence cimport NGS_FEATURES, ModelC, model_start
 from ngramspec._history cimport HistoryC
-from ngramspec._lines cimport lines_clear, lines_free, lines_make, lines_nbytes
+from ngramspec._lines cimport lines_free, lines_nbytes, lines_reserve, lines_rewind
 from ngramspec._match cimport NUM_PLACES, CandidateC, match, match_static
+from ngramspec._memory cimport ngs_release_rest
 from ngramspec._source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
 from ngramspec._suffix_draft cimport suffix_draft
 from ngramspec._suffix_index cimport SuffixIndex
@@ -23,7 +24,7 @@ from ngramspec._suffix_learn cimport suffix_give, suffix_index, suffix_learn
 from ngramspec._suffix_pool cimport SuffixPool, pool_close
 from ngramspec._suffix_state cimport ALL, JUDGED, MAX_DRAFT, RecordC, SuffixC, SuffixSlotC, TreeC
 from ngramspec._suffix_tree cimport suffix_tree
-from ngramspec._types cimport STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, token_t, uint32_t
+from ngramspec._types cimport Status, int32_t, token_t, uint32_t
 
 import numpy as np
 
@@ -33,7 +34,6 @@ cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
 
 cdef enum:
-    FIRST_ROOM = 4096     # tokens that the first index of a slot has room for
     PENDING = 64          # generated tokens that go to the pool together
     LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
 
@@ -46,15 +46,7 @@ cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
     cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
-    cdef Py_ssize_t needed = h.len + extra
-    if needed <= s.text.own.capacity:
-        return STATUS_OK
-    needed += needed >> 1
-    if lines_make(&s.text.own, needed if needed > FIRST_ROOM else FIRST_ROOM) != STATUS_OK:
-        return STATUS_NO_MEMORY
-    s.num_indexed = 0
-    suffix_index(s, h)
-    return STATUS_OK
+    return lines_reserve(&s.text.own, &s.next_own, h.tokens, h.len, extra)
 
 
 cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -69,8 +61,8 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     _finish(state, slot, h)
-    if length == 0 and s.num_indexed:
-        lines_clear(&s.text.own)
+    if s.num_indexed:
+        lines_rewind(&s.text.own, &s.next_own, length)
     s.num_indexed = min(s.num_indexed, length)
     s.text.prompt_len = min(s.text.prompt_len, length)
     s.prompt_from = s.output_from = length
@@ -147,6 +139,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
+        total += lines_nbytes(&c.slots[i].next_own.lines) + c.slots[i].next_own.rest.bytes
         total += <size_t>c.max_draft * (sizeof(RecordC) + JUDGED * NGS_FEATURES * sizeof(float))
     return total
 
@@ -154,7 +147,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 @cython.final
 @cython.no_gc_clear  # __dealloc__ must still see the pool, to close the blocks that slots write to
 cdef class SuffixSource(Source):
-    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None): the source behind "suffix".
+    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None, room=4096): the source behind "suffix".
 
     Args:
         slots: Number of slots, >= 1.
@@ -164,6 +157,7 @@ cdef class SuffixSource(Source):
         prompts: The pool is given prompts too, not only what was generated.
         weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
         index: The SuffixIndex to read, kept alive, or None: no texts but those of requests.
+        room: Tokens that the index of a slot has room for at first, >= 1; it grows by halves.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -175,12 +169,14 @@ cdef class SuffixSource(Source):
     cdef readonly SuffixIndex index
 
     def __cinit__(self, Py_ssize_t slots, SuffixPool pool, Py_ssize_t max_draft, double floor, bint prompts, weights,
-                  SuffixIndex index=None):
+                  SuffixIndex index=None, Py_ssize_t room=4096):
         cdef Py_ssize_t i
         if slots < 1:
             raise InputError(f"slots must be >= 1, got {slots}")
         if not (1 <= max_draft <= MAX_DRAFT and 0 <= floor <= 1):
             raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
+        if room < 1:
+            raise InputError(f"room must be >= 1, got {room}")
         self.name = "suffix"
         self.slots = slots
         self.max_history = LONGEST_HISTORY
@@ -198,6 +194,7 @@ cdef class SuffixSource(Source):
         if self._state.slots == NULL or self._state.model == NULL or self._state.tree == NULL:
             raise MemoryError("suffix: no memory for the slots")
         for i in range(slots):
+            self._state.slots[i].next_own.first_room = room
             self.make_slot(&self._state.slots[i])
         self.take_weights(weights)
         model_start(self._state.model)
@@ -231,6 +228,8 @@ cdef class SuffixSource(Source):
                 if self.pool is not None and self._state.slots[i].features != NULL:
                     pool_close(&self.pool.c, &self._state.slots[i].writer)
                 lines_free(&self._state.slots[i].text.own)
+                lines_free(&self._state.slots[i].next_own.lines)
+                ngs_release_rest(&self._state.slots[i].next_own.rest)
                 free(self._state.slots[i].records)
                 free(self._state.slots[i].features)
         free(self._state.slots)

@@ -2,32 +2,22 @@
 
 from ngramspec._adapt cimport adapt_learn
 from ngramspec._confidence cimport model_learn
-from ngramspec._lines cimport NUM_ORDERS, context_hashes, lines_insert, lines_prefetch
+from ngramspec._lines cimport lines_extend
 from ngramspec._match cimport PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC
 from ngramspec._suffix_index cimport index_next
 from ngramspec._suffix_pool cimport KIND_OUTPUT, KIND_PROMPT, pool_next, pool_praise, pool_token, pool_write
 from ngramspec._suffix_state cimport RecordC
-from ngramspec._types cimport hash_t, token_t
+from ngramspec._types cimport token_t
 
 cdef enum:
-    AHEAD = 8             # tokens whose lines are fetched before they are written
     LOST = 16             # tokens without agreement after which nothing is expected any more
 
 cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
 
 
 cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
-    """Enter the contexts of new tokens, each line fetched AHEAD tokens before it is written."""
-    cdef hash_t[AHEAD][NUM_ORDERS] hashes
-    cdef int[AHEAD] num
-    cdef Py_ssize_t i, k
-    for i in range(s.num_indexed, h.len + AHEAD - 1):
-        if i < h.len:
-            num[i % AHEAD] = context_hashes(h.tokens + i, i, hashes[i % AHEAD])
-            lines_prefetch(&s.text.own, hashes[i % AHEAD], num[i % AHEAD])
-        k = i - AHEAD + 1
-        if k >= s.num_indexed:
-            lines_insert(&s.text.own, hashes[k % AHEAD], num[k % AHEAD], k)
+    """Enter the contexts of new tokens."""
+    lines_extend(&s.text.own, &s.next_own, h.tokens, s.num_indexed, h.len)
     s.num_indexed = h.len
 
 

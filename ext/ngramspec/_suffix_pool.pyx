@@ -14,9 +14,10 @@ from ngramspec._lines cimport (
     lines_prefetch,
 )
 from ngramspec._locks cimport locks_add, locks_remove
+from ngramspec._memory cimport ngs_release, ngs_take
 from ngramspec._types cimport (
-    STATUS_OK, hash_t, ngs_alloc, ngs_give_way, ngs_load64, ngs_lock, ngs_release32, ngs_store32, ngs_store64,
-    ngs_try_lock, ngs_unlock,
+    STATUS_OK, hash_t, ngs_give_way, ngs_load64, ngs_lock, ngs_release32, ngs_store32, ngs_store64, ngs_try_lock,
+    ngs_unlock,
 )
 
 from ngramspec.errors import InputError
@@ -334,7 +335,7 @@ cdef class SuffixPool:
         InputError: capacity is out of its bounds.
         MemoryError: No room.
 
-    Memory: 31.4 bytes per token of capacity; pages are taken when they are first written.
+    Memory: 31.4 bytes per token of capacity, taken at once: no request waits for pages later.
     Thread-safety: drafters may share it across threads. They read without a lock; one at a time writes,
         64 tokens at most before the next one may.
     """
@@ -343,16 +344,16 @@ cdef class SuffixPool:
         if not 4096 <= capacity <= MOST_TOKENS:
             raise InputError(f"capacity must be in 4096..{MOST_TOKENS}, got {capacity}")
         self.c.num_blocks = (capacity + OWN - 1) // OWN
-        self.c.tokens = <token_t*>ngs_alloc(<size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t))
+        self.c.tokens = <token_t*>ngs_take(<size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t), True)
         self.c.blocks = <BlockC*>calloc(<size_t>self.c.num_blocks, sizeof(BlockC))
         if self.c.tokens == NULL or self.c.blocks == NULL or (
-                lines_make(&self.c.lines, self.c.num_blocks * OWN) != STATUS_OK):
+                lines_make(&self.c.lines, self.c.num_blocks * OWN, True) != STATUS_OK):
             raise MemoryError(f"no memory for a pool of {capacity} tokens")
         locks_add(&self.c.lock)
 
     def __dealloc__(self):
         locks_remove(&self.c.lock)
-        free(self.c.tokens)
+        ngs_release(self.c.tokens, <size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t))
         free(self.c.blocks)
         lines_free(&self.c.lines)
 

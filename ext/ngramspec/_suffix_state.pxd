@@ -1,6 +1,7 @@
 # SuffixC: what the suffix source keeps for its slots.
 from ngramspec._confidence cimport ChoiceC, LatelyC, ModelC
 from ngramspec._history cimport HistoryC
+from ngramspec._lines cimport NextLinesC
 from ngramspec._match cimport NUM_PLACES, CandidateC, TextC
 from ngramspec._suffix_index cimport SuffixIndexC
 from ngramspec._suffix_pool cimport SuffixPoolC, WriterC
@@ -31,6 +32,7 @@ cdef struct SuffixSlotC:
     TextC text
     LatelyC lately
     WriterC writer
+    NextLinesC next_own      # to replace text.own
     Py_ssize_t num_indexed   # tokens of the history whose contexts are in text.own
     Py_ssize_t prompt_from   # tokens from here to text.prompt_len are still to be pooled
     Py_ssize_t output_from   # and from here to the end of the history

@@ -1,7 +1,6 @@
 """Tally: collect tokenised text, then hand out its n-grams with followers, sorted and added up."""
 
 cimport cython
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from ngramspec._arguments cimport token_view
@@ -13,6 +12,7 @@ from ngramspec._sort cimport MAX_PART_BITS, item_t, part_bits, sort_parts, sum_e
 from ngramspec._types cimport STATUS_OK, hash_t, token_t, uint32_t, uint64_t
 
 from ngramspec._history cimport grow
+from ngramspec._memory cimport ngs_release
 
 import numpy as np
 
@@ -136,7 +136,7 @@ cdef class Tally:
         self.max_tokens = max_tokens
 
     def __dealloc__(self):
-        free(self._tokens)
+        ngs_release(self._tokens, <size_t>self._capacity * sizeof(token_t))
 
     def __len__(self):
         """Return the number of tokens held, one border per document included."""

@@ -38,4 +38,3 @@ cdef extern from "ngs_native.h" nogil:
     void ngs_make_wide(ngs_wide_lock* lock)
     void* ngs_alloc(size_t num_bytes)
     void* ngs_zeroed(size_t num_bytes)
-    void* ngs_grow(void* memory, size_t used_bytes, size_t num_bytes)

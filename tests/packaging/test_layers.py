@@ -35,6 +35,7 @@ LEVELS = {
 }
 NATIVE_LEVELS = {
     "_types": 0,
+    "_memory": 0,
     "_branches": 1,
     "_locks": 1,
     "_arguments": 1,

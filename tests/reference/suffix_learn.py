@@ -36,6 +36,7 @@ class Learner(Source):
         pool: SuffixPool | None = None,
         model: Model | None = None,
         static: SuffixIndex | None = None,
+        room: int = 4096,
     ) -> None:
         self.max_draft = max_draft
         self.floor = single(min_probability)
@@ -46,6 +47,7 @@ class Learner(Source):
         self.writer = Writer()
         self.lately = Lately()
         self.history: list[int] = []  # the driver's own list
+        self.first_room = room
         self.room = 0  # tokens that the lines have room for
         self.lines = Lines(0)
         self.num_indexed = self.prompt_len = self.prompt_from = self.output_from = 0
@@ -77,7 +79,9 @@ class Learner(Source):
     def learn(self, history: list[int], start: int, committed: bool) -> None:
         self.history = history
         if len(history) > self.room:
-            self.room = max(4096, len(history) * 3 // 2)
+            larger = self.room * 3 // 2
+            fits = len(history) <= larger
+            self.room = larger if fits else max(self.first_room, len(history) * 3 // 2)
             self.lines, self.num_indexed = Lines(self.room), 0
         if committed and self.base == start and (self.candidates or self.records):
             self.compare(start)
