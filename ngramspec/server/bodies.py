@@ -198,6 +198,8 @@ def parse(raw: bytes, model: type[B]) -> B:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
+        if not first["loc"]:  # no field is at fault but the name of one
+            raise bad_request("the name of a field is not valid Unicode") from error
         field = _place(first["loc"], model)
         what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
         what = what or f"is wrong: {first['msg']}"

@@ -206,15 +206,23 @@ def test_cancelling_from_another_thread_ends_a_running_and_a_waiting_request() -
 class Helpless(Engine):
     """An engine whose last resort raises too."""
 
+    broken: BaseException | None = None  # what its steps raise
+
+    def step(self) -> bool:
+        if self.broken is not None:
+            raise self.broken
+        return super().step()
+
     def fail(self, error: BaseException) -> None:
         raise error
 
 
 def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> None:
-    target, error = FakeTarget(), ZeroDivisionError("the device is gone")
-    target.fail_next = error
-    engine = Helpless(target, None, slots=2)
-    made = [engine.submit(request(i + 1)) for i in range(5)]  # two will run, three wait
+    error = ZeroDivisionError("the device is gone")
+    engine = Helpless(FakeTarget(), None, slots=2)
+    made = [engine.submit(request(i + 1)) for i in range(5)]
+    assert engine.step()  # two run, three wait
+    engine.broken = error
     thread = EngineThread(engine)
     assert all(one.wait(SECONDS) for one in made)
     assert [one.finish_reason for one in made] == ["error"] * 5
@@ -228,11 +236,10 @@ def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> N
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError()])
 def test_whatever_ends_the_thread_nobody_waits_in_vain(error: BaseException) -> None:
-    target = FakeTarget()
-    target.fail_next = error  # type: ignore[assignment]
-    engine = Helpless(target, None)
-    thread = EngineThread(engine)
+    engine = Helpless(FakeTarget(), None)
     made = engine.submit(request())
+    engine.broken = error
+    thread = EngineThread(engine)
     assert made.wait(SECONDS)
     assert type(error).__name__ in str(made.error)
     assert engine.failure is error

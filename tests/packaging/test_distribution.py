@@ -42,7 +42,8 @@ def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
     assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml"} <= names
     for name in ("tiny-code-q8_0.gguf", "suffix_confidence.npy"):
         assert f"ngramspec/models/{name}" in names
-    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+    built = {name for name in names if name.endswith((".so", ".c", ".pyc"))}
+    assert built == {"tests/faults/shim.c"}  # a source
 
 
 def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(

@@ -61,6 +61,12 @@ def test_fields_of_bodies(small: Serving, path: str) -> None:
     assert bugs(small, path, given) == []
 
 
+@pytest.mark.parametrize("path", BODIES)
+def test_names_of_fields(small: Serving, path: str) -> None:
+    names = ("\ud800", "speculative.\udfff", "options.\ud800", "x" * 100_000, "\n", "")
+    assert bugs(small, path, [{name: 1} for name in names]) == []
+
+
 def test_fields_of_drafters(small: Serving) -> None:
     given = [
         {f"speculative.{name.replace('-', '_')}.{field.name}": value, "speculative.types": name}
