@@ -64,8 +64,10 @@ class Meddler(NoProgress):
             self.cluster.remove_node(self.host, allow_graceful=False)
 
     def _maybe_kill(self) -> None:
-        if self.job.get("kill") and self.amounts and self.amounts[-1][1] and not self.done_with:
-            self.done_with += kill_one(COUNTING)
+        if self.job.get("kill") and self.amounts and self.amounts[-1][1]:
+            until = time.monotonic() + 2  # workers may be between two tasks
+            while not self.done_with and time.monotonic() < until:
+                self.done_with += kill_one(COUNTING)
 
 
 def kill_one(title: bytes) -> list[int]:
