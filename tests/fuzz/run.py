@@ -1,4 +1,4 @@
-"""Fuzzes targets with atheris: python tests/fuzz/run.py [TARGET ...] [--seconds 60].
+"""Fuzzes targets with atheris: python tests/fuzz/run.py [TARGET ...] [--seconds 60] [--seed 1].
 
 What fails is made small, kept in found/TARGET and told; the search goes on behind it until the time
 is over. Inputs that reach something new are kept in build/fuzz/TARGET for the next run.
@@ -52,8 +52,8 @@ class Outcome:
         return f"{line}; {self.broken}" if self.broken else line
 
 
-def fuzz(name: str, seconds: float) -> Outcome:
-    """Fuzz a target for so long; findings are kept in found/TARGET."""
+def fuzz(name: str, seconds: float, seed: int = 0) -> Outcome:
+    """Fuzz a target for so long; findings are kept in found/TARGET. seed: 0 = a new search."""
     outcome = Outcome(name)
     folder = ROOT / "build" / "fuzz" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,14 +62,14 @@ def fuzz(name: str, seconds: float) -> Outcome:
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as scratch:
         while (left := end - time.monotonic()) > 1 and len(outcome.found) < MOST_FINDINGS:
-            crash = _guided(outcome, folder, Path(scratch), int(left))
+            crash = _guided(outcome, folder, Path(scratch), int(left), seed)
             if crash is None:
                 break
             _keep(outcome, crash)
     return outcome
 
 
-def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int) -> Path | None:
+def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int, seed: int) -> Path | None:
     """Run atheris until the time is over or an input fails; return that input."""
     target = load(outcome.name)
     (scratch / "known").write_text("\n".join(outcome.found))
@@ -82,7 +82,7 @@ def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int) -> Path
     for old in scratch.glob("failed-*"):
         old.unlink()
     command = [sys.executable, str(FOLDER / "guided.py"), outcome.name, str(scratch / "known")]
-    command += [str(folder), str(seeds), f"-max_total_time={max(1, seconds)}"]
+    command += [str(folder), str(seeds), f"-max_total_time={max(1, seconds)}", f"-seed={seed}"]
     command += [f"-max_len={target.max_bytes}", f"-timeout={target.seconds}"]
     command += [f"-rss_limit_mb={target.rss_mib}", f"-artifact_prefix={scratch / 'failed-'}"]
     command += ["-report_slow_units=100000"]  # slow is what takes longer than -timeout
@@ -90,6 +90,8 @@ def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int) -> Path
         command.append(f"-dict={words}")
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    if seed:
+        env["PYTHONHASHSEED"] = str(seed)
     log = scratch / "log"
     with log.open("wb") as file:
         try:
@@ -162,10 +164,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz targets with atheris.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
     parser.add_argument("--seconds", type=float, default=60.0, help="per target")
+    parser.add_argument("--seed", type=int, default=0, help="of the search; 0: a new one")
     given = parser.parse_args()
     failed = False
     for name in given.targets or NAMES:
-        outcome = fuzz(name, given.seconds)
+        outcome = fuzz(name, given.seconds, given.seed)
         print(outcome.told(), flush=True)
         failed |= bool(outcome.found or outcome.broken)
     return int(failed)
