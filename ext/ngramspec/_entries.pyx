@@ -115,7 +115,7 @@ cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
     cdef PieceC piece = piece_of(c, lock)
     cdef Py_ssize_t needed = 0
     cdef uint64_t[:, ::1] out
-    piece.room = piece.stop + c.num_followers  # more than enough, unless counts are very large
+    piece.room += piece.stop  # more than enough, unless counts are very large
     made = np.empty((piece.room + 1, 2), dtype=np.uint64)
     while piece.at < piece.stop:
         if needed:

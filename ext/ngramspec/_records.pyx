@@ -77,11 +77,11 @@ cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t s
 
 
 cdef PieceC piece_of(CountsC* c, int* lock):
-    """A copy that begins: of the n-grams that there are now."""
+    """A copy that begins: of the n-grams that there are now; room is the number of their further followers."""
     cdef PieceC piece = PieceC(0, 0, 0, 0)
     with nogil:
         ngs_lock(lock)
-        piece.stop = c.num_ngrams
+        piece.stop, piece.room = c.num_ngrams, c.num_followers
         ngs_unlock(lock)
     return piece
 
@@ -110,7 +110,7 @@ cdef object all_records(CountsC* c, int* lock):
     cdef PieceC piece = piece_of(c, lock)
     cdef Py_ssize_t needed = 0
     cdef int32_t[::1] out
-    piece.room = (HEAD + 2) * piece.stop + 2 * c.num_followers
+    piece.room = (HEAD + 2) * piece.stop + 2 * piece.room
     array = np.empty(piece.room + 1, dtype=np.int32)
     while piece.at < piece.stop:
         if needed:
