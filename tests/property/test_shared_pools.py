@@ -7,7 +7,6 @@ history, but where suffix expects a text to go on after a change: that may be an
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
+from helpers.together import run_together
 from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
 
 THREADS = 3
@@ -64,26 +64,6 @@ def read(drafter: Drafter, slots: list[int]) -> int:
     return int(lens.sum())
 
 
-def together(work: Callable[[int], None]) -> None:
-    """Run work(0..THREADS-1) at the same time; the first failure is raised here."""
-    failures: list[BaseException] = []
-
-    def body(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not any(thread.is_alive() for thread in threads), "threads are stuck"
-    if failures:
-        raise failures[0]
-
-
 def exercise(make: Callable[[], Drafter], said: list[tuple[int, int]], rounds: int = 4) -> int:
     """Let threads write and read, each in its own order; return how many tokens were drafted."""
     drafted = [0] * THREADS
@@ -101,7 +81,7 @@ def exercise(make: Callable[[], Drafter], said: list[tuple[int, int]], rounds: i
                 drafted[number] += read(drafter, list(range(1, SLOTS)))
         assert drafter.check() == ""
 
-    together(work)
+    run_together(work, THREADS)
     return sum(drafted)
 
 
@@ -153,5 +133,5 @@ def test_a_hash_pool_gives_back_only_tokens_that_were_written(capacity: int) -> 
             outside.extend(set(draft) - written)
         assert drafter.check() == ""
 
-    together(work)
+    run_together(work, THREADS)
     assert not outside

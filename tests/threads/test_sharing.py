@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from helpers.together import run_together
 from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
 
 THREADS = 4
 ROUNDS = 30
-
-
-def run_together(work: Callable[[int], None]) -> None:
-    """Run work(0..THREADS-1) at the same time; the first exception is raised here."""
-    failures: list[BaseException] = []
-    start = threading.Barrier(THREADS)
-
-    def body(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not any(thread.is_alive() for thread in threads), "threads are stuck"
-    if failures:
-        raise failures[0]
 
 
 def text(seed: int, length: int = 4000, vocabulary: int = 500) -> np.ndarray:
@@ -54,7 +30,7 @@ def test_drafters_in_threads_share_one_pool() -> None:
             accepted[number] += drafter.replay(tokens[:500], tokens[500:]).accepted
             assert drafter.check() == ""
 
-    run_together(work)
+    run_together(work, THREADS)
     assert min(accepted) > 0
     entries = pool.entries()
     assert entries.max() < 500
@@ -77,7 +53,7 @@ def test_drafters_in_threads_share_one_suffix_pool() -> None:
             assert drafter.check() == ""
             assert 0 <= pool.num_tokens <= pool.capacity
 
-    run_together(work)
+    run_together(work, THREADS)
     # A replay alone accepts some 1970; what it or another thread said before gives more.
     assert sum(accepted) > THREADS * ROUNDS * 2200
     assert pool.num_evicted > 0
@@ -92,7 +68,7 @@ def test_an_entry_that_all_threads_write_is_always_one_of_the_written_tokens() -
             pool.insert(key, 100 + number)
             assert pool.lookup(key) in range(100, 100 + THREADS)
 
-    run_together(work)
+    run_together(work, THREADS)
 
 
 @pytest.mark.parametrize("spec", ["ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache", "suffix"])
@@ -106,7 +82,7 @@ def test_slots_of_one_drafter_may_be_used_from_different_threads(spec: str) -> N
             drive(drafter, number, tokens[:300], tokens[300:])
             assert drafter.history(number).tolist() == tokens.tolist()
 
-    run_together(work)
+    run_together(work, THREADS)
     assert drafter.check() == ""
 
 
@@ -134,7 +110,7 @@ def test_one_drafter_serves_replay_and_single_calls_at_once() -> None:
                 drive(drafter, number, tokens[:100], tokens[100:400])
             drafter.stats()
 
-    run_together(work)
+    run_together(work, THREADS)
     assert drafter.check() == ""
 
 
@@ -148,7 +124,7 @@ def test_threads_learn_into_one_dynamic_cache() -> None:
             drafter.replay(tokens[:100], tokens[100:])
             dynamic.followers([1])
 
-    run_together(work)
+    run_together(work, THREADS)
     assert dynamic.check() == ""
     assert 0 < len(dynamic) <= 20_000
 
@@ -164,7 +140,7 @@ def test_caches_merge_into_each_other_without_a_deadlock() -> None:
             mine.merge(other)
             mine.update(text(number, 200, 20))
 
-    run_together(work)
+    run_together(work, THREADS)
     assert all(cache.check() == "" for cache in caches)
 
 
@@ -179,7 +155,7 @@ def test_a_static_cache_taken_while_others_learn_holds_what_was_there() -> None:
                 drafters.append(create_drafter("ngram-cache", static=cache))
             cache.update(text(i, 200, 20))
 
-    run_together(work)
+    run_together(work, THREADS)
     assert cache.check() == ""
     for drafter in drafters:
         drafter.begin(0, [1, 2])
