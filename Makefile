@@ -16,6 +16,8 @@ FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 ASAN_TESTS ?= tests/unit tests/property tests/threads tests/compat tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/engine tests/server
 COMMA := ,
+# GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
+NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null - 2>/dev/null && echo -mno-amx-tile -mno-amx-int8)
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
 
@@ -40,7 +42,8 @@ $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
-	CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
+	CFLAGS="$(NO_AMX) $$CFLAGS" CXXFLAGS="$(NO_AMX) $$CXXFLAGS" \
+		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,bench,dev]"
 	touch $@
 
