@@ -8,7 +8,6 @@
 #define NGS_LOCK_H
 
 #include <Python.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #if defined(_MSC_VER)
@@ -24,10 +23,6 @@ static inline uint32_t ngs_keep_bits(uint32_t *word, uint32_t bits) {
 static inline uint32_t ngs_subtract(uint32_t *word, uint32_t n) {
     return (uint32_t)_InterlockedExchangeAdd((volatile long *)word, -(long)n);
 }
-static inline uint32_t ngs_word_now(const uint32_t *word) { MemoryBarrier(); return ngs_word(word); }
-static inline void ngs_count_in(uint32_t *word) { _InterlockedExchangeAdd((volatile long *)word, 1); }
-static inline void ngs_add_bits(uint32_t *word, uint32_t bits) { _InterlockedOr((volatile long *)word, (long)bits); }
-static inline void ngs_nap(void) { Sleep(1); }
 static inline void ngs_relax(void) { YieldProcessor(); }
 static inline void ngs_sleep_while(uint32_t *word, uint32_t is) { (void)word, (void)is, Sleep(1); }
 static inline void ngs_wake(uint32_t *word) { (void)word; }
@@ -41,13 +36,6 @@ static inline void ngs_wake(uint32_t *word) { (void)word; }
 static inline uint32_t ngs_word(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 static inline int ngs_swap_if(uint32_t *word, uint32_t is, uint32_t becomes) {
     return __atomic_compare_exchange_n(word, &is, becomes, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-}
-static inline uint32_t ngs_word_now(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
-static inline void ngs_count_in(uint32_t *word) { __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST); }
-static inline void ngs_add_bits(uint32_t *word, uint32_t bits) { __atomic_fetch_or(word, bits, __ATOMIC_RELAXED); }
-static inline void ngs_nap(void) {
-    const struct timespec moment = {0, 50000};
-    nanosleep(&moment, NULL);
 }
 static inline uint32_t ngs_keep_bits(uint32_t *word, uint32_t bits) {
     return __atomic_fetch_and(word, bits, __ATOMIC_RELEASE);
@@ -69,8 +57,9 @@ static inline void ngs_sleep_while(uint32_t *word, uint32_t is) {
 static inline void ngs_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0); }
 #else
 static inline void ngs_sleep_while(uint32_t *word, uint32_t is) {
+    const struct timespec moment = {0, 50000};
     (void)word, (void)is;
-    ngs_nap();
+    nanosleep(&moment, NULL);
 }
 static inline void ngs_wake(uint32_t *word) { (void)word; }
 #endif
@@ -81,37 +70,8 @@ static inline void ngs_wake(uint32_t *word) { (void)word; }
 #define NGS_WANTED 0x20000000u   /* a writer waits: readers that come now wait too */
 #define NGS_ASKED 0x10000000u    /* a reader waits */
 #define NGS_ASLEEP 0x08000000u   /* someone sleeps until the word changes */
-#define NGS_WIDE 0x04000000u     /* readers count themselves in the seats behind the word, not in it */
-#define NGS_READERS 0x03FFFFFFu  /* how many are in */
-enum { NGS_SPINS = 128, NGS_SEATS = 8 };
-
-/* A lock that many threads read through: each counts itself in a cache line of its own, or readers would
- * take the line of the word from one another all the time. Whoever writes looks at all of them. */
-typedef struct {
-    int word;
-    char apart[124];
-    struct { uint32_t readers; char apart[124]; } seats[NGS_SEATS];
-} ngs_wide_lock;
-
-static inline void ngs_make_wide(ngs_wide_lock *lock) { lock->word = (int)NGS_WIDE; }
-
-static inline uint32_t *ngs_seat(int *lock, int i) {
-    return (uint32_t *)((uintptr_t)lock + offsetof(ngs_wide_lock, seats) + 128 * (size_t)i);
-}
-
-static inline uint32_t *ngs_my_seat(int *lock) {
-    const uint64_t thread = (uint64_t)PyThread_get_thread_ident() * 0x9E3779B97F4A7C15u;
-    return ngs_seat(lock, (int)(thread >> 61));
-}
-
-/* Do readers sit in a wide lock? */
-static inline int ngs_read_by(int *lock) {
-    int i;
-    if (!(ngs_word((uint32_t *)lock) & NGS_WIDE)) return 0;
-    for (i = 0; i < NGS_SEATS; i++)
-        if (ngs_word_now(ngs_seat(lock, i))) return 1;
-    return 0;
-}
+#define NGS_READERS 0x07FFFFFFu  /* how many are in */
+enum { NGS_SPINS = 128 };
 
 /* The interpreter's state of a thread that holds the interpreter and can let go of it, else NULL. */
 static inline PyThreadState *ngs_attached(void) {
@@ -137,13 +97,8 @@ static inline void ngs_wait(uint32_t *word, uint32_t seen, uint32_t flag, int *s
 
 /* Enter as the only one, if nobody is in. */
 static inline int ngs_try_lock(int *lock) {
-    uint32_t seen = ngs_word((uint32_t *)lock), was;
-    if ((seen & (NGS_HELD | NGS_READERS)) || !ngs_swap_if((uint32_t *)lock, seen, (seen & ~NGS_WANTED) | NGS_HELD))
-        return 0;
-    if (!ngs_read_by(lock)) return 1;
-    was = ngs_keep_bits((uint32_t *)lock, NGS_WANTED | NGS_WIDE);
-    if (was & NGS_ASLEEP) ngs_wake((uint32_t *)lock);
-    return 0;
+    const uint32_t seen = ngs_word((uint32_t *)lock);
+    return !(seen & (NGS_HELD | NGS_READERS)) && ngs_swap_if((uint32_t *)lock, seen, (seen & ~NGS_WANTED) | NGS_HELD);
 }
 
 /* Enter as the only one. */
@@ -162,18 +117,12 @@ static inline void ngs_lock(int *lock) {
         else if (ngs_swap_if(word, seen, (seen & ~NGS_WANTED) | held))
             break;
     }
-    for (spins = 0; ngs_read_by(lock);) { /* no more of them come in */
-        if (++spins < NGS_SPINS)
-            ngs_relax();
-        else
-            ngs_nap();
-    }
 }
 
 /* Leave after ngs_lock or ngs_try_lock; true when somebody waits. */
 static inline int ngs_unlock(int *lock) {
     uint32_t *word = (uint32_t *)lock;
-    const uint32_t was = ngs_keep_bits(word, NGS_WANTED | NGS_WIDE);
+    const uint32_t was = ngs_keep_bits(word, NGS_WANTED);
     if (was & NGS_ASLEEP) ngs_wake(word);
     if (was & NGS_DETACHED) PyEval_RestoreThread(PyGILState_GetThisThreadState());
     return (was & (NGS_WANTED | NGS_ASKED | NGS_ASLEEP)) != 0;
@@ -188,21 +137,8 @@ static inline void ngs_give_way(int *lock) {
 /* Enter as one of many that read; returns what ngs_unlock_shared is to be given. */
 static inline void *ngs_lock_shared(int *lock) {
     uint32_t *word = (uint32_t *)lock, seen = ngs_word(word);
-    uint32_t *seat;
     PyThreadState *left = NULL;
     int spins = 0;
-    if (seen & NGS_WIDE) {
-        seat = ngs_my_seat(lock);
-        for (;;) {
-            ngs_count_in(seat);
-            if (!(ngs_word_now(word) & NGS_HELD)) return left;
-            ngs_subtract(seat, 1);
-            while ((seen = ngs_word(word)) & NGS_HELD) {
-                if (left == NULL && ngs_attached()) left = PyEval_SaveThread();
-                ngs_wait(word, seen, NGS_ASKED, &spins);
-            }
-        }
-    }
     if (!(seen & (NGS_HELD | NGS_WANTED)) && ngs_swap_if(word, seen, seen + 1)) return NULL;
     for (;;) {
         seen = ngs_word(word);
@@ -217,9 +153,8 @@ static inline void *ngs_lock_shared(int *lock) {
 
 static inline void ngs_unlock_shared(int *lock, void *left) {
     uint32_t *word = (uint32_t *)lock;
-    const int wide = (ngs_word(word) & NGS_WIDE) != 0;
-    const uint32_t was = ngs_subtract(wide ? ngs_my_seat(lock) : word, 1);
-    if (!wide && (was & NGS_READERS) == 1 && (was & NGS_ASLEEP)) {
+    const uint32_t was = ngs_subtract(word, 1);
+    if ((was & NGS_READERS) == 1 && (was & NGS_ASLEEP)) {
         ngs_keep_bits(word, ~NGS_ASLEEP);
         ngs_wake(word);
     }
@@ -228,10 +163,7 @@ static inline void ngs_unlock_shared(int *lock, void *left) {
 
 /* Let nobody be in, nor wait: in the child of a fork. */
 static inline void ngs_free_lock(int *lock) {
-    uint32_t *word = (uint32_t *)lock;
-    int i;
-    for (i = 0; i < NGS_SEATS && (ngs_word(word) & NGS_WIDE); i++) *ngs_seat(lock, i) = 0;
-    ngs_keep_bits(word, NGS_WIDE);
+    ngs_keep_bits((uint32_t *)lock, 0);
 }
 
 #endif

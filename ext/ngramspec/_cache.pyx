@@ -3,54 +3,14 @@
 cimport cython
 
 from ngramspec._arguments cimport token_view
-from ngramspec._counts cimport (
-    NGRAM_MAX, counts_add, counts_check, counts_fetch, counts_free, counts_init, counts_nbytes,
-    counts_reserve,
-)
+from ngramspec._counts cimport NGRAM_MAX
 from ngramspec._entries cimport add_entries, entries_of_counts
 from ngramspec._locks cimport locks_add, locks_remove
 from ngramspec._records cimport add_records, all_records, raise_for, record_of
-from ngramspec._types cimport (
-    STATUS_OK, Status, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_make_wide, ngs_try_lock, ngs_unlock,
-    ngs_unlock_shared, uint32_t,
-)
+from ngramspec._shared cimport shared_check, shared_figures, shared_free, shared_init, shared_learn
+from ngramspec._types cimport Status, token_t
 
 from ngramspec.errors import InputError
-
-cdef enum:
-    CHUNK = 4             # tokens learned per hold of the lock
-
-
-cdef void _add(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t end, const uint32_t* hashes) noexcept nogil:
-    """Count tokens[start:end] under the lock."""
-    cdef Py_ssize_t i, size
-    for i in range(start, end):
-        for size in range(x.ngram_min, (x.ngram_max if x.ngram_max < i else i) + 1):
-            counts_add(&x.counts, hashes[(i - start) * NGRAM_MAX + size - 1], &tokens[i - 1], size, tokens[i], 1)
-
-
-cdef Status cache_learn(SharedC* x, const token_t* tokens, Py_ssize_t* start, Py_ssize_t end,
-                        bint waits) noexcept nogil:
-    """Count a chunk per hold of the lock."""
-    cdef uint32_t[CHUNK * NGRAM_MAX] hashes
-    cdef Py_ssize_t stop
-    cdef Status status
-    while start[0] < end:
-        stop = start[0] + CHUNK if end - start[0] > CHUNK else end
-        if waits:
-            ngs_lock(&x.lock.word)
-        elif not ngs_try_lock(&x.lock.word):
-            return STATUS_OK
-        status = counts_reserve(&x.counts, (stop - start[0]) * NGRAM_MAX)
-        if status == STATUS_OK:
-            counts_fetch(&x.counts, tokens, start[0], stop, hashes)
-            _add(x, tokens, start[0], stop, hashes)
-        if ngs_unlock(&x.lock.word):
-            ngs_give_way(&x.lock.word)
-        if status != STATUS_OK:
-            return status
-        start[0] = stop
-    return STATUS_OK
 
 
 @cython.final
@@ -69,8 +29,9 @@ cdef class NgramCache:
     Raises:
         InputError: A value is out of its bounds.
 
-    Thread-safety: all methods, from any thread. A lock inside is held for microseconds at a time; lookups
-        enter it together.
+    Thread-safety: all methods, from any thread. From 65536 n-grams on they lie in 16 shards by their
+        newest token, each with a sixteenth of the room and a lock of its own, held for about a microsecond
+        at a time; lookups enter it together.
     """
 
     def __cinit__(self, ngram_min=1, ngram_max=4, max_ngrams=1 << 22):
@@ -82,28 +43,23 @@ cdef class NgramCache:
         self.ngram_min = self.c.ngram_min = ngram_min
         self.ngram_max = self.c.ngram_max = ngram_max
         self.max_ngrams = max_ngrams
-        counts_init(&self.c.counts, max_ngrams)
-        ngs_make_wide(&self.c.lock)
-        locks_add(&self.c.lock.word)
+        raise_for(shared_init(&self.c, ngram_min, ngram_max, max_ngrams))
+        for i in range(self.c.num_shards):
+            locks_add(&self.c.shards[i].lock)
 
     def __dealloc__(self):
-        locks_remove(&self.c.lock.word)
-        counts_free(&self.c.counts)
+        for i in range(self.c.num_shards):
+            locks_remove(&self.c.shards[i].lock)
+        shared_free(&self.c)
 
     def __len__(self):
         """Return the number of n-grams kept."""
-        cdef void* left = ngs_lock_shared(&self.c.lock.word)
-        cdef Py_ssize_t num = self.c.counts.num_ngrams - self.c.counts.num_free_ngrams
-        ngs_unlock_shared(&self.c.lock.word, left)
-        return num
+        return shared_figures(&self.c).num_ngrams
 
     @property
     def nbytes(self):
         """Return the memory in use, in bytes."""
-        cdef void* left = ngs_lock_shared(&self.c.lock.word)
-        cdef size_t num = counts_nbytes(&self.c.counts)
-        ngs_unlock_shared(&self.c.lock.word, left)
-        return num
+        return shared_figures(&self.c).nbytes
 
     def update(self, token_ids, Py_ssize_t start=0):
         """Count each token from `start` on as a follower of the n-grams before it.
@@ -124,7 +80,7 @@ cdef class NgramCache:
         if not 0 <= start <= end:
             raise InputError(f"start must be in 0..{end}, got {start}")
         with nogil:
-            status = cache_learn(&self.c, &tokens[0], &start, end, True)
+            status = shared_learn(&self.c, &tokens[0], start, end)
         raise_for(status)
 
     def followers(self, token_ids):
@@ -140,7 +96,7 @@ cdef class NgramCache:
         cdef Py_ssize_t size = tokens.shape[0]
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
-        pairs = record_of(&self.c.counts, &self.c.lock.word, &tokens[size - 1], size)[5:].tolist()
+        pairs = record_of(&self.c, &tokens[size - 1], size)[5:].tolist()
         ranked = sorted(zip(pairs[0::2], pairs[1::2]), key=lambda pair: (-pair[1], pair[0]))
         return dict(ranked)
 
@@ -164,7 +120,7 @@ cdef class NgramCache:
 
         Cost: O(n-grams), sorting apart. Threads: releases the GIL.
         """
-        return all_records(&self.c.counts, &self.c.lock.word)
+        return all_records(&self.c)
 
     def add_records(self, records):
         """Add n-grams laid out as `records` returns them.
@@ -184,7 +140,7 @@ cdef class NgramCache:
 
         Cost: O(m), 64 followers per hold of the lock. Threads: releases the GIL.
         """
-        return add_records(&self.c.counts, &self.c.lock.word, records)
+        return add_records(&self.c, records)
 
     def entries(self, Py_ssize_t size):
         """Return the n-grams of a size as packed entries, what statistics files are made of.
@@ -203,7 +159,7 @@ cdef class NgramCache:
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        return entries_of_counts(&self.c.counts, &self.c.lock.word, size)
+        return entries_of_counts(&self.c, size)
 
     def add_entries(self, entries, Py_ssize_t size):
         """Add packed entries of n-grams of `size` tokens, as `entries` returns them.
@@ -216,22 +172,16 @@ cdef class NgramCache:
         """
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-        add_entries(&self.c.counts, &self.c.lock.word, entries, size)
+        add_entries(&self.c, entries, size)
 
     @property
     def num_updates(self):
         """Return how often a follower was counted so far: equal numbers mean that nothing was added."""
-        cdef void* left = ngs_lock_shared(&self.c.lock.word)
-        cdef int64_t num = self.c.counts.num_adds
-        ngs_unlock_shared(&self.c.lock.word, left)
-        return num
+        return shared_figures(&self.c).num_adds
 
     def check(self):
         """Return the first broken invariant, "" when all hold. O(n-grams)."""
         cdef const char* broken
-        cdef void* left
         with nogil:
-            left = ngs_lock_shared(&self.c.lock.word)
-            broken = counts_check(&self.c.counts)
-            ngs_unlock_shared(&self.c.lock.word, left)
+            broken = shared_check(&self.c)
         return "" if broken == NULL else broken.decode()

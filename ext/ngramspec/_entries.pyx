@@ -1,15 +1,20 @@
 """Counts, and llama.cpp's records, to and from packed entries: what statistics files are made of."""
 
+from libc.string cimport memset
+
 from ngramspec._arguments cimport entries_view
 from ngramspec._counts cimport NGRAM_MAX, CountsC, NgramC, counts_add, counts_reserve, ngram_hash, ngram_size
 from ngramspec._packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of,
     key_of, key_tokens,
 )
-from ngramspec._records cimport HEAD, PER_HOLD, PIECE, PieceC, measure_records, piece_of, raise_for
+from ngramspec._records cimport HEAD, PER_HOLD, PIECE, PieceC, measure_records, piece_begin, raise_for
+from ngramspec._shared cimport (
+    BLOCK, MAX_SHARDS, FiguresC, SharedC, ShardC, shared_figures, shared_number, shared_order, shared_reserve,
+)
 from ngramspec._sort cimport sort_items, sum_equal
 from ngramspec._types cimport (
-    STATUS_OK, Status, count_t, int32_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint64_t,
+    STATUS_OK, Status, count_t, int32_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint8_t, uint64_t,
 )
 
 import numpy as np
@@ -106,57 +111,105 @@ cdef object _too_large_error():
     return InputError(f"statistics files hold token ids up to {STORED_TOKEN_MAX}; a larger one was counted")
 
 
-cdef object entries_of_counts(CountsC* c, int* lock, Py_ssize_t size):
+cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     """All n-grams of a size as sorted entries, a new array.
 
-    Others may go on learning: each n-gram is copied as it is at one time, the new ones that come
-    meanwhile are left out, and the lock is held for PIECE of them at a time.
+    Others may go on learning: each n-gram is copied as it is at one time, new ones of a shard that come
+    after its first was copied are left out, and the lock is held for PIECE of them at a time.
     """
-    cdef PieceC piece = piece_of(c, lock)
+    cdef FiguresC figures = shared_figures(x)
+    # More than enough, unless counts are very large.
+    cdef PieceC piece = PieceC(0, 0, 0, figures.num_ngrams + figures.num_followers)
     cdef Py_ssize_t needed = 0
+    cdef ShardC* shard
     cdef uint64_t[:, ::1] out
-    piece.room += piece.stop  # more than enough, unless counts are very large
+    cdef int i
     made = np.empty((piece.room + 1, 2), dtype=np.uint64)
-    while piece.at < piece.stop:
-        if needed:
-            piece.room += piece.room // 2 + needed
-            made = np.concatenate([made[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
-        out = made
-        with nogil:
-            needed = 0
-            while piece.at < piece.stop and needed == 0:
-                ngs_lock(lock)
-                needed = _put_piece(c, size, &piece, <EntryC*>&out[0, 0])
-                if ngs_unlock(lock):
-                    ngs_give_way(lock)
-        if needed < 0:
-            raise _too_large_error()
+    for i in range(x.num_shards):
+        shard = &x.shards[i]
+        piece_begin(&piece, shard)
+        while piece.at < piece.stop:
+            if needed:
+                piece.room += piece.room // 2 + needed
+                made = np.concatenate([made[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
+            out = made
+            with nogil:
+                needed = 0
+                while piece.at < piece.stop and needed == 0:
+                    ngs_lock(&shard.lock)
+                    needed = _put_piece(&shard.counts, size, &piece, <EntryC*>&out[0, 0])
+                    if ngs_unlock(&shard.lock):
+                        ngs_give_way(&shard.lock)
+            if needed < 0:
+                raise _too_large_error()
     return _sorted(made[:piece.used])
 
 
-cdef int add_entries(CountsC* c, int* lock, object entries, Py_ssize_t size) except -1:
+cdef inline token_t _newest(const EntryC* e, Py_ssize_t size) noexcept nogil:
+    cdef token_t[NGRAM_MAX] tokens
+    key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
+    return tokens[size - 1]
+
+
+cdef void _add_entry(CountsC* c, const EntryC* e, Py_ssize_t size) noexcept nogil:
+    cdef token_t[NGRAM_MAX] tokens
+    key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
+    counts_add(c, ngram_hash(&tokens[size - 1], size), &tokens[size - 1], size, entry_follower(e), entry_count(e))
+
+
+cdef Status _add_block(SharedC* x, const EntryC* entries, int num, Py_ssize_t size) noexcept nogil:
+    """Add at most BLOCK entries, PER_HOLD per hold of a lock."""
+    cdef uint8_t[BLOCK] numbers
+    cdef uint8_t[BLOCK] order
+    cdef ShardC* shard
+    cdef Status status
+    cdef int i = 0
+    cdef int stop = 0
+    for i in range(num):
+        numbers[i] = <uint8_t>shared_number(x, _newest(&entries[i], size))
+    shared_order(numbers, num, order)
+    i = 0
+    while i < num:
+        shard = &x.shards[numbers[order[i]]]
+        while stop < num and stop - i < PER_HOLD and numbers[order[stop]] == numbers[order[i]]:
+            stop += 1
+        ngs_lock(&shard.lock)
+        status = counts_reserve(&shard.counts, stop - i)  # others may have used what was reserved
+        while i < stop and status == STATUS_OK:
+            _add_entry(&shard.counts, &entries[order[i]], size)
+            i += 1
+        if ngs_unlock(&shard.lock):
+            ngs_give_way(&shard.lock)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK
+
+
+cdef Status _reserve_all(SharedC* x, const EntryC* entries, Py_ssize_t n, Py_ssize_t size) noexcept nogil:
+    """Make room for all entries before the first is added."""
+    cdef Py_ssize_t[MAX_SHARDS] num_adds
+    cdef Py_ssize_t i
+    memset(num_adds, 0, sizeof(num_adds))
+    for i in range(n):
+        num_adds[shared_number(x, _newest(&entries[i], size))] += 1
+    return shared_reserve(x, num_adds)
+
+
+cdef int add_entries(SharedC* x, object entries, Py_ssize_t size) except -1:
     """Count all entries, of n-grams of one size."""
     cdef const uint64_t[:, ::1] view = entries_view(entries)
-    cdef token_t[NGRAM_MAX] tokens
     cdef const EntryC* e
-    cdef Py_ssize_t i, stop, start = 0
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t n = view.shape[0]
     cdef Status status
+    if n == 0:
+        return 0
+    e = <const EntryC*>&view[0, 0]
     with nogil:
-        ngs_lock(lock)
-        status = counts_reserve(c, view.shape[0])
-        ngs_unlock(lock)
-        while start < view.shape[0] and status == STATUS_OK:
-            stop = start + PER_HOLD if view.shape[0] - start > PER_HOLD else view.shape[0]
-            ngs_lock(lock)
-            status = counts_reserve(c, stop - start)  # others may have used what was reserved
-            for i in range(start, stop if status == STATUS_OK else start):
-                e = <const EntryC*>&view[i, 0]
-                key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
-                counts_add(c, ngram_hash(&tokens[size - 1], size), &tokens[size - 1], size,
-                           entry_follower(e), entry_count(e))
-            if ngs_unlock(lock):
-                ngs_give_way(lock)
-            start = stop
+        status = _reserve_all(x, e, n, size)
+        while at < n and status == STATUS_OK:
+            status = _add_block(x, e + at, <int>min(BLOCK, n - at), size)
+            at += BLOCK
     raise_for(status)
     return 0
 

@@ -11,7 +11,7 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from ngramspec._cache cimport NgramCache, SharedC, cache_learn
+from ngramspec._cache cimport NgramCache
 from ngramspec._context cimport (
     ContextC, context_check, context_free, context_init, context_learn, context_nbytes, context_rewind,
 )
@@ -19,22 +19,17 @@ from ngramspec._counts cimport (
     NGRAM_MAX, CountsC, NgramC, counts_find, counts_find_next, counts_of, counts_prefetch, ngram_hash_step,
 )
 from ngramspec._history cimport HistoryC
-from ngramspec._source cimport JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
+from ngramspec._shared cimport SharedC, ShardC, shared_learn, shared_shard
+from ngramspec._source cimport JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish
 from ngramspec._static cimport FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch
 from ngramspec._types cimport (
-    STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_load64, ngs_lock_shared, ngs_store64,
-    ngs_unlock_shared, token_t, uint32_t, uint64_t,
+    STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_lock_shared, ngs_unlock_shared, token_t, uint32_t, uint64_t,
 )
-
-cdef extern from "pythread.h" nogil:
-    unsigned long PyThread_get_thread_ident()
 
 cdef enum:
     MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
     MIN_WEIGHTS = 2       # shortest static n-gram that re-weights the followers of others
     PAGE_WORDS = 1024     # of a mapped file
-    TOGETHER = 16         # tokens learned at a time while other threads learn, too
-    LATE = 64             # tokens that wait for a busy lock before their request waits, too
 
 cdef struct ThresholdC:
     int64_t min_sample    # fewest occurrences of the n-gram
@@ -53,7 +48,6 @@ cdef struct LookupC:
     const StaticC* static_counts  # NULL = none
     Py_ssize_t num_slots
     ContextC* contexts    # one per slot
-    Py_ssize_t* unlearned  # one per slot: the first token that `dynamic` is still to learn, -1 = none
 
 # The newest tokens, drafted ones included, and the hashes of the n-grams that end with them.
 cdef struct TailC:
@@ -77,39 +71,15 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
     return STATUS_OK      # a context makes its own room, a block at a time
 
 
-cdef void _learn(LookupC* k, Py_ssize_t slot, const HistoryC* h, bint waits) noexcept nogil:
-    """Let `dynamic` learn what was generated. Without memory for it that is not learned; drafting goes on."""
-    cdef Py_ssize_t* start = &k.unlearned[slot]
-    if start[0] < 0:
-        return
-    if ngs_load64(&k.dynamic.learner) != <int64_t>PyThread_get_thread_ident():
-        ngs_store64(&k.dynamic.learner, <int64_t>PyThread_get_thread_ident())
-    if cache_learn(k.dynamic, h.tokens, start, h.len, waits) != STATUS_OK or start[0] == h.len:
-        start[0] = -1
-
-
-cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
-    _learn(<LookupC*>state, slot, h, True)
-
-
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    _finish(state, slot, h)
     context_rewind(&(<LookupC*>state).contexts[slot], h.tokens, length)
 
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
-    cdef int64_t learner
-    cdef Py_ssize_t waiting
     context_learn(&k.contexts[slot], h.tokens, h.len)
     if how == JOINED_OUTPUT and k.dynamic != NULL and k.dynamic_update:
-        if k.unlearned[slot] < 0:
-            k.unlearned[slot] = start
-        # Threads that take turns learn several tokens each time: what all of them write to moves between
-        # their cores then. What others keep out is left to the next call, but not without end.
-        learner, waiting = ngs_load64(&k.dynamic.learner), h.len - k.unlearned[slot]
-        if learner == 0 or learner == <int64_t>PyThread_get_thread_ident() or waiting >= TOGETHER:
-            _learn(k, slot, h, waiting >= LATE)
+        shared_learn(k.dynamic, h.tokens, start, h.len)  # what has no room is not learned; drafting goes on
 
 
 cdef inline double _score(const FollowersC* weights, token_t token, int64_t count) noexcept nogil:
@@ -254,6 +224,7 @@ cdef void _read_pages(const FollowersC* f) noexcept nogil:
 
 cdef token_t _next_of_dynamic(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcept nogil:
     """The same from what was generated, with all that static says at hand."""
+    cdef ShardC* shard = shared_shard(k.dynamic, x.tokens[NGRAM_MAX - 1])
     cdef token_t token
     cdef void* left
     while True:
@@ -261,9 +232,9 @@ cdef token_t _next_of_dynamic(const LookupC* k, TailC* x, StaticAnswerC* answer)
             _read_pages(&answer.weights)
         x.walked = NULL
         answer.locked, answer.missing = True, False
-        left = ngs_lock_shared(&k.dynamic.lock.word)
-        token = _next_of(k, &k.dynamic.counts, k.strict, x, answer)
-        ngs_unlock_shared(&k.dynamic.lock.word, left)
+        left = ngs_lock_shared(&shard.lock)
+        token = _next_of(k, &shard.counts, k.strict, x, answer)
+        ngs_unlock_shared(&shard.lock, left)
         answer.locked = False
         x.walked = NULL
         if not answer.missing:
@@ -367,19 +338,16 @@ cdef class CacheSource(Source):
         if static is not None:
             k.static_counts = &static.c
         k.contexts = <ContextC*>calloc(<size_t>slots, sizeof(ContextC))
-        k.unlearned = <Py_ssize_t*>calloc(<size_t>slots, sizeof(Py_ssize_t))
-        if k.contexts == NULL or k.unlearned == NULL:
+        if k.contexts == NULL:
             raise MemoryError("ngram-cache: no memory for the slots")
         k.num_slots = slots
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
-            k.unlearned[i] = -1
         self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, NULL,
-                         ignore_feedback, _finish, _check, _nbytes)
+                         ignore_feedback, ignore_finish, _check, _nbytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self._state.num_slots):
             context_free(&self._state.contexts[i])
         free(self._state.contexts)
-        free(self._state.unlearned)

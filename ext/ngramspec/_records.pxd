@@ -1,6 +1,6 @@
 # Counts as flat int32 records, llama.cpp's lookup-cache layout:
 #   4 x token (-1 behind the last) | F | F x (token, count)
-from ngramspec._counts cimport CountsC
+from ngramspec._shared cimport SharedC, ShardC
 from ngramspec._types cimport Status, token_t
 
 cdef enum:
@@ -10,14 +10,15 @@ cdef enum:
 
 # How far a copy of all n-grams has got.
 cdef struct PieceC:
-    Py_ssize_t at         # next n-gram
+    Py_ssize_t at         # next n-gram of its shard
     Py_ssize_t stop       # the first one that is not copied
     Py_ssize_t used       # of the room, in units of what is written
     Py_ssize_t room
 
-cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size)
-cdef PieceC piece_of(CountsC* c, int* lock)
-cdef object all_records(CountsC* c, int* lock)
+cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size)
+# go on to a shard: of the n-grams that there are now
+cdef void piece_begin(PieceC* piece, ShardC* shard) noexcept nogil
+cdef object all_records(SharedC* x)
 cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *
-cdef object add_records(CountsC* c, int* lock, object records)
+cdef object add_records(SharedC* x, object records)
 cdef object raise_for(Status status)

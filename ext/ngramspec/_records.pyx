@@ -5,12 +5,16 @@ Source of the layout: llama.cpp common/ngram-cache.cpp (common_ngram_cache_save 
 """
 
 from libc.stdlib cimport qsort
+from libc.string cimport memset
 
 from ngramspec._counts cimport (
     NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash,
 )
+from ngramspec._shared cimport (
+    BLOCK, MAX_SHARDS, FiguresC, ShardC, shared_figures, shared_number, shared_order, shared_reserve, shared_shard,
+)
 from ngramspec._types cimport (
-    STATUS_NO_MEMORY, STATUS_OK, Status, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t,
+    STATUS_OK, Status, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint8_t,
 )
 
 import numpy as np
@@ -56,8 +60,10 @@ cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) n
     return HEAD + 2 * num
 
 
-cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t size):
+cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
     """The record of one n-gram as an int32 array, empty when it is unknown."""
+    cdef ShardC* shard = shared_shard(x, newest[0])
+    cdef const CountsC* c = &shard.counts
     cdef Py_ssize_t room = 0
     cdef Py_ssize_t needed = HEAD + 2
     cdef const NgramC* g
@@ -67,23 +73,19 @@ cdef object record_of(CountsC* c, int* lock, const token_t* newest, Py_ssize_t s
         array = np.empty(room, dtype=np.int32)
         out = array
         with nogil:
-            ngs_lock(lock)
+            ngs_lock(&shard.lock)
             g = counts_find(c, ngram_hash(newest, size), newest, size)
             needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
             if 0 < needed <= room:
                 _write_record(c, g, &out[0])
-            ngs_unlock(lock)
+            ngs_unlock(&shard.lock)
     return array[:needed]
 
 
-cdef PieceC piece_of(CountsC* c, int* lock):
-    """A copy that begins: of the n-grams that there are now; room is the number of their further followers."""
-    cdef PieceC piece = PieceC(0, 0, 0, 0)
-    with nogil:
-        ngs_lock(lock)
-        piece.stop, piece.room = c.num_ngrams, c.num_followers
-        ngs_unlock(lock)
-    return piece
+cdef void piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
+    ngs_lock(&shard.lock)
+    piece.at, piece.stop = 0, shard.counts.num_ngrams
+    ngs_unlock(&shard.lock)
 
 
 cdef Py_ssize_t _put_piece(const CountsC* c, PieceC* piece, int32_t* out) noexcept nogil:
@@ -105,25 +107,30 @@ cdef Py_ssize_t _put_piece(const CountsC* c, PieceC* piece, int32_t* out) noexce
     return 0
 
 
-cdef object all_records(CountsC* c, int* lock):
+cdef object all_records(SharedC* x):
     """All records, sorted by n-gram, as one int32 array. As entries_of_counts, in pieces."""
-    cdef PieceC piece = piece_of(c, lock)
+    cdef FiguresC figures = shared_figures(x)
+    cdef PieceC piece = PieceC(0, 0, 0, (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
     cdef Py_ssize_t needed = 0
+    cdef ShardC* shard
     cdef int32_t[::1] out
-    piece.room = (HEAD + 2) * piece.stop + 2 * piece.room
+    cdef int i
     array = np.empty(piece.room + 1, dtype=np.int32)
-    while piece.at < piece.stop:
-        if needed:
-            piece.room += piece.room // 2 + needed
-            array = np.concatenate([array[:piece.used], np.empty(piece.room + 1 - piece.used, np.int32)])
-        out = array
-        with nogil:
-            needed = 0
-            while piece.at < piece.stop and needed == 0:
-                ngs_lock(lock)
-                needed = _put_piece(c, &piece, &out[0])
-                if ngs_unlock(lock):
-                    ngs_give_way(lock)
+    for i in range(x.num_shards):
+        shard = &x.shards[i]
+        piece_begin(&piece, shard)
+        while piece.at < piece.stop:
+            if needed:
+                piece.room += piece.room // 2 + needed
+                array = np.concatenate([array[:piece.used], np.empty(piece.room + 1 - piece.used, np.int32)])
+            out = array
+            with nogil:
+                needed = 0
+                while piece.at < piece.stop and needed == 0:
+                    ngs_lock(&shard.lock)
+                    needed = _put_piece(&shard.counts, &piece, &out[0])
+                    if ngs_unlock(&shard.lock):
+                        ngs_give_way(&shard.lock)
     return _sorted_records(array[:piece.used])
 
 
@@ -186,28 +193,78 @@ cdef const char* _invalid(const int32_t* r, Py_ssize_t left) noexcept nogil:
     return NULL
 
 
-cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
+cdef inline Py_ssize_t _size_of(const int32_t* r) noexcept nogil:
     cdef Py_ssize_t size = 1
-    cdef Py_ssize_t i
     while size < NGRAM_MAX and r[size] >= 0:
         size += 1
+    return size
+
+
+cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
+    cdef Py_ssize_t size = _size_of(r)
+    cdef Py_ssize_t i
     for i in range(r[NGRAM_MAX]):
         counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
 
 
-cdef Status _add_some(CountsC* c, const int32_t[::1] records, Py_ssize_t* at) noexcept nogil:
-    """Add records for one hold of the lock, for which others may have used what was reserved."""
-    cdef Py_ssize_t end = at[0]
-    cdef Py_ssize_t num_adds = 0
-    while end < records.shape[0] and num_adds < PER_HOLD:
-        num_adds += records[end + NGRAM_MAX]
-        end += HEAD + 2 * records[end + NGRAM_MAX]
-    if counts_reserve(c, num_adds) != STATUS_OK:
-        return STATUS_NO_MEMORY
-    while at[0] < end:
-        _add_record(c, &records[at[0]])
-        at[0] += HEAD + 2 * records[at[0] + NGRAM_MAX]
+cdef inline int _shard_of(const SharedC* x, const int32_t* r) noexcept nogil:
+    return shared_number(x, r[_size_of(r) - 1])
+
+
+cdef Status _add_block(SharedC* x, const int32_t* records, const Py_ssize_t* begins, const uint8_t* numbers,
+                       int num) noexcept nogil:
+    """Add at most BLOCK records, PER_HOLD followers per hold of a lock."""
+    cdef uint8_t[BLOCK] order
+    cdef ShardC* shard
+    cdef Py_ssize_t num_adds
+    cdef Status status
+    cdef int i = 0
+    cdef int stop = 0
+    shared_order(numbers, num, order)
+    while i < num:
+        shard = &x.shards[numbers[order[i]]]
+        num_adds = 0
+        while stop < num and numbers[order[stop]] == numbers[order[i]] and num_adds < PER_HOLD:
+            num_adds += records[begins[order[stop]] + NGRAM_MAX]
+            stop += 1
+        ngs_lock(&shard.lock)
+        status = counts_reserve(&shard.counts, num_adds)  # others may have used what was reserved
+        while i < stop and status == STATUS_OK:
+            _add_record(&shard.counts, records + begins[order[i]])
+            i += 1
+        if ngs_unlock(&shard.lock):
+            ngs_give_way(&shard.lock)
+        if status != STATUS_OK:
+            return status
     return STATUS_OK
+
+
+cdef Status _add_all(SharedC* x, const int32_t* records, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t[BLOCK] begins
+    cdef uint8_t[BLOCK] numbers
+    cdef Py_ssize_t at = 0
+    cdef Status status = STATUS_OK
+    cdef int num
+    while at < n and status == STATUS_OK:
+        num = 0
+        while at < n and num < BLOCK:
+            begins[num] = at
+            numbers[num] = <uint8_t>_shard_of(x, records + at)
+            at += HEAD + 2 * records[at + NGRAM_MAX]
+            num += 1
+        status = _add_block(x, records, begins, numbers, num)
+    return status
+
+
+cdef Status _reserve_all(SharedC* x, const int32_t* records, Py_ssize_t n) noexcept nogil:
+    """Make room for all records before the first is added."""
+    cdef Py_ssize_t[MAX_SHARDS] num_adds
+    cdef Py_ssize_t at = 0
+    memset(num_adds, 0, sizeof(num_adds))
+    while at < n:
+        num_adds[_shard_of(x, records + at)] += records[at + NGRAM_MAX]
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return shared_reserve(x, num_adds)
 
 
 cdef Py_ssize_t _measure(const int32_t* records, Py_ssize_t n, Py_ssize_t* num_adds, const char** broken) noexcept nogil:
@@ -247,23 +304,16 @@ cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *:
     return num_records, num_adds
 
 
-cdef object add_records(CountsC* c, int* lock, object records):
+cdef object add_records(SharedC* x, object records):
     """Check all records, then add them and return how many; nothing is added when one is invalid."""
-    cdef Py_ssize_t num_records, num_adds
-    cdef const int32_t[::1] view
-    cdef Py_ssize_t at = 0
-    cdef Status status
-    num_records, num_adds = measure_records(records)
-    view = records
-    with nogil:
-        ngs_lock(lock)
-        status = counts_reserve(c, num_adds)
-        ngs_unlock(lock)
-        while at < view.shape[0] and status == STATUS_OK:
-            ngs_lock(lock)
-            status = _add_some(c, view, &at)
-            if ngs_unlock(lock):
-                ngs_give_way(lock)
+    cdef Py_ssize_t num_records = measure_records(records)[0]
+    cdef const int32_t[::1] view = records
+    cdef Status status = STATUS_OK
+    if num_records:
+        with nogil:
+            status = _reserve_all(x, &view[0], view.shape[0])
+            if status == STATUS_OK:
+                status = _add_all(x, &view[0], view.shape[0])
     raise_for(status)
     return num_records
 

@@ -33,8 +33,5 @@ cdef extern from "ngs_native.h" nogil:
     void* ngs_lock_shared(int* lock)
     void ngs_unlock_shared(int* lock, void* left)
     void ngs_free_lock(int* lock)
-    ctypedef struct ngs_wide_lock:
-        int word
-    void ngs_make_wide(ngs_wide_lock* lock)
     void* ngs_alloc(size_t num_bytes)
     void* ngs_zeroed(size_t num_bytes)

@@ -63,7 +63,7 @@ def _to_lookup_cache(found: Statistics, output: Path) -> None:
     from ngramspec._cache import NgramCache
     from ngramspec.formats.llama_lookup import write_lookup_cache
 
-    cache = NgramCache(1, 4, max(1024, len(found.cache)))
+    cache = NgramCache(1, 4, 1 << 30)  # all of them
     for size, source in found.sources().items():
         while len(entries := source.read()):
             cache.add_entries(entries, size)

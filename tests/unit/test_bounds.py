@@ -126,6 +126,22 @@ def test_a_dynamic_cache_stays_within_max_ngrams() -> None:
     assert cache.followers([1, 2, 3]).get(4, 0) > 100  # touched each round, so it stays
 
 
+def test_a_dynamic_cache_of_shards_keeps_what_fits_and_stays_within_max_ngrams() -> None:
+    cache = NgramCache(2, 2, max_ngrams=1 << 16)
+    chance = np.random.default_rng(4)
+    text = chance.permutation(40_000).astype(np.int32)
+    cache.update(text)
+    assert len(cache) == len(text) - 2
+    assert cache.entries(2).shape == (len(text) - 2, 2)
+    assert cache.followers(text[100:102]) == {int(text[102]): 1}
+    cache.add_records(cache.records())
+    assert cache.followers(text[100:102]) == {int(text[102]): 2}
+    cache.update(chance.permutation(300_000).astype(np.int32))
+    assert (1 << 16) - 64 < len(cache) <= 1 << 16
+    assert cache.check() == ""
+    assert 0 < cache.nbytes < 1 << 24
+
+
 def test_an_ngram_with_more_followers_than_room_does_not_stop_learning() -> None:
     cache = NgramCache(1, 1, max_ngrams=16)
     for token in range(2, 500):
