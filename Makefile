@@ -19,7 +19,7 @@ COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
 NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null - 2>/dev/null && echo -mno-amx-tile -mno-amx-int8)
 TORCH_STAMP := $(VENV)/.torch
-SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/*.pyx ext/ngramspec/*.pxd ext/include/*.h)
+SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
 # Python compiles what it imports; a test builds the same sources again.
 export PIP_NO_COMPILE := 1
@@ -120,4 +120,5 @@ tsan: $(STAMP)
 	! cat build/tsan/report.* 2>/dev/null
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info ngramspec/*.so
+	rm -rf $(VENV) build dist *.egg-info
+	find ngramspec -name "*.so" -delete

@@ -2,14 +2,14 @@
 
 import os
 import sys
-from glob import glob
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
-MODULES = [os.path.basename(path)[: -len(".pyx")] for path in sorted(glob("ext/ngramspec/*.pyx"))]
-HEADERS = sorted(glob("ext/include/*.h"))
+SOURCES = sorted(Path("ext").rglob("*.pyx"))  # ext/ mirrors the package
+HEADERS = sorted(map(str, Path("ext/include").glob("*.h")))
 CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if "-O" in os.environ.get("CFLAGS", ""):
     CFLAGS = []  # they know better
@@ -35,14 +35,14 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                f"ngramspec.{module}",
-                [f"ext/ngramspec/{module}.pyx"],
+                ".".join(source.relative_to("ext").with_suffix("").parts),
+                [str(source)],
                 include_dirs=["ext/include"],
                 depends=HEADERS,
                 extra_compile_args=CFLAGS,
                 extra_link_args=LDFLAGS,
             )
-            for module in MODULES
+            for source in SOURCES
         ],
         include_path=["ext"],
         build_dir="build/cython",

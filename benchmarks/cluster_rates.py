@@ -62,7 +62,7 @@ def timed(function: Callable[[], T]) -> tuple[T, float]:
 
 def count(units: Sequence[Unit], tokenizer: Tokenizer, job: Job, sums: Sums) -> dict[int, Entries]:
     """Do what the tasks of a shard do; return its entries by label."""
-    from ngramspec._tally import Tally
+    from ngramspec._native.files.tally import Tally
 
     sums.reading += timed(lambda: read_digests(units, job))[1]
     feed = Feed(Plan(tuple(units), 0, 0), job.options)

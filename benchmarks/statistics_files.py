@@ -36,7 +36,7 @@ Figures = dict[str, float]
 
 def worker_build(tokens: str, output: str) -> Figures:
     """Count 2-grams of token ids on one core and write them."""
-    from ngramspec._tally import Tally
+    from ngramspec._native.files.tally import Tally
     from ngramspec.formats.cache_file import Origin, write_cache
     from ngramspec.formats.entries import ArraySource
 
@@ -52,8 +52,8 @@ def worker_build(tokens: str, output: str) -> Figures:
 def worker_merge(output: str, *inputs: str) -> Figures:
     """Merge statistics files."""
     from ngramspec import open_cache
-    from ngramspec._merge import EntryMerger
-    from ngramspec._unpack import EntryReader
+    from ngramspec._native.files.merge import EntryMerger
+    from ngramspec._native.files.unpack import EntryReader
     from ngramspec.formats.cache_file import Origin, write_cache
 
     start = time.perf_counter()

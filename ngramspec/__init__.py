@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._cache import NgramCache
-from ngramspec._drafter import Drafter
-from ngramspec._pool import HashPool
-from ngramspec._static import StaticCache
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec._version import __version__
 from ngramspec.drafters import DRAFTER_NAMES, create_drafter
 from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._drafter import Drafter
-from ngramspec._suffix import SuffixSource
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.suffix.drafter import SuffixSource
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.ours import Ours
 from ngramspec.bench.traces import Trace, find_traces, load_trace
 from ngramspec.bench.walk import walk

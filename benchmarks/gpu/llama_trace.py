@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError
 

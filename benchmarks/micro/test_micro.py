@@ -20,7 +20,7 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import PROFILES
 
 TEXT = np.resize(np.random.default_rng(0).integers(0, 50_000, 9973, dtype=np.int32), 32768)

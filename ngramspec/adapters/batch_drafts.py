@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.adapters.rows import Rows, TokenIds
 
 

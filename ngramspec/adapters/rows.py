@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 
 TokenIds = npt.NDArray[np.int32]
 _NONE = np.int32(-1)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError

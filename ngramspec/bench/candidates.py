@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any
 
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.bench.ours import AUTO, Ours
 from ngramspec.bench.player import Player
 from ngramspec.costs import CostTable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._drafter import Drafter
-from ngramspec._pool import HashPool
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.player import Draft, FixedSubject, Player, Subject
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter

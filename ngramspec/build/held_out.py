@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.build.options import BuildOptions
 from ngramspec.drafters import create_drafter
 from ngramspec.formats.pool_file import KIND as POOL_KIND
@@ -84,7 +84,7 @@ def _drafter(options: BuildOptions, path: str | os.PathLike[str] | None) -> Draf
 
 
 def _private_pool(path: str | os.PathLike[str]) -> Any:
-    from ngramspec._pool import HashPool
+    from ngramspec._native.mod.pool import HashPool
     from ngramspec.formats.container import open_container
     from ngramspec.formats.pool_file import shape_of
 

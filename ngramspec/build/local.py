@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ngramspec._tally import Tally
+from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Feed
 from ngramspec.build.finish import Counted, finish
@@ -298,6 +298,6 @@ def build(
 
 
 def _merge(streams: Sequence[EntrySource], min_count: int) -> EntrySource:
-    from ngramspec._merge import EntryMerger
+    from ngramspec._native.files.merge import EntryMerger
 
     return EntryMerger(streams, min_count)

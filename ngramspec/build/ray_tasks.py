@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._merge import EntryMerger
-from ngramspec._tally import Tally
+from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray
 from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens

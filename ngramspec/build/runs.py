@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec._merge import EntryMerger
-from ngramspec._tally import Tally
+from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.tally import Tally
 from ngramspec.build.options import POOL, BuildOptions
 from ngramspec.errors import FormatError
 from ngramspec.formats.entries import Entries, EntrySource, no_entries

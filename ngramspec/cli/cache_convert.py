@@ -60,7 +60,7 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **opt
 
 
 def _to_lookup_cache(found: Statistics, output: Path) -> None:
-    from ngramspec._cache import NgramCache
+    from ngramspec._native.cache.ngram_cache import NgramCache
     from ngramspec.formats.llama_lookup import write_lookup_cache
 
     cache = NgramCache(1, 4, 1 << 30)  # all of them

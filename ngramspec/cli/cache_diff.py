@@ -100,7 +100,7 @@ def _stated(found: Statistics) -> dict[str, Any]:
 def _compare_size(
     first: Statistics, second: Statistics, size: int, top: int, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
-    from ngramspec._unpack import tokens_of
+    from ngramspec._native.files.unpack import tokens_of
     from ngramspec.cli.cache_compare import compare
     from ngramspec.formats.entries import ArraySource, no_entries
 

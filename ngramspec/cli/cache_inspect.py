@@ -113,7 +113,7 @@ def _size_facts(
     facts: dict[str, Any] = {"size": size, "num_ngrams": num_ngrams, "bytes": num_bytes}
     if not top:
         return facts
-    from ngramspec._unpack import EntryReader
+    from ngramspec._native.files.unpack import EntryReader
     from ngramspec.cli.cache_survey import survey
 
     made = survey(EntryReader(cache, size), size, top)

@@ -99,7 +99,7 @@ def _pool_draft(found: Statistics, tokens: list[int], most: int) -> list[int]:
     """
     import numpy as np
 
-    from ngramspec._pool import HashPool
+    from ngramspec._native.mod.pool import HashPool
 
     shape, container = found.shape, found.pool
     if len(tokens) < shape.n_match:

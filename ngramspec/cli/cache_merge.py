@@ -82,7 +82,7 @@ def _merge_caches(
     found: Sequence[Statistics], output: Path, origin: Origin, options: dict[str, Any]
 ) -> Header:
     """Write the sums of all entries."""
-    from ngramspec._merge import EntryMerger
+    from ngramspec._native.files.merge import EntryMerger
     from ngramspec.build.options import BuildOptions
     from ngramspec.build.output import write_output
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._static import StaticCache
-from ngramspec._unpack import EntryReader
+from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.cache_file import SIZES, about_of, cache_in_memory, cache_of
@@ -144,7 +144,7 @@ def _is_lookup_cache(path: Path) -> bool:
 
 
 def _lookup_entries(path: Path) -> dict[int, Entries]:
-    from ngramspec._entries import entries_of_records
+    from ngramspec._native.cache.records import entries_of_records
 
     records = read_lookup_records(path)
     try:

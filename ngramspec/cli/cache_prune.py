@@ -45,7 +45,7 @@ def prune(file: Path, output: Path, as_json: bool, **options: Any) -> None:
     --max-size chooses n-grams by the accepted tokens per byte that they promise. The output may be
     the file itself.
     """
-    from ngramspec._merge import EntryMerger
+    from ngramspec._native.files.merge import EntryMerger
     from ngramspec.build.options import BuildOptions
     from ngramspec.build.output import write_output
     from ngramspec.cli.cache_open import open_statistics

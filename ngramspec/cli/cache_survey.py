@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._unpack import tokens_of
+from ngramspec._native.files.unpack import tokens_of
 from ngramspec.formats.entries import Entries, EntrySource
 
 FOLLOWER_SHIFT = np.uint64(22)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, KeysView
 from typing import TYPE_CHECKING
 
-from ngramspec._arctic import Request
-from ngramspec._drafter import Drafter
-from ngramspec._suffix import SuffixSource
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.hosts.arctic import Request
+from ngramspec._native.suffix.drafter import SuffixSource
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.compat.arctic_draft import SuffixDecodingDraft, TokenIds
 from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
 from ngramspec.drafters.config import SuffixConfig
@@ -22,7 +22,7 @@ from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 
 if TYPE_CHECKING:
-    from ngramspec._suffix_index import SuffixIndex
+    from ngramspec._native.suffix.index import SuffixIndex
     from ngramspec.drafters.config import PathLike
 
 

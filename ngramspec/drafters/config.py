@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec._cache import NgramCache
-    from ngramspec._pool import HashPool
-    from ngramspec._static import StaticCache
-    from ngramspec._suffix_index import SuffixIndex
-    from ngramspec._suffix_pool import SuffixPool
+    from ngramspec._native.cache.ngram_cache import NgramCache
+    from ngramspec._native.cache.static import StaticCache
+    from ngramspec._native.mod.pool import HashPool
+    from ngramspec._native.suffix.index import SuffixIndex
+    from ngramspec._native.suffix.pool import SuffixPool
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.tokenizers import Fingerprint
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._drafter import Drafter
-from ngramspec._lookup import CacheSource
-from ngramspec._map import MapSource
-from ngramspec._mod import ModSource
-from ngramspec._pool import HashPool
-from ngramspec._simple import SimpleSource
-from ngramspec._source import Source
-from ngramspec._suffix import SuffixSource
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.cache.drafter import CacheSource
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.drafter.source import Source
+from ngramspec._native.map.drafter import MapSource, SimpleSource
+from ngramspec._native.mod.drafter import ModSource
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.suffix.drafter import SuffixSource
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters.config import (
     CONFIGS,
     CacheConfig,

@@ -8,11 +8,11 @@ import weakref
 from pathlib import Path
 from typing import TypeAlias
 
-from ngramspec._cache import NgramCache
-from ngramspec._entries import entries_of_records
-from ngramspec._pool import HashPool
-from ngramspec._static import StaticCache
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.cache.records import entries_of_records
+from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.drafters.config import CacheConfig, ModConfig, SuffixConfig
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache

@@ -9,9 +9,9 @@ One step: schedule, propose, decode, verify, accept, emit.
 
 from __future__ import annotations
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._figures import EngineStats, Histogram, Timings
-from ngramspec._gate import Gate
+from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
+from ngramspec._native.engine.gate import Gate
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, TokenLogprob

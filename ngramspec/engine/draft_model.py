@@ -9,8 +9,7 @@ from time import perf_counter_ns
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ngramspec._pool import HashPool
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names

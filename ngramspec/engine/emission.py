@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ngramspec._figures import EngineStats
-from ngramspec._rows import Rows
-from ngramspec._slot import Slot
-from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT
+from ngramspec._native.engine.decode import Rows
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT, Slot
 from ngramspec.engine.generation import Chunk, FinishReason, Generation, TokenLogprob
 from ngramspec.engine.queue import OnChunk
 

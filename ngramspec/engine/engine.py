@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._figures import EngineStats
-from ngramspec._pieces import Pieces
-from ngramspec._slot import Slot
-from ngramspec._transcript import Transcript
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy

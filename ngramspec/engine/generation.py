@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ngramspec._figures import Timings
-from ngramspec._pieces import Pieces
-from ngramspec._transcript import Transcript
+from ngramspec._native.engine.figures import Timings
+from ngramspec._native.engine.slot import Pieces, Transcript
 from ngramspec.engine.request import Request
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]

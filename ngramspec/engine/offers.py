@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._gate import Gate
-from ngramspec._proposer import Proposer
-from ngramspec._slot import Slot
+from ngramspec._native.engine.gate import Gate
+from ngramspec._native.engine.slot import Slot
+from ngramspec._native.engine.step import Proposer
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.errors import InputError

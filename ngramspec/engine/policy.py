@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._gate import Gate
+from ngramspec._native.engine.gate import Gate
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
 from ngramspec.drafters.names import POLICY_NAMES
 from ngramspec.errors import InputError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngramspec._cache import NgramCache
-from ngramspec._pool import HashPool
-from ngramspec._suffix_pool import SuffixPool
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters.config import ModConfig, SuffixConfig
 
 # What a namespace has of its own: cells of the pool of ngram-mod and tokens of that of suffix,

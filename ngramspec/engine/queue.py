@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ngramspec._slot import Slot
+from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.generation import Chunk, Generation
 
 if TYPE_CHECKING:
-    from ngramspec._sampler import Sampler
+    from ngramspec._native.engine.decode import Sampler
     from ngramspec.engine.sources import DraftSource
 
 GATHER_SECONDS = 0.002  # that an idle engine waits at most for requests that are being prepared

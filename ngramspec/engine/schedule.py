@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ngramspec._slot import Slot
+from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.request import Request
 
 SIMILAR = 10  # a prompt shares its 1/SIMILAR with a slot to be sent there

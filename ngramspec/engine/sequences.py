@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ngramspec._slot import Slot
+from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.request import Request
 from ngramspec.engine.schedule import best_donor
 from ngramspec.engine.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ngramspec._slot import Slot
+from ngramspec._native.engine.slot import Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._batch import Batch
-from ngramspec._figures import EngineStats
-from ngramspec._plan import Plan
-from ngramspec._proposer import Proposer
-from ngramspec._rows import Rows
-from ngramspec._slot import Slot
-from ngramspec._verifier import Verifier
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.slot import Slot
+from ngramspec._native.engine.step import Plan, Proposer, Verifier
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation

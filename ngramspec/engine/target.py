@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
-from ngramspec._sampler import Sampler
+from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec.engine.sampling import Sampling
 
 

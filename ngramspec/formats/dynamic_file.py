@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec._cache import NgramCache
-from ngramspec._entries import entries_of_records
-from ngramspec._merge import EntryMerger, entries_beyond
-from ngramspec._unpack import EntryReader
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.cache.records import entries_of_records
+from ngramspec._native.files.merge import EntryMerger, entries_beyond
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import CapacityError, InputError
 from ngramspec.formats.cache_file import (
     SIZES,

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._cache import NgramCache
-from ngramspec._records import check_records
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.cache.records import check_records
 from ngramspec.errors import CapacityError, FormatError, InputError
 
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold

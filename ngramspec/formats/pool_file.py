@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._pool import HashPool
-from ngramspec._pool_image import PoolImage
+from ngramspec._native.files.pool_image import PoolImage
+from ngramspec._native.mod.pool import HashPool
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
 from ngramspec.formats.container import Container, Header, new_container, open_container

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._prune import useful_ngrams, usefulness
-from ngramspec._static import StaticCache
-from ngramspec._unpack import EntryReader
+from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.files.image import useful_ngrams, usefulness
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, write_cache
 from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, Header

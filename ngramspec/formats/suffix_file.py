@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._suffix_image import SuffixImage
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.files.suffix_image import SuffixImage
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
 from ngramspec.formats.container import (

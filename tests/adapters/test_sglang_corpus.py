@@ -12,9 +12,12 @@ import pytest
 
 from helpers.backends import int32
 from helpers.replays import tokens
+from ngramspec import create_drafter
 from ngramspec.adapters.sglang.corpus import Corpus, within_vocabulary
 from ngramspec.adapters.sglang.documents import SEPARATOR
+from ngramspec.adapters.sglang.followed import Followed
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
+from ngramspec.drafters.seats import Seats
 from ngramspec.engine.pools import Pools
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin
@@ -65,6 +68,13 @@ def test_texts_are_followed_from_their_ends() -> None:
     stats = made.stats()["suffix"]
     assert stats.begin_calls == 1
     assert stats.num_accepted_tokens == 2 + 3  # of 3 and 4 new tokens, all but the last
+
+
+def test_what_another_sibling_goes_on_with_was_not_drafted_right() -> None:
+    followed = Followed(Seats(lambda slots: create_drafter("suffix", slots=slots)), DEPTH)
+    followed._ids, followed._parents = [7, 8, 9], [-1, -1, 0]  # 9 comes after 7
+    assert followed._right(int32([7, 9, 1])) == 2
+    assert followed._right(int32([8, 9, 1])) == 1
 
 
 def test_a_batch_has_rows_in_the_order_of_its_requests() -> None:

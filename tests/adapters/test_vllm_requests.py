@@ -12,7 +12,13 @@ import pytest
 from helpers.vllm_calls import CALLS, batch_of
 from helpers.vllm_engine import config
 from helpers.vllm_scenario import OPTIONS
-from ngramspec.adapters.vllm.asks import DEFAULT, RequestAsk, hold_asks, read_ask
+from ngramspec.adapters.vllm.asks import (
+    DEFAULT,
+    RequestAsk,
+    held_asks,
+    hold_asks,
+    read_ask,
+)
 from ngramspec.adapters.vllm.suffix import BatchProposer
 from ngramspec.errors import InputError, StateError
 
@@ -154,3 +160,10 @@ def test_a_wrong_ask_is_logged_and_passed_over(caplog: pytest.LogCaptureFixture)
         _, made = play_with_asks({"r2": {"speculate": "no"}}, OPTIONS)
     assert made == usual
     assert "r2" in caplog.text
+
+
+def test_what_requests_asked_goes_when_they_have_gone() -> None:
+    ask = RequestAsk(namespace="a")
+    batch = SimpleNamespace(_ngramspec_asks={"gone": ask, "here": ask}, req_id_to_index={"here": 0})
+    assert held_asks(batch) == {"here": ask}
+    assert batch._ngramspec_asks == {"here": ask}

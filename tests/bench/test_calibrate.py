@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.fake_target import FakeTarget
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.bench.calibrate import SETTLING, calibrate, sizes_up_to
 from ngramspec.errors import BackendError, InputError
 

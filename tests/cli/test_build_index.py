@@ -15,7 +15,7 @@ import pytest
 from helpers.cli import CODE, FEW, assert_one_error, bytes_of
 from helpers.files import resealed
 from ngramspec import create_drafter
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.build import BuildOptions, Means, NoProgress, build
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_executor import build_on_ray

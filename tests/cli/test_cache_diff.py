@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from helpers.cache_files import FILES, build_file, counts_of, with_large_counts
 from helpers.statistics import Chunks
-from ngramspec._unpack import EntryReader
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.cli import main
 from ngramspec.formats.cache_file import open_cache
 from ngramspec.formats.container import open_container

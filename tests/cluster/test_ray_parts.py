@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ngramspec import embedded_model
-from ngramspec._tally import Tally
+from ngramspec._native.files.tally import Tally
 from ngramspec._version import __version__
 from ngramspec.build import BuildOptions, NoProgress, ray_shuffle, ray_tasks
 from ngramspec.build.feed import Feed

@@ -75,6 +75,14 @@ def test_the_digest_is_that_of_xxhash_and_takes_any_text() -> None:
     assert document_digest("\ud800") != document_digest("?")
 
 
+def test_the_last_seven_bytes_of_a_digest_say_whether_it_is_held_out() -> None:
+    """Or a build that is resumed by another version would measure on what it has learned."""
+    assert is_held_out(b"\xff" * 9 + bytes(7), 0.01)
+    assert not is_held_out(bytes(9) + b"\xff" * 7, 0.99)
+    assert is_held_out(bytes(9) + b"\xff" * 6 + b"\x7e", 0.5)
+    assert not is_held_out(bytes(9) + b"\x00" * 6 + b"\x80", 0.5)
+
+
 def test_the_share_held_out_is_as_asked_and_grows() -> None:
     digests = [document_digest(str(i)) for i in range(20_000)]
     smaller: set[bytes] = set()

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.llama_sampling import ReferenceSampler
 from helpers.machines import SETTINGS as EXAMPLES
-from ngramspec._batch import Batch
-from ngramspec._chain import ChainSampler
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.hosts.llama_sampler import ChainSampler
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec._chain import Candidates, ChainSampler
-from ngramspec._rows import Rows
-from ngramspec._sampler import GreedySampler
-from ngramspec._verify import verify
+from ngramspec._native.engine.decode import GreedySampler, Rows
+from ngramspec._native.engine.step import verify
+from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp.chain import MAX_SEED, Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget

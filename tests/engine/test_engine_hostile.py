@@ -10,7 +10,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import END, Failing, FakeTarget, Garbage, Oracle
-from ngramspec._sampler import Sampler
+from ngramspec._native.engine.decode import Sampler
 from ngramspec.engine import (
     Chunk,
     Engine,

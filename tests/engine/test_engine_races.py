@@ -12,7 +12,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
-from ngramspec._slot import Slot
+from ngramspec._native.engine.slot import Slot
 from ngramspec.engine import Engine, EngineThread, Generation, Request, Speculation
 from ngramspec.engine.queue import Queue, Ticket
 from ngramspec.errors import CapacityError, StateError

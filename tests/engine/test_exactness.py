@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.fake_target import FakeTarget
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.cli import main

@@ -16,8 +16,7 @@ import pytest
 
 from engine.workload import Garbage, requests
 from ngramspec import embedded_model
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
 from ngramspec.engine import Chunk, Engine, FixedLength, Generation, Request, Speculation
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.decoding import rows_of, tokens_of
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, snapshots, state_bytes
 from ngramspec.adapters.llama_cpp.target import LlamaTarget

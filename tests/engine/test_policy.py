@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
-from ngramspec.engine import FixedLength, Gate
+from ngramspec._native.engine.gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
+from ngramspec.engine import AutoPolicy, FixedLength, Gate
+from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 
 
@@ -48,6 +49,20 @@ def test_slots_that_no_drafter_has_are_refused(slot: int) -> None:
         with pytest.raises(InputError, match=r"slot must be in 0\.\.65535"):
             call()
     assert gate.limit((1 << 16) - 1, "a") == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "max_rollback", "kind"),
+    [
+        ("auto", None, AutoPolicy),
+        ("auto", 0, Gate),  # a rejected draft costs more than its pass there
+        ("auto", 4, Gate),
+        ("gate", None, Gate),
+        ("fixed", 4, FixedLength),
+    ],
+)
+def test_policies_by_name_suit_the_target(name: str, max_rollback: int | None, kind: type) -> None:
+    assert type(make_policy(name, 8, max_rollback=max_rollback)) is kind
 
 
 def test_right_drafts_double_the_limit_up_to_the_longest() -> None:

@@ -146,8 +146,8 @@ class Native:
         return SuffixPool(capacity)
 
     def suffix_index(self, texts: list[list[int]]) -> Any:
-        from ngramspec._suffix_image import SuffixImage
-        from ngramspec._suffix_index import SuffixIndex
+        from ngramspec._native.files.suffix_image import SuffixImage
+        from ngramspec._native.suffix.index import SuffixIndex
 
         tokens = int32([token for text in texts for token in [*text, -1]])
         image = SuffixImage(tokens)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from helpers.cli import CORPORA, Counts, slow_counts
 from ngramspec import StaticCache
-from ngramspec._unpack import EntryReader, tokens_of
+from ngramspec._native.files.unpack import EntryReader, tokens_of
 from ngramspec.cli import main
 from ngramspec.formats.cache_file import open_cache
 from ngramspec.formats.entries import Entries, read_all

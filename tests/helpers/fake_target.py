@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._batch import Batch
-from ngramspec._rows import Rows
-from ngramspec._sampler import GreedySampler, Sampler
+from ngramspec._native.engine.decode import Batch, GreedySampler, Rows, Sampler
 from ngramspec.costs import CostTable
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError, CapacityError

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ngramspec._unpack
 from ngramspec import NgramDraft, attach, create_drafter, open_cache, open_pool
-from ngramspec._tally import Tally
+from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import VocabMismatchError
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource
@@ -93,9 +93,7 @@ def test_a_file_without_fingerprint_is_taken(
     make_llama: Any, model_path: Any, tmp_path: Path
 ) -> None:
     cache = open_cache(write_statistics(tmp_path / "a.ngc", model_path("embedded")))
-    rewritten = {
-        size: ArraySource(ngramspec._unpack.EntryReader(cache, size).read()) for size in (2, 3)
-    }
+    rewritten = {size: ArraySource(EntryReader(cache, size).read()) for size in (2, 3)}
     write_cache(tmp_path / "b.ngc", rewritten, Origin())
     llama = make_llama("embedded")
     drafts = {**ONLY_STATIC, "static": tmp_path / "b.ngc"}
@@ -134,7 +132,7 @@ def test_generate_learns_across_processes_and_refuses_another_tokenizer(
     assert counts[1] == 2 * counts[0] > 20
 
     cache = open_cache(learned)
-    entries = {2: ArraySource(ngramspec._unpack.EntryReader(cache, 2).read())}
+    entries = {2: ArraySource(EntryReader(cache, 2).read())}
     write_cache(tmp_path / "odd.ngc", entries, Origin(b"another-tokeniz."))
     ran = subprocess.run(
         [*command, "ngram-cache", "-lcs", tmp_path / "odd.ngc"], capture_output=True, text=True
@@ -150,7 +148,7 @@ def test_generate_learns_across_processes_and_refuses_another_tokenizer(
 
 def _total(path: Path) -> list[int]:
     cache = open_cache(path)
-    reader = ngramspec._unpack.EntryReader(cache, 1)
+    reader = EntryReader(cache, 1)
     return [int(count) for count in reader.read()[:, 1] & np.uint64((1 << 22) - 1)]
 
 

@@ -60,7 +60,7 @@ def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
     assert "ngramspec/py.typed" in names
-    assert "ngramspec/_drafter.pyi" in names
+    assert "ngramspec/_native/drafter/drafter.pyi" in names
     assert not [name for name in names if name.startswith(("tests/", "ext/", "benchmarks/"))]
     code = (
         "import sys; sys.path.insert(0, 'site'); import ngramspec\n"

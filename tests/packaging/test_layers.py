@@ -33,85 +33,26 @@ LEVELS = {
     "server": 6,
     "cli": 7,
 }
+# Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {
-    "_types": 0,
-    "_memory": 0,
-    "_branches": 1,
-    "_locks": 1,
-    "_arguments": 1,
-    "_hash": 1,
-    "_packing": 1,
-    "_history": 1,
-    "_table": 1,
-    "_adapt": 1,
-    "_lines": 1,
-    "_calibration": 1,
-    "_pass_costs": 1,
-    "_auto": 3,
-    "_candidate": 2,
-    "_flags": 2,
-    "_index": 2,
-    "_counts": 2,
-    "_pool": 2,
-    "_sort": 2,
-    "_merge": 2,
-    "_static": 2,
-    "_suffix_pool": 2,
-    "_suffix_index": 2,
-    "_suffix_seats": 2,
-    "_suffix_image": 3,
-    "_context": 3,
-    "_shared": 3,
-    "_records": 4,
-    "_source": 3,
-    "_match": 3,
-    "_tally": 3,
-    "_image": 3,
-    "_pool_image": 2,
-    "_unpack": 3,
-    "_prune": 3,
-    "_entries": 5,
-    "_confidence": 4,
-    "_cache": 6,
-    "_driver": 5,
-    "_suffix_state": 5,
-    "_simple": 6,
-    "_map": 6,
-    "_mod": 6,
-    "_lookup": 7,
-    "_suffix_draft": 6,
-    "_suffix_learn": 6,
-    "_slots": 6,
-    "_suffix_tree": 7,
-    "_trees": 7,
-    "_tree_rows": 2,
-    "_offers": 7,
-    "_suffix": 8,
-    "_arctic": 8,
-    "_batches": 8,
-    "_drafter": 9,
-    "_rows": 2,
-    "_batch": 2,
-    "_sampler": 3,
-    "_pieces": 2,
-    "_transcript": 3,
-    "_verify": 4,
-    "_llama_log": 2,
-    "_llama": 4,
-    "_chain": 5,
-    "_figures": 2,
-    "_gate": 2,
-    "_slot": 7,
-    "_plan": 8,
-    "_proposer": 9,
-    "_verifier": 9,
+    "core": 0,
+    "policy": 1,
+    "drafter": 2,
+    "map": 3,
+    "mod": 3,
+    "cache": 3,
+    "suffix": 3,
+    "files": 4,
+    "engine": 4,
+    "hosts": 5,
 }
+NATIVE = ROOT / "ext" / "ngramspec" / "_native"
 
 
 def part_of(name: str) -> str:
     """Return the part of the package that a dotted module name belongs to."""
     first = name.split(".")[1] if "." in name else ""
-    return "native" if first.startswith("_") and first not in ("_version", "__main__") else first
+    return "native" if first == "_native" else first
 
 
 def imports(path: Path) -> list[str]:
@@ -125,7 +66,11 @@ def imports(path: Path) -> list[str]:
     return [name for name in found if name.startswith("ngramspec.")]
 
 
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+FILES = sorted(
+    path
+    for path in PACKAGE.rglob("*.py")
+    if path.parent != PACKAGE and path.relative_to(PACKAGE).parts[0] != "_native"
+)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -137,16 +82,29 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
 
 
 def test_native_modules_cimport_downwards_only() -> None:
-    sources = sorted((ROOT / "ext" / "ngramspec").glob("*.p*"))
-    assert {path.stem for path in sources} == set(NATIVE_LEVELS)
+    sources = sorted(NATIVE.rglob("*.p*"))
+    assert {path.parent.name for path in sources} == set(NATIVE_LEVELS)
     for path in sources:
-        for name in re.findall(r"^from ngramspec\.(_\w+) cimport", path.read_text(), re.M):
-            if name != path.stem:
-                assert NATIVE_LEVELS[name] < NATIVE_LEVELS[path.stem], f"{path} cimports {name}"
+        own = path.parent.name
+        for name in re.findall(
+            r"^from ngramspec\._native\.(\w+)\.\w+ cimport", path.read_text(), re.M
+        ):
+            assert name == own or NATIVE_LEVELS[name] < NATIVE_LEVELS[own], (
+                f"{path} cimports {name}"
+            )
+
+
+def test_every_native_folder_is_a_package_that_holds_stubs_only() -> None:
+    for folder in sorted(path.parent for path in (PACKAGE / "_native").rglob("__init__.py")):
+        assert [path.name for path in folder.glob("*.py")] == ["__init__.py"]
+        assert folder.name in {"_native", *NATIVE_LEVELS}
+    stubs = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("_native/*/*.pyi")}
+    native = {path.relative_to(NATIVE.parent).with_suffix("") for path in NATIVE.rglob("*.pyx")}
+    assert stubs == native
 
 
 def test_native_modules_import_only_errors_stats_and_costs_from_python() -> None:
-    for path in sorted((ROOT / "ext" / "ngramspec").glob("*.pyx")):
+    for path in sorted(NATIVE.rglob("*.pyx")):
         imported = re.findall(r"^from ngramspec\.(\w+) import", path.read_text(), re.M)
         assert set(imported) <= {"errors", "stats", "costs"}, path
 

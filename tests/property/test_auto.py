@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from helpers.machines import SETTINGS
-from ngramspec._auto import AutoPolicy
-from ngramspec._pass_costs import PassCosts
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.policy.costs import PassCosts
 from ngramspec.costs import PROFILES, CostTable
 from reference import auto, auto_costs
 

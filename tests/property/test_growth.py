@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from helpers.backends import Backend, Native, NativeDrafter, Reference, int32
 from helpers.machines import SETTINGS
 from ngramspec import Drafter, NgramCache, SuffixPool, create_drafter
-from ngramspec._suffix import SuffixSource
+from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec.models import confidence_weights
 from reference import ReferenceDrafter
 

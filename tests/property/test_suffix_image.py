@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.machines import SETTINGS, texts
-from ngramspec._suffix_image import SuffixImage
+from ngramspec._native.files.suffix_image import SuffixImage
 from reference import SuffixIndex
 
 

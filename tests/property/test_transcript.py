@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._pieces import Pieces
-from ngramspec._transcript import END_TOKEN, FULL, GOES_ON, STOP_TEXT, Transcript
+from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, STOP_TEXT, Pieces, Transcript
 from ngramspec.errors import InputError
 from reference.text_stream import Span, TextStream
 

@@ -1,4 +1,4 @@
-"""Draft lengths from what tokens are worth and passes cost: the slow twin of ngramspec._auto.
+"""Draft lengths from what tokens are worth and passes cost: the slow twin of `policy.auto`.
 
 The choice is the sum over what may happen, written out; costs and calibration follow the rules step
 by step in plain lists. See `best_length` for the rule that all of it serves.

@@ -1,4 +1,4 @@
-"""Costs of passes by batch size, given and learnt: the slow twin of ngramspec._pass_costs."""
+"""Costs of passes by batch size, given and learnt: the slow twin of `policy.costs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decode holds, written for reading: the slow twin of ngramspec._plan."""
+"""What a decode holds, written for reading: the slow twin of ngramspec._native.engine.step."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ngramspec import Drafter, NgramCache, SuffixPool, create_drafter
-from ngramspec._locks import hold_all, release_all
+from ngramspec._native.core.locks import hold_all, release_all
 
 STUCK = 60.0  # seconds; what does not wait takes none of them
 

@@ -16,8 +16,8 @@ def test_a_transcript_is_read_while_it_grows() -> None:
     printed = finished("""
         import threading
         import numpy as np
-        from ngramspec._pieces import Pieces
-        from ngramspec._transcript import Transcript
+        from ngramspec._native.engine.slot import Pieces
+        from ngramspec._native.engine.slot import Transcript
 
         LENGTH, MORE = 600_000, 300
         pieces = Pieces([b"ab", b"\\xe2\\x82", b"\\xac"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 

@@ -16,7 +16,7 @@ from helpers.draft_traces import (
     run,
     run_slots,
 )
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import PROFILES, CostTable
 from reference import auto
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS as EXAMPLES
-from ngramspec._batch import Batch
+from ngramspec._native.engine.decode import Batch
 from ngramspec.errors import CapacityError, InputError
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)

@@ -114,6 +114,16 @@ def test_the_largest_token_ids_are_drafted(name: str) -> None:
     assert drafter.propose(0, 1).tolist() == [top - 3]
 
 
+@pytest.mark.parametrize("name", ["ngram-simple", "ngram-map-k", "ngram-map-k4v"])
+def test_a_source_drafts_no_further_than_it_may_beside_one_that_drafts_longer(name: str) -> None:
+    drafter = create_drafter(
+        f"{name},ngram-mod", size_n=3, size_m=3, min_hits=1, n_match=4, n_min=1, n_max=32
+    )
+    drafter.begin(0, [*range(40), *range(10), *range(40), *range(10)])
+    assert drafter.max_draft == 32
+    assert drafter.propose(0, 32).tolist() == [10, 11, 12]
+
+
 def test_a_dynamic_cache_stays_within_max_ngrams() -> None:
     cache = NgramCache(max_ngrams=100)
     rng = np.random.default_rng(2)

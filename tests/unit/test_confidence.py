@@ -7,7 +7,7 @@ import pytest
 
 from helpers.backends import int32
 from ngramspec import DRAFTER_NAMES, create_drafter
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.errors import InputError, StateError
 
 OPTIONS = {

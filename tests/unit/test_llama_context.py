@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec._batch import Batch
-from ngramspec._llama import LlamaContext
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.errors import BackendError, InputError, StateError
 
 VOCAB, CONTEXT, MEMORY = 7, 0x1000, 0x2000

@@ -56,7 +56,7 @@ def test_an_accept_is_done_or_not(how: str, draft: str) -> None:
 def test_the_log_of_llama_cpp_is_readable_again_after_it_was_not() -> None:
     printed = finished("""
         import ctypes, _testcapi
-        from ngramspec._llama_log import log_address, log_position, log_since
+        from ngramspec._native.hosts.llama import log_address, log_position, log_since
 
         log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(log_address())
         start = log_position()

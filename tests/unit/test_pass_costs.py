@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._pass_costs import PassCosts
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.policy.costs import PassCosts
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramspec import DRAFTER_NAMES, AutoPolicy, create_drafter
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError, StateError
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS as EXAMPLES
-from ngramspec._rows import Rows
+from ngramspec._native.engine.decode import Rows
 from ngramspec.errors import InputError
 
 SPECIAL = [0.0, -0.0, 1.0, 1.5, -2.0, 3e38, -3e38, float("inf"), float("-inf"), float("nan")]

@@ -22,8 +22,8 @@ from ngramspec import (
     open_pool,
     write_lookup_cache,
 )
-from ngramspec._image import ImageWriter, IndexWriter
-from ngramspec._unpack import EntryReader
+from ngramspec._native.files.image import ImageWriter, IndexWriter
+from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import FormatError, FormatVersionError
 from ngramspec.formats.cache_file import Origin, about_of, cache_of, check_cache, write_cache
 from ngramspec.formats.container import is_container, open_container
@@ -302,3 +302,14 @@ def test_a_list_that_changes_while_it_is_read_is_read_as_it_was() -> None:
         parts.append(part)
     assert before == 4000
     assert counts_of(np.concatenate(parts), 1) == counts
+
+
+def test_a_file_never_drafts_a_token_beyond_its_vocabulary(tmp_path: Path) -> None:
+    path = tmp_path / "file.ngc"
+    write_cache(path, sources_of({1: {(2, 19): 1}, 2: {(1, 2, 19): 1}}), Origin(None, 20))
+    assert open_cache(path).followers([1, 2]) == {19: 1}
+    patched(path, (48, "<I", 19))  # the token is the first one beyond
+    assert open_cache(path).followers([1, 2]) == {}
+    drafter = create_drafter("ngram-cache", static=path, static_min_sample=1)
+    drafter.begin(0, [1, 2])
+    assert drafter.propose(0, 1).tolist() == []

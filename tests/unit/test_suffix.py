@@ -12,8 +12,8 @@ import pytest
 
 from helpers.backends import int32
 from ngramspec import SuffixPool, create_drafter
-from ngramspec._drafter import Drafter
-from ngramspec._suffix import SuffixSource
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec.bench.traces import load_trace
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights

@@ -13,10 +13,10 @@ import pytest
 from helpers.backends import int32
 from helpers.files import OTHERS, OURS, leftovers, patched, place, refused, section_table
 from ngramspec import create_drafter, open_cache, open_suffix_index
-from ngramspec._drafter import Drafter
-from ngramspec._suffix import SuffixSource
-from ngramspec._suffix_image import SuffixImage
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.files.suffix_image import SuffixImage
+from ngramspec._native.suffix.drafter import SuffixSource
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin, about_of
 from ngramspec.formats.container import open_container

@@ -11,10 +11,10 @@ import pytest
 
 from helpers.backends import int32
 from ngramspec import SuffixPool, create_drafter
-from ngramspec._drafter import Drafter
-from ngramspec._suffix import SuffixSource
-from ngramspec._suffix_image import SuffixImage
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.files.suffix_image import SuffixImage
+from ngramspec._native.suffix.drafter import SuffixSource
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._tree_rows import tree_rows
+from ngramspec._native.hosts.sglang import tree_rows
 from ngramspec.errors import InputError
 from ngramspec.tree import ancestor_mask, positions
 

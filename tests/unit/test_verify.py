@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS as EXAMPLES
-from ngramspec._rows import Rows
-from ngramspec._sampler import GreedySampler, Sampler
-from ngramspec._verify import verify
+from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
+from ngramspec._native.engine.step import verify
 from ngramspec.errors import InputError
 
 VOCAB = 5

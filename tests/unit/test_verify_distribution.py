@@ -128,6 +128,14 @@ def test_rounding_leads_to_no_impossible_token() -> None:
                 assert made.tokens[:2, 0].tolist() == list(ends)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_drafted_token_of_probability_0_does_not_stay(method: Any) -> None:
+    probs = np.array([[[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]])
+    made = verify_sampled(probs, [[0]], [1], method=method, uniforms=np.zeros((1, 2)))
+    assert made.num_accepted.tolist() == [0]
+    assert made.tokens[0, 0] == 1
+
+
 def test_position_uniforms_are_even_and_belong_to_positions() -> None:
     numbers = position_uniforms(np.arange(300), np.zeros(300, int), 200)
     later = position_uniforms(np.arange(300), np.full(300, 150), 50)

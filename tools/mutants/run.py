@@ -1,6 +1,6 @@
 """Plant faults one at a time and see which of them the tests catch.
 
-    python tools/mutants/run.py [--jobs 2] [--only TEXT] [--again] [--json]
+    python tools/mutants/run.py [--jobs 2] [--only TEXT ...] [--again] [--json]
 
 Each fault of faults.py is one changed place of the package. For each, the changed file is put into
 a copy of the tree, native modules are built again, and the tests that the fault names run until the
@@ -56,9 +56,13 @@ class Copy:
         self._env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
         self._env.pop("CI", None)
 
-    def make(self) -> None:
-        """Copy what git knows of and build it."""
+    def make(self, like: Copy | None) -> None:
+        """Copy what git knows of and build it, or copy another copy."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        if like is not None:
+            shutil.copytree(like._folder, self._folder)
+            self._built = {path: path.read_bytes() for path in self._modules()}
+            return
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
         )
@@ -171,16 +175,18 @@ def load() -> dict[str, Result]:
 def run(faults: Sequence[Fault], jobs: int, known: dict[str, Result], console: Console) -> None:
     """Try the faults in copies of the tree; add their results to the known ones and keep them."""
     copies: SimpleQueue[Copy] = SimpleQueue()
+    first: Copy | None = None
     for index in range(min(jobs, len(faults))):
         copy = Copy(FOLDER / f"tree-{index}")
         with console.status(f"building copy {index + 1} of the tree"):
-            copy.make()
-        if not index:
-            with console.status("running the tests without a fault"):
-                failed = copy.test_without_faults(faults, jobs)
-            if failed:
-                raise SystemExit(f"the tests fail without any fault:\n{failed}")
+            copy.make(first)
         copies.put(copy)
+        first = first or copy
+    if first is not None:
+        with console.status("running the tests without a fault"):
+            failed = first.test_without_faults(faults, jobs)
+        if failed:
+            raise SystemExit(f"the tests fail without any fault:\n{failed}")
     lock = threading.Lock()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
@@ -212,16 +218,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies at a time")
-    parser.add_argument("--only", default="", help="faults whose name or path holds this text")
+    parser.add_argument(
+        "--only", action="append", help="faults whose name or path holds this text (repeatable)"
+    )
     parser.add_argument("--again", action="store_true", help="also those with a known result")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     names = [fault.name for fault in FAULTS]
     if len(set(names)) != len(names):
         parser.error("two faults have the same name")
-    faults = [fault for fault in FAULTS if options.only in f"{fault.name} {fault.path}"]
+    only = options.only or [""]
+    faults = [
+        fault for fault in FAULTS if any(text in f"{fault.name} {fault.path}" for text in only)
+    ]
     if not faults:
-        parser.error(f"no fault's name or path holds {options.only!r}")
+        parser.error(f"no fault's name or path holds {' or '.join(only)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     known = load()
     left = [fault for fault in faults if options.again or key_of(fault) not in known]

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ngramspec import _llama_log
-from ngramspec._chain import Candidates, ChainSampler
-from ngramspec._sampler import GreedySampler, Sampler
+from ngramspec._native.engine.decode import GreedySampler, Sampler
+from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp.grammar import MAX_ELEMENTS, GrammarSize, check_grammar
 from ngramspec.adapters.llama_cpp.library import reasons
 from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.compat import HostMethods
 from ngramspec.adapters.llama_cpp.counters import DraftCounters

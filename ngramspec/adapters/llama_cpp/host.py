@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._flags import leading_flagged
+from ngramspec._native.hosts.llama import leading_flagged
 
 TokenIds = npt.NDArray[np.int32]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.streams import Stream

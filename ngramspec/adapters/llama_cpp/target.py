@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec import _llama_log
-from ngramspec._batch import Batch
-from ngramspec._llama import LlamaContext
-from ngramspec._rows import Rows
-from ngramspec._sampler import Sampler
+from ngramspec._native.engine.decode import Batch, Rows, Sampler
+from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.library import reasons
 from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel

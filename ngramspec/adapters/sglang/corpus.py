@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._tree_rows import tree_rows
+from ngramspec._native.hosts.sglang import tree_rows
 from ngramspec.adapters.sglang.documents import Documents
 from ngramspec.adapters.sglang.followed import Followed
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings

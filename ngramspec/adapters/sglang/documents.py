@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._suffix_image import SuffixImage
-from ngramspec._suffix_index import SuffixIndex
+from ngramspec._native.files.suffix_image import SuffixImage
+from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import InputError
 from ngramspec.formats.suffix_file import FILL
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 
 log = logging.getLogger(__name__)
 TokenIds = npt.NDArray[np.int32]

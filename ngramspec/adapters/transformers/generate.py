@@ -13,7 +13,7 @@ from ngramspec.drafters.config import check_int
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec._drafter import Drafter
+    from ngramspec._native.drafter.drafter import Drafter
 
 
 def ngramspec_generate(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.adapters.transformers.drafts import Drafts
 from ngramspec.adapters.transformers.passes import CutPass, RowsPass
 from ngramspec.adapters.transformers.scores import Scores

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS, check_int
 from ngramspec.drafters.names import parse_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ngramspec._auto import AutoPolicy
+from ngramspec._native.policy.auto import AutoPolicy
 
 
 class StepClock:

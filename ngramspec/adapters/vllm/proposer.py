@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._auto import AutoPolicy
-from ngramspec._drafter import Drafter
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import TokenIds
 from ngramspec.adapters.vllm.clock import StepClock

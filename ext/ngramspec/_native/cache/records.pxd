@@ -1,0 +1,25 @@
+# Counts that threads share, to and from what files hold: llama.cpp's lookup caches as int32 records
+#   4 x token (-1 behind the last) | F | F x (token, count)
+# and packed entries (core.packing), what statistics files are made of.
+from ngramspec._native.cache.shared cimport ShardC, SharedC
+from ngramspec._native.core.types cimport Status, token_t
+
+cdef enum:
+    HEAD = 5              # int32 before the pairs of a record
+    PER_HOLD = 64         # followers added per hold of a lock
+    PIECE = 1 << 10       # n-grams that are copied under the lock at a time
+
+# How far a copy of all n-grams has got.
+cdef struct PieceC:
+    Py_ssize_t at         # next n-gram of its shard
+    Py_ssize_t stop       # the first one that is not copied
+    Py_ssize_t used       # of the room, in units of what is written
+    Py_ssize_t room
+
+cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size)
+cdef object all_records(SharedC* x)
+cdef object add_records(SharedC* x, object records)
+cdef object raise_for(Status status)
+
+cdef object entries_of_counts(SharedC* x, Py_ssize_t size)
+cdef int add_entries(SharedC* x, object entries, Py_ssize_t size) except -1

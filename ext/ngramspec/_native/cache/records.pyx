@@ -1,0 +1,595 @@
+"""Counts to and from llama.cpp's records and packed entries.
+
+The lock is held around kernels only: none of them takes the GIL, so no thread can wait for both.
+Source of the records: llama.cpp common/ngram-cache.cpp (common_ngram_cache_save and _load).
+"""
+
+from libc.stdlib cimport qsort
+from libc.string cimport memset
+
+from ngramspec._native.cache.counts cimport (
+    NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash, ngram_size,
+)
+from ngramspec._native.cache.shared cimport (
+    BLOCK, MAX_SHARDS, FiguresC, ShardC, SharedC, shared_figures, shared_number, shared_order, shared_reserve,
+    shared_shard,
+)
+from ngramspec._native.core.arguments cimport entries_view
+from ngramspec._native.core.packing cimport (
+    ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_of, key_of,
+    key_tokens, sort_items, sum_equal,
+)
+from ngramspec._native.core.types cimport (
+    STATUS_OK, Status, count_t, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint64_t, uint8_t,
+)
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+
+cdef int _by_token(const void* a, const void* b) noexcept nogil:
+    cdef int32_t x = (<const int32_t*>a)[0]
+    cdef int32_t y = (<const int32_t*>b)[0]
+    return (x > y) - (x < y)
+
+
+cdef Py_ssize_t _num_followers(const CountsC* c, const NgramC* g) noexcept nogil:
+    cdef Py_ssize_t num = 0
+    cdef int32_t item = g.followers
+    if item < 0:
+        return 1
+    while item >= 0:
+        num += 1
+        item = c.followers[item].next
+    return num
+
+
+cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) noexcept nogil:
+    """Write one record and return its length in int32."""
+    cdef Py_ssize_t num = 0
+    cdef int32_t item = g.followers
+    cdef int32_t* pair = out + HEAD
+    cdef Py_ssize_t i
+    for i in range(NGRAM_MAX):
+        out[i] = g.key[i]
+    if item < 0:
+        pair[0] = g.best
+        pair[1] = g.best_count
+        num = 1
+    while item >= 0:
+        pair[2 * num] = c.followers[item].token
+        pair[2 * num + 1] = g.best_count if c.followers[item].token == g.best else c.followers[item].count
+        num += 1
+        item = c.followers[item].next
+    qsort(pair, <size_t>num, 2 * sizeof(int32_t), _by_token)
+    out[NGRAM_MAX] = <int32_t>num
+    return HEAD + 2 * num
+
+
+cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
+    """The record of one n-gram as an int32 array, empty when it is unknown."""
+    cdef ShardC* shard = shared_shard(x, newest[0])
+    cdef const CountsC* c = &shard.counts
+    cdef Py_ssize_t room = 0
+    cdef Py_ssize_t needed = HEAD + 2
+    cdef const NgramC* g
+    cdef int32_t[::1] out
+    while needed > room:
+        room = 2 * needed  # it may grow meanwhile
+        array = np.empty(room, dtype=np.int32)
+        out = array
+        with nogil:
+            ngs_lock(&shard.lock)
+            g = counts_find(c, ngram_hash(newest, size), newest, size)
+            needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
+            if 0 < needed <= room:
+                _write_record(c, g, &out[0])
+            ngs_unlock(&shard.lock)
+    return array[:needed]
+
+
+cdef void piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
+    """Go on to a shard: of the n-grams that there are now."""
+    ngs_lock(&shard.lock)
+    piece.at, piece.stop = 0, shard.counts.num_ngrams
+    ngs_unlock(&shard.lock)
+
+
+cdef Py_ssize_t _put_records_of(const CountsC* c, PieceC* piece, int32_t* out) noexcept nogil:
+    """Write the records of some n-grams from piece.at on; return how many int32 more must have room for the next one."""
+    cdef const NgramC* g
+    cdef Py_ssize_t needed
+    cdef Py_ssize_t used = piece.used
+    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
+    if piece.at >= stop:  # forgotten meanwhile
+        piece.at = piece.stop
+    while piece.at < stop and piece.used - used < PIECE * HEAD:
+        g = &c.ngrams[piece.at]
+        if g.key[0] >= 0:
+            needed = HEAD + 2 * _num_followers(c, g)
+            if piece.used + needed > piece.room:
+                return needed
+            piece.used += _write_record(c, g, out + piece.used)
+        piece.at += 1
+    return 0
+
+
+cdef object all_records(SharedC* x):
+    """All records, sorted by n-gram, as one int32 array. As entries_of_counts, in pieces."""
+    cdef FiguresC figures = shared_figures(x)
+    cdef PieceC piece = PieceC(0, 0, 0, (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
+    cdef Py_ssize_t needed = 0
+    cdef ShardC* shard
+    cdef int32_t[::1] out
+    cdef int i
+    array = np.empty(piece.room + 1, dtype=np.int32)
+    for i in range(x.num_shards):
+        shard = &x.shards[i]
+        piece_begin(&piece, shard)
+        while piece.at < piece.stop:
+            if needed:
+                piece.room += piece.room // 2 + needed
+                array = np.concatenate([array[:piece.used], np.empty(piece.room + 1 - piece.used, np.int32)])
+            out = array
+            with nogil:
+                needed = 0
+                while piece.at < piece.stop and needed == 0:
+                    ngs_lock(&shard.lock)
+                    needed = _put_records_of(&shard.counts, &piece, &out[0])
+                    if ngs_unlock(&shard.lock):
+                        ngs_give_way(&shard.lock)
+    return _sorted_records(array[:piece.used])
+
+
+cdef object _starts(const int32_t[::1] records):
+    """Where each record begins."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t num = 0
+    array = np.empty(records.shape[0] // (HEAD + 2), dtype=np.int64)
+    cdef int64_t[::1] starts = array
+    while at < records.shape[0]:
+        starts[num] = at
+        num += 1
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return array[:num]
+
+
+cdef object _sorted_records(object records):
+    cdef const int32_t[::1] old
+    cdef int32_t[::1] new
+    cdef const int64_t[::1] begins
+    cdef Py_ssize_t i, j, at = 0
+    starts = _starts(records)
+    if not len(starts):
+        return records
+    order = np.lexsort([records[starts + k] for k in range(NGRAM_MAX - 1, -1, -1)])
+    old = records
+    result = np.empty_like(records)
+    new = result
+    begins = np.ascontiguousarray(starts[order])
+    with nogil:
+        for i in range(begins.shape[0]):
+            for j in range(HEAD + 2 * old[begins[i] + NGRAM_MAX]):
+                new[at] = old[begins[i] + j]
+                at += 1
+    return result
+
+
+cdef const char* _invalid(const int32_t* r, Py_ssize_t left) noexcept nogil:
+    """What is wrong with the record at r, NULL when nothing is."""
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t i
+    if left < HEAD:
+        return "the record is cut off in its n-gram"
+    while size < NGRAM_MAX and r[size] >= 0:
+        size += 1
+    if size == 0:
+        return "the n-gram is empty"
+    for i in range(size, NGRAM_MAX):
+        if r[i] != -1:
+            return "a token id of the n-gram is negative"
+    if r[NGRAM_MAX] < 1:
+        return "the number of followers is not positive"
+    if r[NGRAM_MAX] > (left - HEAD) // 2:
+        return "the record is cut off in its followers"
+    for i in range(r[NGRAM_MAX]):
+        if r[HEAD + 2 * i] < 0:
+            return "a follower's token id is negative"
+        if r[HEAD + 2 * i + 1] < 1:
+            return "a follower's count is not positive"
+    return NULL
+
+
+cdef inline Py_ssize_t _size_of(const int32_t* r) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while size < NGRAM_MAX and r[size] >= 0:
+        size += 1
+    return size
+
+
+cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
+    cdef Py_ssize_t size = _size_of(r)
+    cdef Py_ssize_t i
+    for i in range(r[NGRAM_MAX]):
+        counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
+
+
+cdef inline int _shard_of(const SharedC* x, const int32_t* r) noexcept nogil:
+    return shared_number(x, r[_size_of(r) - 1])
+
+
+cdef Status _add_records(SharedC* x, const int32_t* records, const Py_ssize_t* begins, const uint8_t* numbers,
+                         int num) noexcept nogil:
+    """Add at most BLOCK records, PER_HOLD followers per hold of a lock."""
+    cdef uint8_t[BLOCK] order
+    cdef ShardC* shard
+    cdef Py_ssize_t num_adds
+    cdef Status status
+    cdef int i = 0
+    cdef int stop = 0
+    shared_order(numbers, num, order)
+    while i < num:
+        shard = &x.shards[numbers[order[i]]]
+        num_adds = 0
+        while stop < num and numbers[order[stop]] == numbers[order[i]] and num_adds < PER_HOLD:
+            num_adds += records[begins[order[stop]] + NGRAM_MAX]
+            stop += 1
+        ngs_lock(&shard.lock)
+        status = counts_reserve(&shard.counts, num_adds)  # others may have used what was reserved
+        while i < stop and status == STATUS_OK:
+            _add_record(&shard.counts, records + begins[order[i]])
+            i += 1
+        if ngs_unlock(&shard.lock):
+            ngs_give_way(&shard.lock)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK
+
+
+cdef Status _add_all(SharedC* x, const int32_t* records, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t[BLOCK] begins
+    cdef uint8_t[BLOCK] numbers
+    cdef Py_ssize_t at = 0
+    cdef Status status = STATUS_OK
+    cdef int num
+    while at < n and status == STATUS_OK:
+        num = 0
+        while at < n and num < BLOCK:
+            begins[num] = at
+            numbers[num] = <uint8_t>_shard_of(x, records + at)
+            at += HEAD + 2 * records[at + NGRAM_MAX]
+            num += 1
+        status = _add_records(x, records, begins, numbers, num)
+    return status
+
+
+cdef Status _reserve_records(SharedC* x, const int32_t* records, Py_ssize_t n) noexcept nogil:
+    """Make room for all records before the first is added."""
+    cdef Py_ssize_t[MAX_SHARDS] num_adds
+    cdef Py_ssize_t at = 0
+    memset(num_adds, 0, sizeof(num_adds))
+    while at < n:
+        num_adds[_shard_of(x, records + at)] += records[at + NGRAM_MAX]
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return shared_reserve(x, num_adds)
+
+
+cdef Py_ssize_t _measure(const int32_t* records, Py_ssize_t n, Py_ssize_t* num_adds, const char** broken) noexcept nogil:
+    """The number of records and of followers in all of them; stops at an invalid one, whose place it returns."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t num_records = 0
+    num_adds[0] = 0
+    while at < n:
+        broken[0] = _invalid(records + at, n - at)
+        if broken[0] != NULL:
+            return at
+        num_adds[0] += records[at + NGRAM_MAX]
+        num_records += 1
+        at += HEAD + 2 * records[at + NGRAM_MAX]
+    return num_records
+
+
+cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *:
+    """Numbers of records and of followers; InputError unless all records are valid."""
+    cdef const int32_t[::1] view
+    cdef const char* broken = NULL
+    cdef Py_ssize_t num_adds = 0
+    cdef Py_ssize_t num_records = 0
+    try:
+        view = records
+    except (ValueError, TypeError, BufferError):
+        raise InputError(f"records must be an int32 array of shape (m,), got {type(records).__name__} "
+                         f"{getattr(records, 'dtype', '')}{getattr(records, 'shape', '')}") from None
+    if view.shape[0]:
+        with nogil:
+            num_records = _measure(&view[0], view.shape[0], &num_adds, &broken)
+    if broken != NULL:
+        error = InputError(f"{broken.decode()}, at position {num_records} of records")
+        error.reason = broken.decode()
+        error.position = num_records
+        raise error
+    return num_records, num_adds
+
+
+cdef object add_records(SharedC* x, object records):
+    """Check all records, then add them and return how many; nothing is added when one is invalid."""
+    cdef Py_ssize_t num_records = measure_records(records)[0]
+    cdef const int32_t[::1] view = records
+    cdef Status status = STATUS_OK
+    if num_records:
+        with nogil:
+            status = _reserve_records(x, &view[0], view.shape[0])
+            if status == STATUS_OK:
+                status = _add_all(x, &view[0], view.shape[0])
+    raise_for(status)
+    return num_records
+
+
+cdef object raise_for(Status status):
+    """Raise what a failed counts_reserve means."""
+    if status != STATUS_OK:
+        raise MemoryError("ngram-cache: no memory for more n-grams")
+
+
+def check_records(records):
+    """Return the number of llama.cpp's records in an array: 4 tokens, F, F pairs of token and count.
+
+    Args:
+        records: int32, shape (m,), C-contiguous.
+
+    Raises:
+        InputError: Not a whole number of valid records; its `reason` says why, its `position` where,
+            in int32 units.
+
+    Cost: O(m). Threads: releases the GIL.
+    """
+    return measure_records(records)[0]
+
+
+cdef enum:
+    TOO_LARGE = -1        # what stands for an error where a number of entries is returned
+
+
+cdef inline Py_ssize_t _entries_for(int32_t count) noexcept nogil:
+    return 1 + (count - 1) // ENTRY_COUNT_MAX
+
+
+cdef Py_ssize_t _put(EntryC* out, KeyC key, token_t token, count_t count) noexcept nogil:
+    """Write a pair as one entry, or as several when its count is large; return how many."""
+    cdef Py_ssize_t num = 0
+    while count > 0:
+        out[num] = entry_of(key, token, count if count < ENTRY_COUNT_MAX else ENTRY_COUNT_MAX)
+        count -= count if count < ENTRY_COUNT_MAX else ENTRY_COUNT_MAX
+        num += 1
+    return num
+
+
+cdef bint _too_large(const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        if tokens[i] > STORED_TOKEN_MAX:
+            return True
+    return False
+
+
+cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint write) noexcept nogil:
+    """Write the entries of one n-gram if `write`; return how many there are, TOO_LARGE: a token is."""
+    cdef Py_ssize_t size = ngram_size(g)
+    cdef int32_t item = g.followers
+    cdef Py_ssize_t num = 0
+    cdef token_t token = g.best
+    cdef count_t count = g.best_count
+    cdef KeyC key
+    if _too_large(g.key, size):
+        return TOO_LARGE
+    key = key_of(&g.key[size - 1], size)
+    while True:
+        if item >= 0:
+            token = c.followers[item].token
+            count = g.best_count if token == g.best else c.followers[item].count
+            item = c.followers[item].next
+        if token > STORED_TOKEN_MAX:
+            return TOO_LARGE
+        num += _put(out + num, key, token, count) if write else _entries_for(count)
+        if item < 0:
+            return num
+
+
+cdef Py_ssize_t _put_entries_of(const CountsC* c, Py_ssize_t size, PieceC* piece, EntryC* out) noexcept nogil:
+    """Write the entries of some n-grams from piece.at on; return how many more must have room for the next one.
+
+    0: room was no obstacle; TOO_LARGE: a token is.
+    """
+    cdef const NgramC* g
+    cdef Py_ssize_t num
+    cdef Py_ssize_t used = piece.used
+    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
+    if piece.at >= stop:  # forgotten meanwhile
+        piece.at = piece.stop
+    while piece.at < stop and piece.used - used < PIECE:
+        g = &c.ngrams[piece.at]
+        if g.key[0] >= 0 and ngram_size(g) == size:
+            num = _put_ngram(c, g, NULL, False)
+            if num < 0 or piece.used + num > piece.room:
+                return num
+            piece.used += _put_ngram(c, g, out + piece.used, True)
+        piece.at += 1
+    return 0
+
+
+cdef object _sorted(object entries):
+    cdef uint64_t[:, ::1] view = entries
+    cdef uint64_t[:, ::1] spare
+    cdef Py_ssize_t num = view.shape[0]
+    if num == 0:
+        return entries
+    spare_array = np.empty_like(entries)
+    spare = spare_array
+    with nogil:
+        sort_items(<EntryC*>&view[0, 0], <EntryC*>&spare[0, 0], num)
+        num = sum_equal(<EntryC*>&view[0, 0], num)
+    return entries[:num]
+
+
+cdef object _too_large_error():
+    return InputError(f"statistics files hold token ids up to {STORED_TOKEN_MAX}; a larger one was counted")
+
+
+cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
+    """All n-grams of a size as sorted entries, a new array.
+
+    Others may go on learning: each n-gram is copied as it is at one time, new ones of a shard that come
+    after its first was copied are left out, and the lock is held for PIECE of them at a time.
+    """
+    cdef FiguresC figures = shared_figures(x)
+    # More than enough, unless counts are very large.
+    cdef PieceC piece = PieceC(0, 0, 0, figures.num_ngrams + figures.num_followers)
+    cdef Py_ssize_t needed = 0
+    cdef ShardC* shard
+    cdef uint64_t[:, ::1] out
+    cdef int i
+    made = np.empty((piece.room + 1, 2), dtype=np.uint64)
+    for i in range(x.num_shards):
+        shard = &x.shards[i]
+        piece_begin(&piece, shard)
+        while piece.at < piece.stop:
+            if needed:
+                piece.room += piece.room // 2 + needed
+                made = np.concatenate([made[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
+            out = made
+            with nogil:
+                needed = 0
+                while piece.at < piece.stop and needed == 0:
+                    ngs_lock(&shard.lock)
+                    needed = _put_entries_of(&shard.counts, size, &piece, <EntryC*>&out[0, 0])
+                    if ngs_unlock(&shard.lock):
+                        ngs_give_way(&shard.lock)
+            if needed < 0:
+                raise _too_large_error()
+    return _sorted(made[:piece.used])
+
+
+cdef inline token_t _newest(const EntryC* e, Py_ssize_t size) noexcept nogil:
+    cdef token_t[NGRAM_MAX] tokens
+    key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
+    return tokens[size - 1]
+
+
+cdef void _add_entry(CountsC* c, const EntryC* e, Py_ssize_t size) noexcept nogil:
+    cdef token_t[NGRAM_MAX] tokens
+    key_tokens(e.a, e.b >> OLDEST_SHIFT, size, tokens)
+    counts_add(c, ngram_hash(&tokens[size - 1], size), &tokens[size - 1], size, entry_follower(e), entry_count(e))
+
+
+cdef Status _add_entries(SharedC* x, const EntryC* entries, int num, Py_ssize_t size) noexcept nogil:
+    """Add at most BLOCK entries, PER_HOLD per hold of a lock."""
+    cdef uint8_t[BLOCK] numbers
+    cdef uint8_t[BLOCK] order
+    cdef ShardC* shard
+    cdef Status status
+    cdef int i = 0
+    cdef int stop = 0
+    for i in range(num):
+        numbers[i] = <uint8_t>shared_number(x, _newest(&entries[i], size))
+    shared_order(numbers, num, order)
+    i = 0
+    while i < num:
+        shard = &x.shards[numbers[order[i]]]
+        while stop < num and stop - i < PER_HOLD and numbers[order[stop]] == numbers[order[i]]:
+            stop += 1
+        ngs_lock(&shard.lock)
+        status = counts_reserve(&shard.counts, stop - i)  # others may have used what was reserved
+        while i < stop and status == STATUS_OK:
+            _add_entry(&shard.counts, &entries[order[i]], size)
+            i += 1
+        if ngs_unlock(&shard.lock):
+            ngs_give_way(&shard.lock)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK
+
+
+cdef Status _reserve_entries(SharedC* x, const EntryC* entries, Py_ssize_t n, Py_ssize_t size) noexcept nogil:
+    """Make room for all entries before the first is added."""
+    cdef Py_ssize_t[MAX_SHARDS] num_adds
+    cdef Py_ssize_t i
+    memset(num_adds, 0, sizeof(num_adds))
+    for i in range(n):
+        num_adds[shared_number(x, _newest(&entries[i], size))] += 1
+    return shared_reserve(x, num_adds)
+
+
+cdef int add_entries(SharedC* x, object entries, Py_ssize_t size) except -1:
+    """Count all entries, of n-grams of one size."""
+    cdef const uint64_t[:, ::1] view = entries_view(entries)
+    cdef const EntryC* e
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t n = view.shape[0]
+    cdef Status status
+    if n == 0:
+        return 0
+    e = <const EntryC*>&view[0, 0]
+    with nogil:
+        status = _reserve_entries(x, e, n, size)
+        while at < n and status == STATUS_OK:
+            status = _add_entries(x, e + at, <int>min(BLOCK, n - at), size)
+            at += BLOCK
+    raise_for(status)
+    return 0
+
+
+def entries_of_records(records, Py_ssize_t size):
+    """Return llama.cpp's records of n-grams of one size as packed entries.
+
+    Args:
+        records: As `NgramCache.records` returns them. int32, shape (m,).
+        size: Tokens per n-gram, 1..4.
+
+    Returns:
+        uint64, shape (n, 2), ascending. A new array.
+
+    Raises:
+        InputError: Not a whole number of valid records, a token id above 2097151, or size is out
+            of its bounds.
+        MemoryError: No room.
+
+    Cost: O(m).
+    """
+    cdef const int32_t[::1] view
+    cdef uint64_t[:, ::1] out
+    cdef Py_ssize_t num
+    if not 1 <= size <= NGRAM_MAX:
+        raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
+    measure_records(records)
+    view = records
+    if view.shape[0] == 0:
+        return np.empty((0, 2), dtype=np.uint64)
+    with nogil:
+        num = _put_records(&view[0], view.shape[0], size, NULL, False)
+    if num < 0:
+        raise _too_large_error()
+    made = np.empty((num + 1, 2), dtype=np.uint64)
+    out = made
+    with nogil:
+        _put_records(&view[0], view.shape[0], size, <EntryC*>&out[0, 0], True)
+    return _sorted(made[:num])
+
+
+cdef Py_ssize_t _put_records(const int32_t* r, Py_ssize_t n, Py_ssize_t size, EntryC* out, bint write) noexcept nogil:
+    cdef const int32_t* end = r + n
+    cdef Py_ssize_t num = 0
+    cdef Py_ssize_t i
+    while r < end:
+        if r[size - 1] >= 0 and (size == NGRAM_MAX or r[size] < 0):
+            if _too_large(r, size):
+                return -1
+            for i in range(r[NGRAM_MAX]):
+                if r[HEAD + 2 * i] > STORED_TOKEN_MAX:
+                    return -1
+                if write:
+                    num += _put(out + num, key_of(r + size - 1, size), r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
+                else:
+                    num += _entries_for(r[HEAD + 2 * i + 1])
+        r += HEAD + 2 * r[NGRAM_MAX]
+    return num

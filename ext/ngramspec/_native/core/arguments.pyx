@@ -1,0 +1,130 @@
+"""Check and view token arguments: int32 arrays are viewed in place, short lists are converted."""
+
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+
+cdef object _EMPTY = np.empty(0, dtype=np.int32)
+
+
+cdef int tokens_view(object token_ids, str name, TokensC* tokens, bint check=True) except -1:
+    """View token_ids as int32, C-contiguous, 1-D, all >= 0; InputError names what it got instead.
+
+    check=False leaves the ids to the caller, who knows most of them already. The plain buffer call:
+    a typed memoryview costs three times as much, per call of accept.
+    """
+    cdef token_t signs = 0
+    cdef Py_ssize_t i
+    if isinstance(token_ids, (list, tuple)):
+        token_ids = _from_sequence(token_ids, name)
+    try:
+        PyObject_GetBuffer(token_ids, &tokens.buffer, PyBUF_FORMAT | PyBUF_ND)
+    except (ValueError, TypeError, BufferError):
+        raise _refusal(token_ids, name) from None
+    if tokens.buffer.ndim != 1 or tokens.buffer.itemsize != sizeof(token_t) or not _is_signed(tokens.buffer.format):
+        PyBuffer_Release(&tokens.buffer)
+        raise _refusal(token_ids, name)
+    tokens.data = <const token_t*>tokens.buffer.buf
+    tokens.len = tokens.buffer.shape[0]
+    for i in range(tokens.len if check else 0):
+        signs |= tokens.data[i]
+    if signs < 0:
+        i = 0
+        while tokens.data[i] >= 0:
+            i += 1
+        error = bad_token(name, tokens.data[i], i, 0)
+        PyBuffer_Release(&tokens.buffer)
+        raise error
+    return 0
+
+
+cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab_size):
+    bounds = f"in 0..{vocab_size - 1}" if vocab_size else ">= 0"
+    return InputError(f"{name} must hold token ids {bounds}, got {token} at position {position}")
+
+
+cdef bint _is_signed(const char* format) noexcept:
+    """Whether a buffer's item format is a native signed integer; its size is checked apart."""
+    return format != NULL and format[0] != 0 and format[1] == 0 and format[0] in b"il"
+
+
+cdef void tokens_release(TokensC* tokens):
+    PyBuffer_Release(&tokens.buffer)
+
+
+cdef const token_t[::1] token_view(object token_ids, str name):
+    """The same as a typed memoryview, which needs no release; for calls that are rare."""
+    cdef TokensC tokens
+    cdef const token_t[::1] view
+    if isinstance(token_ids, (list, tuple)):
+        token_ids = _from_sequence(token_ids, name)
+    tokens_view(token_ids, name, &tokens)
+    view = token_ids
+    tokens_release(&tokens)
+    return view
+
+
+cdef object _from_sequence(object token_ids, str name):
+    if not token_ids:
+        return _EMPTY
+    try:
+        array = np.asarray(token_ids)
+    except ValueError:
+        raise InputError(f"{name} must be a flat sequence of token ids") from None
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise _refusal(array, name)
+    if array.min() < 0 or array.max() > 0x7FFFFFFF:
+        bad = array[(array < 0) | (array > 0x7FFFFFFF)][0]
+        raise InputError(f"{name} must hold token ids in 0..2147483647, got {bad}")
+    return array.astype(np.int32)
+
+
+cdef object _refusal(object token_ids, str name):
+    expected = f"{name} must be an int32 array of shape (n,), C-contiguous"
+    if token_ids is None:
+        return InputError(f"{expected}, got None")
+    dtype = getattr(token_ids, "dtype", None)
+    shape = getattr(token_ids, "shape", None)
+    if dtype is None or shape is None:
+        return InputError(f"{expected}, got {type(token_ids).__name__}")
+    strided = "" if getattr(getattr(token_ids, "flags", None), "c_contiguous", True) else ", strided"
+    return InputError(f"{expected}, got {dtype} of shape {tuple(shape)}{strided}")
+
+
+cdef const uint64_t[:, ::1] entries_view(object entries):
+    """View packed entries: uint64, shape (n, 2), C-contiguous; InputError says what it got instead."""
+    cdef const uint64_t[:, ::1] view
+    try:
+        view = entries
+        if view.shape[1] == 2:
+            return view
+    except (ValueError, TypeError, BufferError):
+        pass
+    raise InputError(f"entries must be a uint64 array of shape (n, 2), C-contiguous, got "
+                     f"{getattr(entries, 'dtype', type(entries).__name__)} of shape {getattr(entries, 'shape', '')}")
+
+
+cdef const float[::1] floats_view(object values, str name):
+    """View values: float32, shape (n,), C-contiguous; InputError says what it got instead."""
+    cdef const float[::1] view
+    try:
+        view = values
+        if view is not None:
+            return view
+    except (ValueError, TypeError, BufferError):
+        pass
+    raise InputError(f"{name} must be a float32 array of shape (n,), C-contiguous, got "
+                     f"{getattr(values, 'dtype', type(values).__name__)} of shape {getattr(values, 'shape', '')}")
+
+
+cdef const float[::1] probabilities_view(object values, str name):
+    """View float32 numbers, each in 0..1."""
+    cdef const float[::1] view = floats_view(values, name)
+    cdef Py_ssize_t i
+    for i in range(view.shape[0]):
+        if not 0.0 <= view[i] <= 1.0:
+            raise InputError(f"{name} must hold probabilities in 0..1, got {view[i]} at position {i}")
+    return view

@@ -1,0 +1,958 @@
+"""Drafter: the public face of one source or a chain of them, for any number of slots.
+
+drafter_offer drafts for a slot and drafter_commit takes up what the target emitted, for this class and
+for all that drive its slots natively; they hold its lock. With an AutoPolicy every source drafts as far
+as it can, the policy takes the best and learns from all.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from ngramspec._native.core.arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
+from ngramspec._native.core.history cimport common_prefix, history_free
+from ngramspec._native.core.types cimport (
+    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t, uint8_t,
+)
+from ngramspec._native.drafter.driver cimport (
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_prune, draft_right, driver_accept, driver_begin,
+    driver_end, driver_follow, driver_offer, driver_propose, driver_propose_tree, driver_replay, driver_shorten,
+    driver_take, driver_truncate,
+)
+from ngramspec._native.drafter.source cimport Source, SourceC
+from ngramspec._native.policy.auto cimport AutoPolicy, CandidateC
+from ngramspec._native.policy.costs cimport calibration_learn
+
+import numpy as np
+
+from ngramspec.errors import InputError, StateError
+from ngramspec.stats import Replay, SourceStats
+
+cdef object _empty = np.empty
+cdef object _int32 = np.dtype(np.int32)
+
+
+cdef object _stats_of(str name, const SourceCountsC* c, Py_ssize_t max_draft):
+    cdef Py_ssize_t i
+    cdef int64_t at_least = 0
+    cdef int64_t num_accepted_tokens = 0
+    cdef list per_position = []
+    for i in range(max_draft, 0, -1):
+        at_least += c.accepted_len[i]
+        num_accepted_tokens += i * c.accepted_len[i]
+        if at_least:
+            per_position.append(at_least)
+    return SourceStats(
+        name=name,
+        begin_calls=c.begin_calls,
+        propose_calls=c.propose_calls,
+        accept_calls=c.accept_calls,
+        num_drafts=c.num_drafts,
+        num_accepted_drafts=at_least,
+        num_draft_tokens=c.num_draft_tokens,
+        num_accepted_tokens=num_accepted_tokens,
+        accepted_per_position=tuple(reversed(per_position)),
+        begin_ns=c.begin_ns,
+        propose_ns=_scaled(c.propose_ns, c.propose_calls, c.timed_proposes),
+        accept_ns=_scaled(c.accept_ns, c.accept_calls, c.timed_accepts),
+    )
+
+
+cdef int64_t _scaled(int64_t ns, int64_t calls, int64_t timed):
+    return <int64_t>(<double>ns * <double>calls / <double>timed) if timed else 0
+
+
+cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_history):
+    if not sources:
+        raise InputError("a drafter needs at least one source, got none")
+    if slots < 1:
+        raise InputError(f"slots must be >= 1, got {slots}")
+    if not 1024 <= max_history <= 1 << 28:
+        raise InputError(f"max_history must be in 1024..{1 << 28} tokens, got {max_history}")
+    for source in sources:
+        if not isinstance(source, Source):
+            raise InputError(f"sources must be Source objects, got {type(source).__name__}")
+        if (<Source>source).max_history < max_history:
+            raise InputError(f"source {source.name} drafts from {source.max_history} tokens of history at most, "
+                             f"got max_history={max_history}")
+        if (<Source>source).slots != slots:
+            raise InputError(f"source {source.name} was made for {source.slots} slots, the drafter has {slots}")
+        if (<Source>source)._taken:
+            raise InputError(f"source {source.name} already belongs to a drafter; make one per drafter")
+    names = [source.name for source in sources]
+    if len(set(names)) != len(names):
+        raise InputError(f"each source may be used once, got {', '.join(names)}")
+
+
+cdef Py_ssize_t _leading_valid(const uint8_t[::1] valid, const token_t* draft, Py_ssize_t n) noexcept nogil:
+    """How many of n tokens come before the first one that a draft may not hold."""
+    cdef Py_ssize_t i
+    if valid is None:
+        return n
+    for i in range(n):
+        if draft[i] >= valid.shape[0] or not valid[draft[i]]:
+            return i
+    return n
+
+
+cdef Py_ssize_t drafter_offer(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t room,
+                              const uint8_t[::1] valid, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                              CandidateC* best) except -1:
+    """Draft for a slot, make the best draft pending and return its length.
+
+    Without a policy that is the first source's that has one, at most `limit` tokens. With one all sources
+    draft, up to the token after the last that may be sent: the target says what comes there, so that one
+    is learnt from, too. The draft that is worth most is pending then, whole, and `best` describes it:
+    of it at most `room` tokens may be chosen, and driver_shorten cuts it to what was chosen.
+    """
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef double net, top = 0.0
+    cdef Py_ssize_t i, source = -1, n = 0
+    if policy is None:
+        n = _leading_valid(valid, s.draft, driver_propose(&drafter.d, slot, limit))
+        driver_shorten(&drafter.d, slot, n)
+        return n
+    driver_offer(&drafter.d, slot, min(limit + 1, drafter.d.max_draft) if limit > 0 else 0)
+    for i in range(drafter.d.num_sources):
+        s.made[i] = _leading_valid(valid, s.rows + i * drafter.d.max_draft, s.made[i])
+        n += s.made[i] > 0
+    for i in range(drafter.d.num_sources):
+        if s.made[i] <= 0:
+            continue
+        _describe(drafter, policy, s, i, room, best)
+        net = policy.net_of(best, batch_tokens, decoding) if n > 1 else 0.0
+        if source < 0 or net > top:
+            source, top = i, max(net, 0.0)
+    if source < 0:
+        return 0
+    _describe(drafter, policy, s, source, room, best)
+    driver_take(&drafter.d, slot, source, s.made[source])
+    return s.draft_len
+
+
+cdef Status drafter_commit(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                           Py_ssize_t num_accepted) except *:
+    """Append what the target emitted, and let a policy that was asked learn from it."""
+    cdef bint asked = drafter.d.slots[slot].asked
+    cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
+    if asked and status == STATUS_OK and policy is not None:
+        drafter_learn(drafter, policy, slot, tokens, n)
+    return status
+
+
+cdef int _share(Drafter drafter, AutoPolicy policy, const int32_t[::1] slots, const int32_t[::1] limits,
+                Py_ssize_t most) except -1:
+    """Make the best drafts of slots that share a pass pending, as much of each as pays, up to limits and `most`."""
+    cdef Py_ssize_t i, room, n = slots.shape[0]
+    cdef CandidateC* candidates = <CandidateC*>calloc(<size_t>n + 1, sizeof(CandidateC))
+    if candidates == NULL:
+        raise MemoryError("no memory for the candidates")
+    try:
+        for i in range(n):
+            room = min(<Py_ssize_t>limits[i], most)
+            drafter_offer(drafter, policy, slots[i], room, room, None, n, n, &candidates[i])
+        policy.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
+        for i in range(n):
+            driver_shorten(&drafter.d, slots[i], candidates[i].chosen)
+    finally:
+        free(candidates)
+    return 0
+
+
+cdef int drafter_learn(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, const token_t* tokens,
+                       Py_ssize_t n) except -1:
+    """Learn from what was emitted after the last question, for every source, whether its draft was sent."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef token_t* row
+    cdef float* claims
+    cdef Py_ssize_t i, known
+    for i in range(drafter.d.num_sources):
+        row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
+        if s.branched and s.made[i] > 0:  # the claims of a chain are learnt from: that of the likeliest tokens
+            s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
+        known = min(s.made[i], n)
+        if known > 0:
+            calibration_learn(policy.calibrations.of((<Source>drafter._sources[i]).name), claims, known,
+                              common_prefix(row, tokens, known))
+    return 0
+
+
+cdef int _describe(Drafter drafter, AutoPolicy policy, const SlotC* s, Py_ssize_t source, Py_ssize_t room,
+                   CandidateC* c) except -1:
+    c.p = s.claims + source * drafter.d.max_draft
+    c.n = s.made[source]
+    c.room = room
+    c.calibration = policy.calibrations.of((<Source>drafter._sources[source]).name)
+    return 0
+
+
+cdef enum:
+    TAIL = 32     # newest tokens of a history that are compared with a row
+    PROBES = 4    # and older ones, others each time
+    MANY = 64     # of those where slots are to be told apart
+
+
+cdef enum:
+    OTHER = -1    # the row does not continue the slot
+    NO_ROOM = -2  # no memory
+
+
+cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:
+    """Tell whether a row holds the history as far as its newest tokens and `probes` of the others say."""
+    cdef Py_ssize_t held = s.history.len, known = s.base + held
+    cdef Py_ssize_t tail = held if held < TAIL else TAIL
+    cdef Py_ssize_t i, place
+    if length < known or memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
+        return False
+    for i in range(probes if held > tail else 0):
+        place = <Py_ssize_t>((((<uint64_t>known + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
+                             * <uint64_t>(held - tail) >> 31)
+        if row[s.base + place] != s.history.tokens[place]:
+            return False
+    return True
+
+
+cdef int32_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length) noexcept nogil:
+    """Take up the rest of a row; return the accepted tokens, OTHER or NO_ROOM."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef Py_ssize_t known, i, accepted
+    if slot < 0 or not s.active or not _fits(s, row, length, PROBES):
+        return OTHER
+    known = s.base + s.history.len
+    for i in range(known, length):
+        if row[i] < 0:
+            return OTHER
+    if length == known:
+        return 0
+    accepted = draft_right(s, row + known, length - known - 1)
+    if driver_accept(&drafter.d, slot, row + known, length - known, accepted) != STATUS_OK:
+        return NO_ROOM
+    return <int32_t>accepted
+
+
+cdef int _follow_taught(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length, int32_t* accepted,
+                        Py_ssize_t* emitted, Py_ssize_t* batch_tokens) except -1:
+    """The same, and teach the policy about the sources; add up the pass. True when there is no room."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef Py_ssize_t known, drafted
+    cdef bint asked
+    if slot < 0:
+        return False
+    known, drafted, asked = s.base + s.history.len, s.draft_len, s.asked
+    accepted[0] = _follow(drafter, slot, row, length)
+    if accepted[0] >= 0 and asked and length > known:
+        drafter_learn(drafter, drafter._policy, slot, row + known, length - known)
+        emitted[0] += length - known
+        batch_tokens[0] += 1 + drafted
+    return accepted[0] == NO_ROOM
+
+
+cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* row, Py_ssize_t length,
+                      const int32_t[::1] taken, Py_ssize_t num_taken) noexcept nogil:
+    """Return the slot with the longest history that a row begins with, none of those taken."""
+    cdef SlotC* s
+    cdef Py_ssize_t i, j, known, longest = 0
+    cdef int32_t best = -1
+    for i in range(slots.shape[0]):
+        s = &drafter.d.slots[slots[i]]
+        known = s.base + s.history.len
+        if s.history.len == 0 or not longest < known <= length or not _fits(s, row, length, MANY):
+            continue
+        for j in range(num_taken):
+            if taken[j] == slots[i]:
+                break
+        else:
+            best, longest = slots[i], known
+    return best
+
+
+cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssize_t width) except -1:
+    if slot < -1:
+        raise InputError(f"slots must be -1 or a slot, got {slot}")
+    if slot >= 0:
+        drafter._slot(slot)
+    if not 0 <= length <= width:
+        raise InputError(f"lengths must be in 0..{width} (the width of token_ids), got {length}")
+    if width == 0:
+        raise InputError("token_ids must have a width of at least 1")
+    return 0
+
+
+cdef object _bad_rows(str result, error):
+    return InputError(f"token_ids must be int32 of shape (r, w), {result} writable int32 and all others int32, "
+                      f"C-contiguous: {error}")
+
+
+cdef object _float32 = np.dtype(np.float32)
+
+
+cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_ssize_t draft_len):
+    if num_accepted < 0 or num_accepted > num_tokens:
+        return InputError(f"num_accepted must be in 0..{num_tokens} (the number of token_ids), got {num_accepted}")
+    if num_accepted > draft_len:
+        return InputError(f"num_accepted must be at most {draft_len}, the length of the pending draft, got {num_accepted}")
+    return InputError(f"the first {num_accepted} of token_ids must be the pending draft's, but they differ from it")
+
+
+@cython.final
+cdef class Drafter:
+    """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; use create_drafter.
+
+    One slot holds one running request: begin, then propose and accept in turn. All sources see
+    every token; a draft comes from the first source that has one, with a policy from the one whose
+    draft is worth most, and feedback goes back to it.
+
+    Args:
+        sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.
+        slots: Number of slots, >= 1.
+        max_history: Tokens kept per slot, 1024..2**28 and what each source allows. Beyond it the older
+            half is dropped; of a longer prompt the newest three quarters of max_history are kept.
+        policy: AutoPolicy by which propose shortens drafts to the tokens that pay, and which accept
+            teaches; None leaves that to the caller. One thread at a time then.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        MemoryError: The state cannot be allocated.
+
+    Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
+    also when they share a HashPool, a SuffixPool or an NgramCache.
+    """
+
+    def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None):
+        cdef Py_ssize_t i
+        self._sources = tuple(sources)
+        self._policy = policy
+        _check_arguments(self._sources, slots, max_history)
+        if policy is not None:  # has room for all sources now, so that learning of them cannot fail
+            for source in self._sources:
+                policy.calibrations.of((<Source>source).name)
+        self.d.max_history = max_history
+        self.d.num_sources = len(self._sources)
+        self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
+        self.d.counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, sizeof(SourceCountsC))
+        self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
+        if self.d.sources == NULL or self.d.counts == NULL or self.d.slots == NULL:
+            raise MemoryError("drafter: no memory for the slots")
+        self.d.num_slots = slots
+        for i in range(self.d.num_sources):
+            self.d.sources[i] = (<Source>self._sources[i]).c
+            (<Source>self._sources[i])._taken = True
+            self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
+        for i in range(self.d.num_sources):
+            self.d.counts[i].accepted_len = <int64_t*>calloc(<size_t>self.d.max_draft + 1, sizeof(int64_t))
+            if self.d.counts[i].accepted_len == NULL:
+                raise MemoryError("drafter: no memory for statistics")
+        for i in range(slots):
+            self._make_rows(&self.d.slots[i])
+
+    cdef int _make_rows(self, SlotC* s) except -1:
+        cdef size_t room = <size_t>(self.d.num_sources * self.d.max_draft)
+        s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
+        s.confidence = s.claims = <float*>calloc(room, sizeof(float))
+        s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
+        s.parents = <int32_t*>calloc(<size_t>self.d.max_draft, sizeof(int32_t))
+        if s.rows == NULL or s.claims == NULL or s.made == NULL or s.parents == NULL:
+            raise MemoryError("drafter: no memory for drafts")
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.d.num_slots):
+            history_free(&self.d.slots[i].history)
+            free(self.d.slots[i].rows)
+            free(self.d.slots[i].claims)
+            free(self.d.slots[i].made)
+            free(self.d.slots[i].parents)
+        if self.d.counts != NULL:
+            for i in range(self.d.num_sources):
+                free(self.d.counts[i].accepted_len)
+        free(self.d.slots)
+        free(self.d.counts)
+        free(self.d.sources)
+
+    @property
+    def slots(self):
+        """Return the number of slots."""
+        return self.d.num_slots
+
+    @property
+    def sources(self):
+        """Return the names of the sources in order of priority."""
+        return tuple(source.name for source in self._sources)
+
+    @property
+    def policy(self):
+        """Return the AutoPolicy that shortens drafts to what pays, None when they stay as they are."""
+        return self._policy
+
+    @property
+    def max_draft(self):
+        """Return the longest draft that any source can propose, in tokens."""
+        return self.d.max_draft
+
+    @property
+    def nbytes(self):
+        """Return the memory of histories and sources in bytes; shared pools and caches not counted."""
+        cdef size_t total = 0
+        cdef Py_ssize_t i
+        with self._lock:
+            for i in range(self.d.num_slots):
+                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + self.d.max_draft) * sizeof(token_t)
+                total += <size_t>self.d.num_sources * (2 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
+            for i in range(self.d.num_sources):
+                total += self.d.sources[i].nbytes(self.d.sources[i].state)
+        return total
+
+    cdef SlotC* _slot(self, Py_ssize_t slot) except NULL:
+        if slot < 0 or slot >= self.d.num_slots:
+            raise InputError(f"slot must be in 0..{self.d.num_slots - 1}, got {slot}")
+        return &self.d.slots[slot]
+
+    cdef SlotC* _active(self, Py_ssize_t slot, str call) except NULL:
+        cdef SlotC* s = self._slot(slot)
+        if not s.active:
+            raise StateError(f"{call}: no request has begun on slot {slot}; call begin({slot}, prompt) first")
+        return s
+
+    def length(self, Py_ssize_t slot):
+        """Return the number of tokens of the slot's request: prompt and committed output."""
+        cdef SlotC* s = self._slot(slot)
+        return s.base + s.history.len
+
+    def history(self, Py_ssize_t slot):
+        """Return the tokens kept of the slot's request: int32, shape (n,), n <= max_history. A copy."""
+        cdef SlotC* s = self._slot(slot)
+        cdef token_t[::1] view
+        with self._lock:
+            tokens = _empty(s.history.len, _int32)
+            if s.history.len:
+                view = tokens
+                memcpy(&view[0], s.history.tokens, <size_t>s.history.len * sizeof(token_t))
+        return tokens
+
+    def check(self):
+        """Return the first broken invariant, "" when all hold. O(history); for tests."""
+        cdef const char* broken = NULL
+        cdef Py_ssize_t i
+        with self._lock:
+            for i in range(self.d.num_slots):
+                broken = self._broken(i)
+                if broken != NULL:
+                    break
+        return f"slot {i}: {broken.decode()}" if broken != NULL else ""
+
+    cdef const char* _broken(self, Py_ssize_t slot) noexcept:
+        cdef SlotC* s = &self.d.slots[slot]
+        cdef const char* broken = branches_check(s.draft, s.parents, s.draft_len) if s.branched else NULL
+        cdef Py_ssize_t i
+        for i in range(self.d.num_sources):
+            if broken == NULL:
+                broken = self.d.sources[i].check(self.d.sources[i].state, slot, &s.history)
+        return broken
+
+    def stats(self):
+        """Return what each source did so far: dict name -> SourceStats.
+
+        Cost: O(max_draft) per source. Threads: safe.
+        """
+        cdef Py_ssize_t i, lengths = self.d.max_draft + 1
+        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>lengths * sizeof(int64_t)
+        cdef SourceCountsC* counts = <SourceCountsC*>malloc(<size_t>self.d.num_sources * of_source)
+        cdef int64_t* accepted_len = <int64_t*>(counts + self.d.num_sources)
+        if counts == NULL:
+            raise MemoryError("no memory for statistics")
+        try:
+            # The lock is held for a copy only: beneath the objects made of it any code may run, that of a
+            # signal's handler or a destructor, and call this drafter.
+            with self._lock:
+                memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
+                for i in range(self.d.num_sources):
+                    memcpy(accepted_len + i * lengths, counts[i].accepted_len, <size_t>lengths * sizeof(int64_t))
+            for i in range(self.d.num_sources):
+                counts[i].accepted_len = accepted_len + i * lengths
+            return {source.name: _stats_of(source.name, &counts[i], self.d.max_draft)
+                    for i, source in enumerate(self._sources)}
+        finally:
+            free(counts)
+
+    def reset_stats(self):
+        """Set all counters of all sources to 0."""
+        cdef int64_t* accepted_len
+        cdef Py_ssize_t i
+        with self._lock:
+            for i in range(self.d.num_sources):
+                accepted_len = self.d.counts[i].accepted_len
+                memset(accepted_len, 0, <size_t>(self.d.max_draft + 1) * sizeof(int64_t))
+                memset(&self.d.counts[i], 0, sizeof(SourceCountsC))
+                self.d.counts[i].accepted_len = accepted_len
+
+    def begin(self, Py_ssize_t slot, token_ids):
+        """Start a request on a slot.
+
+        What the prompt shares with the slot's history is kept and only compared, so the next turn
+        of a conversation costs its new tokens. A request still active on the slot is replaced.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token_ids: The prompt, oldest first. int32, shape (n,), n >= 0. Copied.
+
+        Raises:
+            InputError: slot or token_ids are not as described. Nothing is changed then.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(changed tokens), a comparison of the shared ones. Threads: releases the GIL.
+        """
+        cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
+        cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
+        cdef Status status
+        self._slot(slot)
+        with nogil, self._lock:
+            status = driver_begin(&self.d, slot, data, tokens.shape[0])
+        if status != STATUS_OK:
+            raise MemoryError(f"begin: no memory for a prompt of {tokens.shape[0]} tokens")
+
+    def propose(self, Py_ssize_t slot, Py_ssize_t max_tokens):
+        """Draft what may follow the slot's history.
+
+        Replaces the pending draft of the slot; accept takes it up.
+
+        Args:
+            slot: A slot with an active request.
+            max_tokens: Longest draft wanted, in tokens, >= 0.
+
+        Returns:
+            int32, shape (k,), 0 <= k <= max_tokens. A new array, empty when no source has a draft.
+
+        Raises:
+            InputError: slot is out of range or max_tokens < 0.
+            StateError: No request is active on the slot.
+
+        Cost: O(k), independent of the history. Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "propose")
+        cdef Py_ssize_t length
+        cdef Py_buffer view
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        with self._lock:
+            if self._policy is None:
+                length = driver_propose(&self.d, slot, max_tokens)
+            else:
+                length = self._offer(slot, max_tokens)
+            draft = _empty(length, _int32)
+            if length:
+                PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
+                memcpy(view.buf, s.draft, <size_t>length * sizeof(token_t))
+                PyBuffer_Release(&view)
+        return draft
+
+    def confidence(self, Py_ssize_t slot):
+        """Return how likely each token of the slot's pending draft is right, if those before it are.
+
+        Args:
+            slot: A slot with an active request.
+
+        Returns:
+            float32, shape (k,), 0..1, k the length of the pending draft. A copy. What each source
+            claims; a length policy corrects it by what was accepted.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+
+        Cost: O(k). Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "confidence")
+        cdef float[::1] view
+        with self._lock:
+            claimed = _empty(s.draft_len, _float32)
+            if s.draft_len:
+                view = claimed
+                memcpy(&view[0], s.confidence, <size_t>s.draft_len * sizeof(float))
+        return claimed
+
+    def shorten(self, Py_ssize_t slot, Py_ssize_t length):
+        """Cut the slot's pending draft to its first `length` tokens, those that will be verified.
+
+        Args:
+            slot: A slot with an active request.
+            length: 0 <= length <= the length of the pending draft.
+
+        Raises:
+            InputError: slot or length are out of bounds. Nothing is changed then.
+            StateError: No request is active on the slot.
+        """
+        cdef SlotC* s = self._active(slot, "shorten")
+        cdef Py_ssize_t longest
+        with self._lock:
+            longest = s.draft_len
+            if 0 <= length <= longest:
+                driver_shorten(&self.d, slot, length)
+        if not 0 <= length <= longest:
+            raise InputError(f"length must be in 0..{longest}, got {length}")
+
+    def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
+        """Commit what the target emitted and tell the source of the pending draft.
+
+        A draft that is longer than what the engine verified is not counted as rejected: only a
+        token that differs from the draft at its position is.
+
+        Args:
+            slot: A slot with an active request.
+            token_ids: The accepted draft tokens (of a tree, a path from its root), then the target's
+                own. int32, shape (n,) or a list.
+            num_accepted: How many of them are accepted draft tokens, 0 <= num_accepted <= n.
+
+        Raises:
+            InputError: An argument is not as described, or the first num_accepted tokens are not
+                the pending draft's. Nothing is changed then.
+            StateError: No request is active on the slot.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(n) amortised. Threads: keeps the GIL.
+        """
+        cdef TokensC tokens
+        cdef SlotC* s = self._active(slot, "accept")
+        cdef Py_ssize_t draft_len
+        cdef bint valid, asked
+        cdef Status status = STATUS_OK
+        tokens_view(token_ids, "token_ids", &tokens)
+        with self._lock:
+            draft_len, asked = s.draft_len, s.asked
+            valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
+            if valid:
+                status = drafter_commit(self, self._policy, slot, tokens.data, tokens.len, num_accepted)
+                if asked and status == STATUS_OK and self._policy is not None:
+                    self._policy.add_step(tokens.len, 1 + draft_len, 0.0)
+        tokens_release(&tokens)
+        if not valid:
+            raise _bad_acceptance(num_accepted, tokens.len, draft_len)
+        if status != STATUS_OK:
+            raise MemoryError(f"accept: no memory for {tokens.len} more tokens")
+
+    def follow(self, Py_ssize_t slot, token_ids, Py_ssize_t vocab_size=0):
+        """Make the slot's history equal token_ids, whatever happened since the last call.
+
+        For hosts that only show the whole text: a continuation of the history counts as accept,
+        anything else as begin.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token_ids: Prompt and all tokens since, oldest first. int32, shape (n,), n >= 0. Copied.
+            vocab_size: Ids must be below it, 0..2**31 - 1; 0 allows any.
+
+        Returns:
+            int: Accepted tokens of the pending draft, at most the new tokens but one; -1 when a
+            new request began.
+
+        Raises:
+            InputError: slot or token_ids are not as described. Nothing is changed then.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL.
+        """
+        cdef TokensC tokens
+        cdef SlotC* s = self._slot(slot)
+        cdef Py_ssize_t accepted = 0, known = 0, draft_len = 0
+        cdef bint asked = False
+        cdef Status status
+        cdef token_t bad = 0
+        if not 0 <= vocab_size <= 0x7FFFFFFF:
+            raise InputError(f"vocab_size must be in 0..2147483647, got {vocab_size}")
+        tokens_view(token_ids, "token_ids", &tokens, False)
+        with nogil, self._lock:
+            known, draft_len, asked = s.base + s.history.len, s.draft_len, s.asked
+            accepted = driver_follow(&self.d, slot, tokens.data, tokens.len, vocab_size, &status)
+            if status == STATUS_BAD_TOKEN:
+                bad = tokens.data[accepted]
+            elif asked and status == STATUS_OK and accepted >= 0 and tokens.len > known:
+                with gil:
+                    if self._policy is not None:
+                        drafter_learn(self, self._policy, slot, tokens.data + known, tokens.len - known)
+                        self._policy.add_step(tokens.len - known, 1 + draft_len, 0.0)
+        tokens_release(&tokens)
+        if status == STATUS_BAD_TOKEN:
+            raise bad_token("token_ids", bad, accepted, vocab_size)
+        if status != STATUS_OK:
+            raise MemoryError(f"follow: no memory for a text of {tokens.len} tokens")
+        return accepted
+
+    def truncate(self, Py_ssize_t slot, Py_ssize_t length):
+        """Cut the slot's history to its first `length` tokens; the pending draft is dropped.
+
+        Args:
+            slot: A slot with an active request.
+            length: Tokens to keep, 0 <= length <= length(slot).
+
+        Raises:
+            InputError: slot or length are out of bounds. Nothing is changed then.
+            StateError: No request is active on the slot.
+
+        Cost: O(removed tokens), or O(kept) where that is less; `suffix` gives its pool what it has not given yet.
+        Threads: releases the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "truncate")
+        cdef Py_ssize_t known
+        cdef bint valid
+        with nogil, self._lock:
+            known = s.base + s.history.len
+            valid = 0 <= length <= known
+            if valid:
+                driver_truncate(&self.d, slot, length)
+        if not valid:
+            raise InputError(f"length must be in 0..{known}, got {length}")
+
+    def end(self, Py_ssize_t slot):
+        """End the slot's request. The history stays, so that a next prompt that shares it is cheap.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+
+        Cost: O(1); of `suffix` with a pool, O(tokens that the pool was not given yet). Threads: releases the GIL.
+        """
+        self._active(slot, "end")
+        with nogil, self._lock:
+            driver_end(&self.d, slot)
+
+    cdef Py_ssize_t _offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:
+        """Make the best draft of all sources pending, as much of it as the policy finds worth its cost."""
+        cdef CandidateC c
+        if not drafter_offer(self, self._policy, slot, room, room, None, 1, 1, &c):
+            return 0
+        self._policy.choose_one(&c, 1, 1)
+        driver_shorten(&self.d, slot, c.chosen)
+        return c.chosen
+
+    def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8):
+        """Draft a tree of what may follow the slot's history.
+
+        Replaces the pending draft of the slot. accept takes any path from the root up: a path's
+        tokens, then the target's own. The source `suffix` has trees, the tokens of the largest expected
+        number of accepted ones first; others draft a chain. An AutoPolicy does not cut trees: max_tokens
+        is the caller's choice. ngramspec.tree has masks, positions and greedy verification.
+
+        Args:
+            slot: A slot with an active request.
+            max_tokens: Most tokens wanted, >= 0.
+            max_width: Most tokens at the same depth, >= 1; 1 gives what propose gives without a policy.
+
+        Returns:
+            (tokens, parents, confidence): int32, int32 and float32, each of shape (n,), n <= max_tokens;
+            new arrays. parents[i] < i is the token that tokens[i] comes after, -1 = the last emitted one;
+            siblings differ. confidence[i] is the probability that tokens[i] is right if its parent is.
+            The first k tokens are the tree of max_tokens = k; shorten(slot, k) keeps them.
+
+        Raises:
+            InputError: slot is out of range, max_tokens < 0 or max_width < 1.
+            StateError: No request is active on the slot.
+
+        In stats(), n tokens count as drafted and the accepted path as accepted.
+
+        Cost: O(n) judged places, a walk to the root for each; independent of the history.
+        Threads: releases the GIL.
+
+        Sources: SpecInfer (arXiv 2305.09781) for verifying trees, Sequoia (arXiv 2402.12374) for
+        their best shape.
+        """
+        cdef SlotC* s = self._active(slot, "propose_tree")
+        cdef Py_ssize_t n
+        cdef token_t[::1] out
+        cdef int32_t[::1] parent_view
+        cdef float[::1] claim_view
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        if max_width < 1:
+            raise InputError(f"max_width must be >= 1, got {max_width}")
+        with self._lock:
+            with nogil:
+                n = driver_propose_tree(&self.d, slot, max_tokens, max_width)
+            tokens, parents = np.empty(n, np.int32), np.empty(n, np.int32)
+            confidence = np.empty(n, np.float32)
+            if n:
+                out, parent_view, claim_view = tokens, parents, confidence
+                memcpy(&out[0], s.draft, <size_t>n * sizeof(token_t))
+                memcpy(&parent_view[0], s.parents, <size_t>n * sizeof(int32_t))
+                memcpy(&claim_view[0], s.confidence, <size_t>n * sizeof(float))
+        return tokens, parents, confidence
+
+    def propose_batch(self, slots, max_tokens, out, out_lens):
+        """Draft for many slots in one call; with a policy they share the pass that verifies.
+
+        Args:
+            slots: int32, shape (b,). Each must have an active request.
+            max_tokens: Longest draft wanted, >= 0. int32, shape (b,), one per slot, or one int for all.
+            out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
+                drafts are cut to w tokens; what lies behind a draft is left as it was.
+            out_lens: int32, shape (b,), writable. Receives the draft lengths.
+
+        Raises:
+            InputError: An array is not as described, or a slot is out of range. Nothing is changed.
+            StateError: A slot has no active request. Nothing is changed.
+
+        Cost: O(b + drafted tokens). Threads: releases the GIL.
+        """
+        cdef const int32_t[::1] slot_view = token_view(slots, "slots")
+        if isinstance(max_tokens, int):
+            max_tokens = [max_tokens] * slot_view.shape[0]
+        cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
+        cdef int32_t[:, ::1] rows
+        cdef int32_t[::1] lens
+        cdef Py_ssize_t i, limit, length
+        try:
+            rows = out
+            lens = out_lens
+        except (ValueError, TypeError, BufferError) as error:
+            raise InputError(f"out must be writable int32 of shape (b, w) and out_lens of shape (b,): {error}") from None
+        if not slot_view.shape[0] == limits.shape[0] == rows.shape[0] == lens.shape[0]:
+            raise InputError(f"slots, max_tokens, out and out_lens must have one length, got {slot_view.shape[0]}, "
+                             f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
+        for i in range(slot_view.shape[0]):
+            self._active(slot_view[i], "propose_batch")
+        with self._lock:  # once: a draft that another call makes in between may be longer than a row
+            if self._policy is not None:
+                _share(self, self._policy, slot_view, limits, rows.shape[1])
+            with nogil:
+                for i in range(slot_view.shape[0]):
+                    if self._policy is None:
+                        limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
+                        driver_propose(&self.d, slot_view[i], limit)
+                    length = self.d.slots[slot_view[i]].draft_len
+                    if length:
+                        memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
+                    lens[i] = <int32_t>length
+
+    def follow_batch(self, slots, token_ids, lengths, accepted):
+        """Take up what the rows of an engine's token table have more than their slots.
+
+        For engines that show whole texts without saying whose they are. A row continues its slot
+        where it holds the newest tokens of the slot's history at their places, and some older ones,
+        others on each call; `accept` is called for what follows. Other rows are left to the caller.
+
+        Args:
+            slots: int32, shape (b,), the slot of each row, -1 for none; each slot once at most.
+            token_ids: int32, shape (r, w), C-contiguous, r >= b. Not kept; read only at a few places.
+            lengths: int32, shape (b,), tokens in each row, 0..w.
+            accepted: int32, shape (b,), writable. Receives how many tokens of the pending draft were
+                right, at most the new tokens but one; -1 where the row does not continue the slot,
+                or has an id below 0: the slot is unchanged then.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            MemoryError: No room. The rows before are done, `accepted` says which.
+
+        Cost: O(b + new tokens), independent of the histories. Threads: keeps the GIL with a policy.
+        """
+        cdef const int32_t[::1] slot_view, length_view
+        cdef const token_t[:, ::1] rows
+        cdef int32_t[::1] done
+        cdef Py_ssize_t i, emitted = 0, batch_tokens = 0
+        cdef bint full = False
+        try:
+            slot_view, rows, length_view, done = slots, token_ids, lengths, accepted
+        except (ValueError, TypeError, BufferError) as error:
+            raise _bad_rows("accepted", error) from None
+        if not slot_view.shape[0] == length_view.shape[0] == done.shape[0] <= rows.shape[0]:
+            raise InputError(f"slots, lengths and accepted must have one length, at most that of token_ids, got "
+                             f"{slot_view.shape[0]}, {length_view.shape[0]}, {done.shape[0]} and {rows.shape[0]}")
+        for i in range(slot_view.shape[0]):
+            _check_row(self, slot_view[i], length_view[i], rows.shape[1])
+            done[i] = -1
+        with self._lock:
+            if self._policy is None:
+                with nogil:
+                    for i in range(slot_view.shape[0]):
+                        done[i] = _follow(self, slot_view[i], &rows[i, 0], length_view[i])
+                        if done[i] == NO_ROOM:
+                            full = True
+                            break
+            else:
+                for i in range(slot_view.shape[0]):
+                    full = _follow_taught(self, slot_view[i], &rows[i, 0], length_view[i], &done[i], &emitted,
+                                          &batch_tokens)
+                    if full:
+                        break
+                if batch_tokens:
+                    self._policy.add_step(emitted, batch_tokens, 0.0)
+        if full:
+            done[i] = -1
+            raise MemoryError(f"follow_batch: no memory for the tokens of row {i}")
+
+    def find_slots(self, slots, token_ids, lengths, rows, found):
+        """Find the slots whose histories rows of an engine's token table begin with.
+
+        For rows that moved, came back or go on with an earlier text. Histories are compared at
+        their newest tokens and at some places spread over the others.
+
+        Args:
+            slots: int32, shape (s,), the slots to choose from, active or not.
+            token_ids: int32, shape (r, w), C-contiguous. Not kept.
+            lengths: int32, shape (l,), tokens in each row, 0..w.
+            rows: int32, shape (m,), the rows to find slots for, below r and l.
+            found: int32, shape (m,), writable. Receives the slot with the longest such history, the
+                first of them in `slots`, each slot once; -1 for none. Empty histories are not found.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+
+        Cost: O(m * s), independent of the histories. Threads: releases the GIL.
+        """
+        cdef const int32_t[::1] slot_view, length_view, row_view
+        cdef const token_t[:, ::1] table
+        cdef int32_t[::1] out
+        cdef Py_ssize_t i
+        try:
+            slot_view, table, length_view, row_view, out = slots, token_ids, lengths, rows, found
+        except (ValueError, TypeError, BufferError) as error:
+            raise _bad_rows("found", error) from None
+        if out.shape[0] != row_view.shape[0]:
+            raise InputError(f"rows and found must have one length, got {row_view.shape[0]} and {out.shape[0]}")
+        for i in range(row_view.shape[0]):
+            if not 0 <= row_view[i] < min(table.shape[0], length_view.shape[0]):
+                raise InputError(f"rows must be in 0..{min(table.shape[0], length_view.shape[0]) - 1}, got {row_view[i]}")
+            _check_row(self, -1, length_view[row_view[i]], table.shape[1])
+        for i in range(slot_view.shape[0]):
+            self._slot(slot_view[i])
+        with nogil, self._lock:
+            for i in range(row_view.shape[0]):
+                out[i] = _longest(self, slot_view, &table[row_view[i], 0], length_view[row_view[i]], out, i)
+
+    def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):
+        """Run a recorded request as if the target had chosen its output, and count the steps.
+
+        Begins on the slot, then drafts and accepts the longest right prefix of each draft plus one
+        token until the output is used up. The slot is left active with the whole text.
+
+        Args:
+            prompt: int32, shape (n,).
+            output: int32, shape (m,). The first token counts as sampled before the first draft.
+            max_tokens: Longest draft per step; 0 = only the rest of the output limits it.
+            slot: 0 <= slot < slots.
+
+        Returns:
+            Replay: steps, drafts, drafted and accepted tokens, draft lengths and times.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            MemoryError: No room; the slot holds the part replayed so far.
+
+        Cost: O(changed prompt tokens + m). Threads: releases the GIL.
+        """
+        cdef const token_t[::1] prompt_view = token_view(prompt, "prompt")
+        cdef const token_t[::1] output_view = token_view(output, "output")
+        cdef const token_t* before = &prompt_view[0] if prompt_view.shape[0] else NULL
+        cdef const token_t* after = &output_view[0] if output_view.shape[0] else NULL
+        cdef int64_t[::1] lengths
+        cdef ReplayC r
+        cdef Status status
+        self._slot(slot)
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        draft_lengths = np.zeros(self.d.max_draft + 1, dtype=np.int64)
+        lengths = draft_lengths
+        with nogil, self._lock:
+            status = driver_replay(&self.d, slot, before, prompt_view.shape[0], after, output_view.shape[0],
+                                   max_tokens, &r, &lengths[0])
+        if status != STATUS_OK:
+            raise MemoryError("replay: no memory for the session")
+        return Replay(r.tokens, r.steps, r.drafts, r.drafted, r.accepted, draft_lengths, r.begin_ns, r.step_ns)

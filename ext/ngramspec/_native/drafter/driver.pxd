@@ -1,0 +1,77 @@
+# Branches: which token of a pending draft comes after which, where the draft is a tree.
+# DriverC: slots with their histories, and the sources that draft for them.
+from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
+from ngramspec._native.drafter.source cimport SourceC
+
+# `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
+
+# leave only the first child of the root, its first child and so on; return their number
+cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n) noexcept nogil
+# first broken invariant or NULL
+cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil
+
+cdef struct SlotC:
+    HistoryC history      # the newest tokens of the request, at most max_history
+    Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
+    bint active           # between begin and end
+    bint asked            # for a draft, since the newest token
+    token_t* rows         # num_sources rows of max_draft tokens: what each source drafted
+    float* claims         # of each token, that it is right if those before it are
+    Py_ssize_t* made      # tokens per row
+    token_t* draft        # the pending draft, in its row
+    float* confidence     # its claims
+    int32_t* parents      # where the draft is a tree: the token that each comes after, -1 = the history
+    bint branched         # the draft is a tree
+    Py_ssize_t draft_len  # how much of it will be verified, 0 = none pending
+    Py_ssize_t owner      # source of the pending draft
+
+cdef struct SourceCountsC:
+    int64_t begin_calls
+    int64_t propose_calls
+    int64_t accept_calls
+    int64_t num_drafts
+    int64_t num_draft_tokens
+    int64_t begin_ns
+    int64_t propose_ns    # of the timed calls only
+    int64_t accept_ns     # of the timed calls only
+    int64_t timed_proposes
+    int64_t timed_accepts
+    int64_t* accepted_len  # verified drafts by accepted tokens, index 0..max_draft
+
+cdef struct DriverC:
+    SlotC* slots
+    Py_ssize_t num_slots
+    SourceC* sources
+    SourceCountsC* counts  # one per source
+    Py_ssize_t num_sources
+    Py_ssize_t max_draft
+    Py_ssize_t max_history
+
+cdef struct ReplayC:
+    int64_t tokens
+    int64_t steps
+    int64_t drafts
+    int64_t drafted
+    int64_t accepted
+    int64_t begin_ns
+    int64_t step_ns
+
+cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
+# the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
+cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
+                                    Py_ssize_t max_width) noexcept nogil
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                          Py_ssize_t num_accepted) noexcept nogil
+cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil
+cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
+                              Status* status) noexcept nogil
+cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
+cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
+                          const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,
+                          ReplayC* r, int64_t* draft_lengths) noexcept nogil

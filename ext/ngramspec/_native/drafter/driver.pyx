@@ -1,0 +1,394 @@
+"""The driver: one history per slot, sources asked in order, feedback to the source that drafted.
+
+All kernels leave everything as it was when they return another status than STATUS_OK. A pending draft
+may have branches: each token's parent comes before it.
+"""
+
+from libc.string cimport memmove, memset
+
+from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
+from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Joined
+
+
+cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
+    """The parents of a draft without branches."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        parents[i] = <int32_t>(i - 1)
+
+
+cdef Py_ssize_t branches_right(const token_t* draft, const int32_t* parents, Py_ssize_t n, const token_t* tokens,
+                               Py_ssize_t num_tokens, Py_ssize_t* last) noexcept nogil:
+    """One pass is enough: siblings differ, and what comes after a token stands behind it."""
+    cdef Py_ssize_t right = 0
+    cdef Py_ssize_t i
+    last[0] = -1
+    for i in range(n):
+        if right == num_tokens:
+            break
+        if parents[i] == last[0] and draft[i] == tokens[right]:
+            last[0] = i
+            right += 1
+    return right
+
+
+cdef bint branches_go_on(const int32_t* parents, Py_ssize_t n, Py_ssize_t node) noexcept nogil:
+    """Does a token come after this one?."""
+    cdef Py_ssize_t i
+    for i in range(node + 1, n):
+        if parents[i] == node:
+            return True
+    return False
+
+
+cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t node = -1
+    cdef Py_ssize_t length = 0
+    cdef Py_ssize_t i
+    for i in range(n):
+        if parents[i] == node:
+            draft[length], confidence[length] = draft[i], confidence[i]
+            length += 1
+            node = i
+    return length
+
+
+cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i, k
+    for i in range(n):
+        if not -1 <= parents[i] < i:
+            return "drafter: a token of a tree stands before the one that it comes after"
+        for k in range(i):
+            if parents[k] == parents[i] and draft[k] == draft[i]:
+                return "drafter: a tree has the same token twice at one place"
+    return NULL
+
+
+cdef enum:
+    TIMED_EVERY = 16      # one call in so many reads the clock: it costs more than many a call
+
+
+cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nogil:
+    """Room in the history and in all sources for extra tokens."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    if history_reserve(&s.history, extra) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    for i in range(d.num_sources):
+        if d.sources[i].reserve(d.sources[i].state, slot, &s.history, extra) != STATUS_OK:
+            return STATUS_NO_MEMORY
+    return STATUS_OK
+
+
+cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, Joined how) noexcept nogil:
+    """Show all sources the tokens of the history from `start` on."""
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, how)
+
+
+cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Cut the held history to `length` tokens."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        d.sources[i].rewind(d.sources[i].state, slot, &s.history, length)
+    s.history.len = length
+    _extend(d, slot, length, JOINED_PROMPT)
+
+
+cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Joined how) noexcept nogil:
+    cdef Py_ssize_t start = d.slots[slot].history.len
+    history_append(&d.slots[slot].history, tokens, n)
+    _extend(d, slot, start, how)
+
+
+cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
+    """Drop the oldest tokens of the history but `keep`; sources index the rest anew, at its new places."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t dropped = s.history.len - keep
+    _rewind(d, slot, 0)
+    memmove(s.history.tokens, s.history.tokens + dropped, <size_t>keep * sizeof(token_t))
+    s.history.len = keep
+    s.base += dropped
+    _extend(d, slot, 0, JOINED_AGAIN)
+
+
+cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """Make the history equal the prompt; what both share is kept and costs a comparison only.
+
+    A prompt longer than max_history leaves a quarter of it free for what is generated.
+    """
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t fits = n if n <= d.max_history else d.max_history - d.max_history // 4
+    cdef Py_ssize_t first = s.base  # of the tokens that will be held
+    cdef Py_ssize_t shared = 0
+    cdef Py_ssize_t i
+    cdef int64_t started = ngs_now_ns()
+    if n > s.base:
+        shared = history_common_prefix(&s.history, tokens + s.base, n - s.base)
+    # Older tokens than those held are not fetched back, unless less than half of what fits would be held.
+    if shared == 0 or n - s.base > d.max_history or 2 * (n - s.base) < fits:
+        first = n - fits
+    # What differs is taken back before the rest joins, so only a longer text needs room.
+    if n - first > s.history.len and _reserve(d, slot, n - first - s.history.len) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    if first < s.base:
+        shared = 0
+    _rewind(d, slot, shared)
+    if first > s.base:
+        shared = max(shared - (first - s.base), <Py_ssize_t>0)
+        _age(d, slot, shared)
+    s.base = first
+    if shared < n - first:
+        _append(d, slot, tokens + first + shared, n - first - shared, JOINED_PROMPT)
+    s.active = True
+    s.draft_len = 0
+    s.asked = False
+    started = ngs_now_ns() - started
+    for i in range(d.num_sources):
+        d.counts[i].begin_calls += 1
+        d.counts[i].begin_ns += started
+    return STATUS_OK
+
+
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, SlotC* s, token_t* row, float* claims, Py_ssize_t limit,
+                       Py_ssize_t width) noexcept nogil:
+    """Let a source write a draft, where width > 0 one with parents."""
+    cdef Py_ssize_t length
+    if width and c.propose_tree != NULL:
+        return c.propose_tree(c.state, slot, &s.history, row, s.parents, claims, limit, width)
+    length = c.propose(c.state, slot, &s.history, row, claims, limit)
+    if width:
+        branches_chain(s.parents, length)
+    return length
+
+
+cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+    """Ask one source for a draft; one call in TIMED_EVERY is timed."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceC* c = &d.sources[source]
+    cdef SourceCountsC* counts = &d.counts[source]
+    cdef token_t* row = s.rows + source * d.max_draft
+    cdef float* claims = s.claims + source * d.max_draft
+    cdef Py_ssize_t length
+    cdef int64_t started
+    counts.propose_calls += 1
+    if limit > c.max_draft:
+        limit = c.max_draft
+    if counts.propose_calls % TIMED_EVERY != 1:
+        return _draft(c, slot, s, row, claims, limit, width)
+    started = ngs_now_ns()
+    length = _draft(c, slot, s, row, claims, limit, width)
+    counts.propose_ns += ngs_now_ns() - started
+    counts.timed_proposes += 1
+    return length
+
+
+cdef void _ask_anew(DriverC* d, SlotC* s) noexcept nogil:
+    s.draft_len = 0
+    s.asked = True
+    s.branched = False
+    memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
+
+
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+    return _propose(d, slot, max_tokens, 0)
+
+
+cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
+                                    Py_ssize_t max_width) noexcept nogil:
+    return _propose(d, slot, max_tokens, max_width)
+
+
+cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width) noexcept nogil:
+    """Fill the slot's pending draft from the first source that has one; return its length."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    _ask_anew(d, s)
+    s.branched = width > 0
+    if max_tokens <= 0 or s.history.len == 0:
+        return 0
+    for i in range(d.num_sources):
+        s.made[i] = _ask(d, i, slot, max_tokens, width)
+        if s.made[i] > 0:
+            driver_take(d, slot, i, s.made[i])
+            break
+    return s.draft_len
+
+
+cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+    """Ask all sources; nothing is pending until one of them is taken."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    _ask_anew(d, s)
+    if max_tokens > 0 and s.history.len:
+        for i in range(d.num_sources):
+            s.made[i] = _ask(d, i, slot, max_tokens, 0)
+
+
+cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
+    """Make the first `length` tokens that a source drafted the pending draft."""
+    cdef SlotC* s = &d.slots[slot]
+    s.owner = source
+    s.draft = s.rows + source * d.max_draft
+    s.confidence = s.claims + source * d.max_draft
+    s.draft_len = length
+    if length:
+        d.counts[source].num_drafts += 1
+        d.counts[source].num_draft_tokens += length
+
+
+cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """How many tokens of the pending draft the target's tokens confirm."""
+    cdef Py_ssize_t last
+    if s.branched:
+        return branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
+    return common_prefix(s.draft, tokens, n if n < s.draft_len else s.draft_len)
+
+
+cdef bint _goes_on(const SlotC* s, const token_t* tokens, Py_ssize_t n, Py_ssize_t right) noexcept nogil:
+    """Was there a drafted token where the first of the target's tokens came that was not drafted?"""
+    cdef Py_ssize_t last
+    if not s.branched:
+        return right < s.draft_len
+    branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
+    return branches_go_on(s.parents, s.draft_len, last)
+
+
+cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
+    """Tell the owner of the pending draft. A draft longer than what was verified is not rejected."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceC* c = &d.sources[s.owner]
+    cdef Py_ssize_t right = draft_right(s, tokens, n)
+    d.counts[s.owner].accept_calls += 1
+    d.counts[s.owner].accepted_len[num_accepted] += 1
+    c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
+    s.draft_len = 0
+
+
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                          Py_ssize_t num_accepted) noexcept nogil:
+    """Commit what the target emitted; the caller has checked num_accepted against the draft."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef SourceCountsC* counts = &d.counts[s.owner]
+    cdef Py_ssize_t half = d.max_history // 2
+    cdef Py_ssize_t length = s.history.len + n  # of the history afterwards
+    cdef int64_t started = 0
+    if n > half:
+        length = half
+    elif length > d.max_history:
+        length = half + n
+    if length > s.history.len and _reserve(d, slot, length - s.history.len) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    if s.draft_len > 0:
+        if counts.accept_calls % TIMED_EVERY == 0:
+            started = ngs_now_ns()
+        _feed_back(d, slot, tokens, n, num_accepted)
+    s.asked = False
+    if n > half:
+        _age(d, slot, 0)
+        s.base += n - half
+        tokens += n - half
+        n = half
+    elif s.history.len + n > d.max_history:
+        _age(d, slot, half)
+    _append(d, slot, tokens, n, JOINED_OUTPUT)
+    if started:
+        counts.accept_ns += ngs_now_ns() - started
+        counts.timed_accepts += 1
+    return STATUS_OK
+
+
+cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Keep the first tokens of the pending draft; the others count as never drafted."""
+    cdef SlotC* s = &d.slots[slot]
+    if s.draft_len > length:
+        d.counts[s.owner].num_draft_tokens -= s.draft_len - length
+        d.counts[s.owner].num_drafts -= length == 0
+        s.draft_len = length
+
+
+cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
+    """The request is over; its history stays for a next one that shares it."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    s.active = False
+    s.draft_len = 0
+    s.asked = False
+    for i in range(d.num_sources):
+        d.sources[i].finish(d.sources[i].state, slot, &s.history)
+
+
+cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    """Cut the request to `length` tokens; when those were dropped already, nothing is left to draft from."""
+    cdef SlotC* s = &d.slots[slot]
+    s.draft_len = 0
+    s.asked = False
+    if length >= s.base:
+        _rewind(d, slot, length - s.base)
+    else:
+        _rewind(d, slot, 0)
+        s.base = length
+
+
+cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
+                              Status* status) noexcept nogil:
+    """Make the history equal `tokens`: accept what continues it, begin anew otherwise (returns -1).
+
+    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any, when that is 0);
+    STATUS_BAD_TOKEN returns the position of one that is not.
+    """
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t known = s.base + s.history.len
+    cdef bint goes_on = s.active and n >= known and (
+        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
+    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
+    cdef Py_ssize_t accepted, i
+    for i in range(known if goes_on else 0, n):
+        if tokens[i] < 0 or tokens[i] > last:
+            status[0] = STATUS_BAD_TOKEN
+            return i
+    status[0] = STATUS_OK
+    if not goes_on:
+        status[0] = driver_begin(d, slot, tokens, n)
+        return -1
+    if n == known:
+        return 0
+    accepted = draft_right(s, tokens + known, n - known - 1)
+    status[0] = driver_accept(d, slot, tokens + known, n - known, accepted)
+    return accepted
+
+
+cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
+                          const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,
+                          ReplayC* r, int64_t* draft_lengths) noexcept nogil:
+    """Play a recorded request: begin, then draft, accept the right prefix and one token, repeat."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t limit, length, accepted
+    cdef int64_t started = ngs_now_ns()
+    cdef Status status = driver_begin(d, slot, prompt, prompt_len)
+    cdef int64_t begun = ngs_now_ns()
+    memset(r, 0, sizeof(ReplayC))
+    if n > 0 and status == STATUS_OK:
+        status = driver_accept(d, slot, output, 1, 0)
+    while i + 1 < n and status == STATUS_OK:
+        limit = n - i - 1
+        if max_tokens and limit > max_tokens:
+            limit = max_tokens
+        length = driver_propose(d, slot, limit)
+        accepted = draft_right(s, output + i + 1, n - i - 1)
+        r.steps += 1
+        r.drafts += length > 0
+        r.drafted += length
+        r.accepted += accepted
+        draft_lengths[length] += 1
+        length = accepted + 1 if i + 1 + accepted < n else accepted
+        status = driver_accept(d, slot, output + i + 1, length, accepted)
+        r.tokens += length
+        i += accepted + 1
+    r.begin_ns = begun - started
+    r.step_ns = ngs_now_ns() - begun
+    return status

@@ -1,0 +1,36 @@
+# Batch: the tokens of one decode, for many sequences.
+# RowsC: the logits of the last decode, where the target keeps them.
+# Sampler: how one request chooses a token from a row of logits.
+from ngramspec._native.core.types cimport int32_t, int8_t, token_t
+
+cdef class Batch:
+    cdef token_t* tokens       # capacity entries each
+    cdef int32_t* positions    # place of the token in its sequence
+    cdef int32_t* sequences    # sequence id
+    cdef int8_t* outputs       # 1 = its logits are wanted
+    cdef Py_ssize_t len
+    cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t num_outputs
+    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output) noexcept nogil
+
+cdef struct RowsC:
+    const float* data      # num_rows * vocab_size, row after row; valid until the next decode
+    Py_ssize_t num_rows    # 0 = none
+    Py_ssize_t vocab_size  # >= 1
+
+
+cdef class Rows:
+    cdef RowsC c
+    cdef object _owner     # keeps data alive when it is an array's
+    cdef const float* row(self, Py_ssize_t index) except NULL
+
+# Kernels of a sampler; `state` is its own struct or handle.
+cdef struct SamplerC:
+    void* state
+    # choose from vocab_size logits; -1 when no token is possible. The row is not changed.
+    token_t (*choose)(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil
+    # the chosen token is emitted: penalties, grammar and the like advance
+    void (*accept)(void* state, token_t token) noexcept nogil
+
+cdef class Sampler:
+    cdef SamplerC c

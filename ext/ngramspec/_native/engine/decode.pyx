@@ -1,0 +1,278 @@
+"""What a decode takes and gives: Batch, Rows, Sampler.
+
+Batch: the tokens of one decode, for many sequences, with logits only where they are needed.
+Rows: the logits of one decode, read in place.
+Sampler: how one request chooses a token from a row; GreedySampler takes the likeliest.
+"""
+
+cimport cython
+from libc.math cimport exp, log
+from libc.stdlib cimport free, malloc
+
+from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+
+import numpy as np
+
+from ngramspec.errors import CapacityError, InputError
+
+
+@cython.final
+cdef class Batch:
+    """Batch(capacity): tokens, positions, sequences and output flags of one decode.
+
+    Args:
+        capacity: Most tokens, >= 1.
+
+    Raises:
+        InputError: capacity < 1.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, Py_ssize_t capacity):
+        if capacity < 1:
+            raise InputError(f"capacity must be >= 1, got {capacity}")
+        self.capacity = capacity
+        self.tokens = <token_t*>malloc(<size_t>capacity * sizeof(token_t))
+        self.positions = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
+        self.sequences = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
+        self.outputs = <int8_t*>malloc(<size_t>capacity)
+        if not (self.tokens and self.positions and self.sequences and self.outputs):
+            raise MemoryError(f"no memory for a batch of {capacity} tokens")
+
+    def __dealloc__(self):
+        free(self.tokens)
+        free(self.positions)
+        free(self.sequences)
+        free(self.outputs)
+
+    def __len__(self):
+        return self.len
+
+    def clear(self):
+        """Remove all tokens."""
+        self.len = 0
+        self.num_outputs = 0
+
+    def add(self, int32_t sequence, Py_ssize_t position, token_ids, draft=None, bint output=True):
+        """Add the next tokens of a sequence and the draft that is to be verified after them.
+
+        Args:
+            sequence: Sequence id, >= 0.
+            position: Place of the first token in its sequence, >= 0.
+            token_ids: int32, shape (n,), n >= 1. Copied.
+            draft: int32, shape (k,), or None. Needs output.
+            output: Whether the logits of the last of token_ids, and of all of draft, are wanted.
+
+        Returns:
+            int: Row of the first logits among this batch's outputs, -1 without output.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is added then.
+            CapacityError: The tokens do not fit. Nothing is added then.
+        """
+        cdef TokensC first, guess
+        cdef Py_ssize_t i, row = self.num_outputs if output else -1
+        cdef bint viewed = False
+        if sequence < 0 or position < 0 or (draft is not None and not output):
+            raise InputError(f"sequence {sequence} and position {position} must be >= 0, a draft needs output")
+        tokens_view(token_ids, "token_ids", &first)
+        guess.len = 0
+        try:
+            if draft is not None:
+                tokens_view(draft, "draft", &guess)
+                viewed = True
+            if first.len == 0:
+                raise InputError("token_ids must hold at least one token")
+            if self.len + first.len + guess.len > self.capacity:
+                raise CapacityError(f"{first.len} + {guess.len} tokens do not fit behind {self.len} of {self.capacity}")
+            for i in range(first.len):
+                self.put(first.data[i], position + i, sequence, output and i == first.len - 1)
+            for i in range(guess.len):
+                self.put(guess.data[i], position + first.len + i, sequence, True)
+        finally:
+            tokens_release(&first)
+            if viewed:
+                tokens_release(&guess)
+        return row
+
+    def arrays(self):
+        """Return copies of tokens, positions, sequences (int32) and output flags (bool)."""
+        cdef Py_ssize_t n = self.len
+        if n == 0:
+            return tuple(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.bool_))
+        return (np.array(<token_t[:n]>self.tokens), np.array(<int32_t[:n]>self.positions),
+                np.array(<int32_t[:n]>self.sequences), np.array(<int8_t[:n]>self.outputs).astype(np.bool_))
+
+    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output) noexcept nogil:
+        self.tokens[self.len] = token
+        self.positions[self.len] = <int32_t>position
+        self.sequences[self.len] = sequence
+        self.outputs[self.len] = output
+        self.num_outputs += output
+        self.len += 1
+
+
+cdef extern from "ngs_rows.h" nogil:
+    float ngs_row_max(const float* row, Py_ssize_t n)
+    Py_ssize_t ngs_row_find(const float* row, Py_ssize_t n, float value)
+
+
+cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
+    """Return the smallest id with the largest logit, 0 when all are NaN."""
+    cdef Py_ssize_t found = ngs_row_find(row, n, ngs_row_max(row, n))
+    return <token_t>found if found < n else 0
+
+
+cdef double log_sum(const float* row, Py_ssize_t n) noexcept nogil:
+    """Return the logarithm of the sum of exp(row)."""
+    cdef double top = ngs_row_max(row, n), total = 0.0
+    cdef Py_ssize_t i
+    for i in range(n):
+        total += exp(row[i] - top)
+    return top + log(total)
+
+
+@cython.final
+cdef class Rows:
+    """Rows(vocab_size): the logits of the last decode, in the order of the batch's outputs.
+
+    A target fills it; nothing is copied. Invalid after the target's next decode.
+
+    Args:
+        vocab_size: Logits per row, >= 1.
+
+    Raises:
+        InputError: vocab_size < 1.
+    """
+
+    def __cinit__(self, Py_ssize_t vocab_size):
+        if vocab_size < 1:
+            raise InputError(f"vocab_size must be >= 1, got {vocab_size}")
+        self.c.vocab_size = vocab_size
+
+    def __len__(self):
+        return self.c.num_rows
+
+    @property
+    def vocab_size(self):
+        """Return the number of logits per row."""
+        return self.c.vocab_size
+
+    def set(self, const float[:, ::1] logits not None):
+        """Show these logits from now on.
+
+        Args:
+            logits: float32, shape (n, vocab_size), C-contiguous. Not copied, kept alive.
+
+        Raises:
+            InputError: The second dimension is not vocab_size.
+        """
+        if logits.shape[1] != self.c.vocab_size:
+            raise InputError(f"logits must have {self.c.vocab_size} columns, got {logits.shape[1]}")
+        self.c.num_rows = logits.shape[0]
+        self.c.data = &logits[0, 0] if logits.shape[0] else NULL
+        self._owner = logits
+
+    def argmax(self, Py_ssize_t index):
+        """Return the most likely token of a row, the smallest id among equals.
+
+        Raises:
+            InputError: No such row.
+
+        Cost: O(vocab_size), vectorised.
+        """
+        return row_argmax(self.row(index), self.c.vocab_size)
+
+    def copy(self, Py_ssize_t index):
+        """Return a row as a new float32 array of shape (vocab_size,).
+
+        Raises:
+            InputError: No such row.
+        """
+        cdef const float[::1] view = <const float[:self.c.vocab_size]>self.row(index)
+        return np.array(view)
+
+    def logprobs(self, Py_ssize_t index, token_t token, Py_ssize_t top):
+        """Return the log-probability of a token under a row's softmax, and the likeliest tokens.
+
+        Args:
+            index: The row.
+            token: 0 <= token < vocab_size.
+            top: How many of the likeliest tokens to return, 0..vocab_size.
+
+        Returns:
+            tuple: float, then a list of (token, log-probability), likeliest first.
+
+        Raises:
+            InputError: An argument is out of its bounds.
+
+        Cost: O(vocab_size).
+        """
+        cdef const float* row = self.row(index)
+        cdef double total
+        if not (0 <= token < self.c.vocab_size and 0 <= top <= self.c.vocab_size):
+            raise InputError(f"token and top must be below {self.c.vocab_size + 1}, got {token} and {top}")
+        with nogil:
+            total = log_sum(row, self.c.vocab_size)
+        best = []
+        if top:
+            logits = np.asarray(<const float[:self.c.vocab_size]>row)
+            ids = np.argpartition(logits, -top)[-top:]
+            ids = ids[np.argsort(-logits[ids], kind="stable")]
+            best = [(int(i), float(logits[i]) - total) for i in ids]
+        return row[token] - total, best
+
+    cdef const float* row(self, Py_ssize_t index) except NULL:
+        if not 0 <= index < self.c.num_rows:
+            raise InputError(f"row must be in 0..{self.c.num_rows - 1}, got {index}")
+        return self.c.data + index * self.c.vocab_size
+
+
+cdef token_t _nothing(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
+    return -1
+
+
+cdef void _ignore(void* state, token_t token) noexcept nogil:
+    pass
+
+
+cdef token_t _greedy_choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
+    return row_argmax(row, vocab_size)
+
+
+cdef class Sampler:
+    """Base of the samplers, finds no token possible. One request owns it; not to be shared between threads."""
+
+    def __cinit__(self):
+        self.c.choose = _nothing
+        self.c.accept = _ignore
+
+    def choose(self, Rows rows not None, Py_ssize_t index):
+        """Return the token chosen from a row, -1 when none is possible; commits nothing.
+
+        Raises:
+            InputError: No such row.
+        """
+        return self.c.choose(self.c.state, rows.row(index), rows.c.vocab_size)
+
+    def accept(self, token_t token):
+        """Commit an emitted token: penalties and grammar advance."""
+        self.c.accept(self.c.state, token)
+
+    def accept_prompt(self, token_ids):
+        """Let the sampler look back on the prompt, before the first choice; here it does nothing.
+
+        Args:
+            token_ids: int32, shape (n,).
+        """
+
+    def accept_prompt(self, token_ids):
+        """Show the prompt to penalties that look back on it; a grammar does not advance."""
+
+
+@cython.final
+cdef class GreedySampler(Sampler):
+    """GreedySampler(): the likeliest token, the smallest id among equals; stateless."""
+
+    def __cinit__(self):
+        self.c.choose = _greedy_choose

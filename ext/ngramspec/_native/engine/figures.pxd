@@ -1,0 +1,54 @@
+# Counters that a step of the engine writes without Python objects.
+from ngramspec._native.core.types cimport int64_t
+
+cdef class Histogram:
+    cdef readonly tuple bounds
+    cdef public double total      # sum of the values
+    cdef double* limits           # bounds, ascending
+    cdef int64_t* counts          # num_limits + 1; the last one takes what is above all bounds
+    cdef Py_ssize_t num_limits
+    cdef void add(self, double value, int64_t times) noexcept nogil
+
+cdef class Timings:
+    cdef public double submitted
+    cdef public double started
+    cdef public double first_token
+    cdef public double last_token
+    cdef public double finished
+    cdef public int64_t num_prompt
+    cdef public int64_t num_cached
+    cdef public int64_t num_steps
+    cdef public int64_t num_drafts
+    cdef public int64_t num_draft_tokens
+    cdef public int64_t num_accepted_tokens
+    cdef public int64_t num_prediction_accepted
+    cdef public int64_t num_prediction_rejected
+
+cdef class EngineStats:
+    cdef public int64_t num_requests
+    cdef public int64_t num_prompt_tokens
+    cdef public int64_t num_cached_tokens
+    cdef public int64_t num_emitted_tokens
+    cdef public int64_t num_steps
+    cdef public int64_t num_batch_tokens
+    cdef public int64_t num_busy_slots
+    cdef public int64_t num_slot_steps
+    cdef public int64_t num_drafts
+    cdef public int64_t num_draft_tokens
+    cdef public int64_t num_accepted_tokens
+    cdef public int64_t num_rollback_failures
+    cdef public int64_t num_preempted
+    cdef public double prompt_seconds
+    cdef public double decode_seconds
+    cdef public double draft_seconds
+    cdef public double verify_seconds
+    cdef readonly dict finished
+    cdef readonly Histogram time_to_first_token
+    cdef readonly Histogram inter_token_latency
+    cdef readonly Histogram request_latency
+    cdef readonly Histogram queue_time
+    cdef readonly Histogram batch_tokens
+    cdef readonly Histogram draft_lengths
+    cdef int64_t* ended           # verified drafts by accepted tokens, index 0..MAX_POSITIONS
+    cdef void add_decode(self, Py_ssize_t tokens, Py_ssize_t slots, Py_ssize_t prompts, double seconds) noexcept nogil
+    cdef void add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) noexcept nogil

@@ -1,0 +1,181 @@
+"""EngineStats: what the engine counts; Timings: the same of one request; Histogram: values in buckets."""
+
+import time
+
+cimport cython
+from libc.stdlib cimport calloc, free
+
+cdef enum:
+    MAX_POSITIONS = 4096  # of a draft that are counted one by one
+
+SECONDS = (
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0,
+    2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0,
+)
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+@cython.final
+cdef class Histogram:
+    """Histogram(bounds): counts of values by bucket, their number and sum.
+
+    Args:
+        bounds: Upper bounds of the buckets, inclusive, ascending; one more bucket takes the rest.
+
+    Raises:
+        MemoryError: No room.
+
+    Attributes:
+        bounds: A tuple.
+        total: Sum of all values.
+    """
+
+    def __cinit__(self, bounds):
+        cdef Py_ssize_t i
+        self.bounds = tuple(bounds)
+        self.num_limits = len(self.bounds)
+        self.limits = <double*>calloc(<size_t>self.num_limits + 1, sizeof(double))
+        self.counts = <int64_t*>calloc(<size_t>self.num_limits + 1, sizeof(int64_t))
+        if not (self.limits and self.counts):
+            raise MemoryError("no memory for a histogram")
+        for i in range(self.num_limits):
+            self.limits[i] = self.bounds[i]
+
+    def __dealloc__(self):
+        free(self.limits)
+        free(self.counts)
+
+    cdef void add(self, double value, int64_t times) noexcept nogil:
+        cdef Py_ssize_t low = 0, high = self.num_limits, middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.limits[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self.counts[low] += times
+        self.total += value * <double>times
+
+    def observe(self, double value, int64_t times=1):
+        """Count a value so many times. Cost: O(log buckets)."""
+        self.add(value, times)
+
+    @property
+    def buckets(self):
+        """Return the counts of all buckets, the one above all bounds last, as a new list."""
+        return [self.counts[i] for i in range(self.num_limits + 1)]
+
+    @property
+    def count(self):
+        """Return how many values were counted."""
+        return sum(self.buckets)
+
+    def cumulative(self):
+        """Return (upper bound, values up to it) for every bucket, the last one "+Inf"."""
+        made, running = [], 0
+        for bound, count in zip((*self.bounds, float("inf")), self.buckets, strict=True):
+            running += count
+            made.append(("+Inf" if bound == float("inf") else repr(float(bound)), running))
+        return made
+
+
+@cython.final
+cdef class Timings:
+    """Timings(num_prompt=0): counts and times of one generation, seconds on the clock of time.perf_counter.
+
+    Attributes:
+        submitted, started, first_token, last_token, finished: When it was submitted, got a slot, and so
+            on; 0.0 as long as that has not happened.
+        num_prompt: Prompt tokens.
+        num_cached: Of these found in the cache.
+        num_steps: Decodes that emitted tokens.
+        num_drafts: Of these with a draft.
+        num_draft_tokens, num_accepted_tokens: Tokens of the drafts, and the accepted ones among them.
+        num_prediction_accepted, num_prediction_rejected: Of these from the user's prediction.
+    """
+
+    def __init__(self, int64_t num_prompt=0):
+        self.submitted = time.perf_counter()
+        self.num_prompt = num_prompt
+
+    @property
+    def prompt_seconds(self):
+        """Return the time from the slot to the first token."""
+        return max(0.0, (self.first_token or self.finished) - self.started)
+
+    @property
+    def decode_seconds(self):
+        """Return the time from the first token to the end."""
+        return max(0.0, self.finished - self.first_token) if self.first_token else 0.0
+
+
+@cython.final
+cdef class EngineStats:
+    """EngineStats(): counters since the engine was made. Its thread writes them, anyone may read.
+
+    Raises:
+        MemoryError: No room.
+
+    Attributes:
+        num_requests: Submitted requests.
+        finished: Finished ones by finish reason.
+        num_prompt_tokens, num_cached_tokens: Prompt tokens that were read, and found in the cache.
+        num_emitted_tokens: Tokens of answers.
+        num_steps: Decodes.
+        num_batch_tokens, num_busy_slots, num_slot_steps: Tokens in all decodes, slots in them, and of
+            these the ones that emitted.
+        num_drafts, num_draft_tokens, num_accepted_tokens: Verified drafts, their tokens, the right ones.
+        num_rollback_failures: Sequences read again because tokens could not be taken back.
+        num_preempted: Requests that failed because the cache was full.
+        prompt_seconds, decode_seconds: Decodes with prompt tokens, and the others.
+        draft_seconds, verify_seconds: Proposing, and choosing tokens.
+    """
+
+    def __cinit__(self):
+        self.ended = <int64_t*>calloc(MAX_POSITIONS + 1, sizeof(int64_t))
+        if self.ended == NULL:
+            raise MemoryError("no memory for counters")
+        self.finished = {}
+        self.time_to_first_token = Histogram(SECONDS)
+        self.inter_token_latency = Histogram(SECONDS)
+        self.request_latency = Histogram(SECONDS)
+        self.queue_time = Histogram(SECONDS)
+        self.batch_tokens = Histogram(COUNTS)
+        self.draft_lengths = Histogram(COUNTS)
+
+    def __dealloc__(self):
+        free(self.ended)
+
+    @property
+    def accepted_per_position(self):
+        """Return how many drafts were right at their first, second, ... token, as a new list."""
+        cdef Py_ssize_t i
+        cdef int64_t right = 0
+        made = []
+        for i in range(MAX_POSITIONS, 0, -1):
+            right += self.ended[i]
+            if right:
+                made.append(right)
+        return made[::-1]
+
+    cdef void add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) noexcept nogil:
+        self.num_drafts += 1
+        self.num_draft_tokens += drafted
+        self.num_accepted_tokens += accepted
+        self.draft_lengths.add(<double>drafted, 1)
+        self.ended[min(accepted, <Py_ssize_t>MAX_POSITIONS)] += 1
+
+    def count_draft(self, Py_ssize_t drafted, Py_ssize_t accepted):
+        """Count one verified draft, 0 <= accepted <= drafted."""
+        self.add_draft(drafted, max(accepted, 0))
+
+    cdef void add_decode(self, Py_ssize_t tokens, Py_ssize_t slots, Py_ssize_t prompts, double seconds) noexcept nogil:
+        self.num_steps += 1
+        self.num_batch_tokens += tokens
+        self.num_busy_slots += slots
+        self.batch_tokens.add(<double>tokens, 1)
+        if prompts:
+            self.prompt_seconds += seconds
+            self.num_prompt_tokens += prompts
+        else:
+            self.decode_seconds += seconds

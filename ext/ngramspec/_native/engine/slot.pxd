@@ -1,0 +1,99 @@
+# Pieces: the text of every token of a vocabulary, in one block.
+# TranscriptC: what one request has emitted: tokens, and their text up to a stop text.
+# Slot: a place of the engine that runs one request at a time.
+cimport cython
+
+from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
+from ngramspec._native.drafter.drafter cimport Drafter
+from ngramspec._native.engine.decode cimport Sampler
+from ngramspec._native.engine.figures cimport Timings
+
+cdef class Pieces:
+    cdef char* text           # UTF-8, one token after the other
+    cdef int64_t* starts      # num_tokens + 1 offsets in text, ascending
+    cdef uint8_t* ends        # 1 = the token ends a generation
+    cdef readonly Py_ssize_t num_tokens
+
+# How a step leaves an answer.
+cdef enum Ending:
+    ENDING_NONE = 0
+    ENDING_TOKEN = 1       # an end token
+    ENDING_STOP = 2        # a stop text
+    ENDING_FULL = 3        # max_tokens are there
+    ENDING_IMPOSSIBLE = 4  # no token is possible
+
+cdef struct TranscriptC:
+    token_t* tokens        # `len` of `room`
+    uint8_t* accepted      # per token: a draft had guessed it
+    int64_t* text_ends     # per token: bytes of text up to and with it
+    Py_ssize_t len
+    Py_ssize_t room
+    Py_ssize_t max_tokens  # >= 0
+    char* text             # UTF-8, cut before the stop text that was found
+    int64_t text_len
+    int64_t text_room
+    int64_t taken          # bytes that were handed out; whole characters
+    int64_t longest_stop   # bytes, 0 = there are no stop texts
+    Py_ssize_t stop        # index of the stop text that was found, -1 = none
+
+# A stretch of text whose tokens were all drafted, or all not.
+cdef struct SpanC:
+    int64_t end            # bytes of text before what follows it
+    bint accepted
+
+cdef class Transcript:
+    cdef TranscriptC c
+    cdef Pieces _pieces
+    cdef tuple _stops           # bytes
+    cdef cython.pymutex _lock   # guards c; no code of Python's runs while it is held
+    cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1
+    cdef int64_t _size(self, token_t token) noexcept nogil
+    cdef int _add(self, token_t token, bint accepted)
+    cdef bint _find_stop(self, int64_t before)
+    cdef int64_t _open(self)
+    cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept
+
+cdef class Slot:
+    cdef readonly Py_ssize_t id
+    cdef readonly object tokens          # int32, shape (size,)
+    cdef token_t* data                   # of tokens
+    cdef readonly Py_ssize_t size        # the context's
+    cdef readonly Py_ssize_t room        # of guess; one less than that of chosen
+    cdef public Py_ssize_t length        # tokens held: prompt and emitted ones
+    cdef public Py_ssize_t num_past      # of these the first so many are in the target's cache
+    cdef public Py_ssize_t num_before    # num_past before the last decode
+    cdef public Py_ssize_t num_prompt
+    cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it
+    cdef public Py_ssize_t first_row     # of its logits, -1 = none
+    cdef public int64_t used             # order in which slots were given away
+    cdef public bint decoding            # the prompt is read and the first token was chosen
+    cdef public str namespace
+    # The running request, None between requests.
+    cdef readonly object generation
+    cdef readonly object on_chunk
+    cdef readonly Sampler sampler
+    cdef readonly Transcript transcript
+    cdef readonly Timings timings
+    cdef public object saved             # the target's state before the draft
+    cdef public double deadline          # on the clock of time.perf_counter, 0 = none
+    cdef readonly Py_ssize_t max_draft   # that the request wants
+    cdef readonly bint with_logprobs
+    cdef tuple _sources
+    cdef Drafter native                    # the only source's drafter where it is a native one
+    cdef str native_name                 # that source's name
+    # The draft of this step.
+    cdef token_t* guess
+    cdef Py_ssize_t num_guessed
+    cdef public object draft_source
+    # What the step made of it.
+    cdef token_t* chosen                 # num_out tokens, an end token included
+    cdef readonly Py_ssize_t num_out
+    cdef readonly Py_ssize_t num_drafted
+    cdef readonly Py_ssize_t num_accepted
+    cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
+    cdef readonly int ending             # of Ending
+    cdef readonly bint begun             # its first tokens: the sources have not seen the prompt
+    cdef readonly bint taught            # the sources have learnt of num_out tokens
+
+    cdef void forget_draft(self)
+    cdef Py_ssize_t draft_room(self, Py_ssize_t capacity)

@@ -1,0 +1,20 @@
+# verify_rows: sample and match.
+# Plan: which tokens of which slots are in the next decode.
+from ngramspec._native.core.types cimport token_t
+from ngramspec._native.engine.decode cimport Batch, SamplerC
+from ngramspec._native.engine.slot cimport Slot
+
+cdef enum:
+    MUCH_TO_READ = 1 << 19  # logits that take some 50 us; giving the GIL away for less costs more
+
+
+cdef class Plan:
+    cdef readonly Py_ssize_t capacity
+    cdef tuple slots          # of Slot
+    cdef list work            # of Slot: those with a count > 0; decoding ones first, then prompts by age
+    cdef Py_ssize_t* claims   # as many as slots
+    cdef object clock
+
+    cdef Py_ssize_t room_for_drafts(self)
+    cdef void shrink_prompts(self)
+    cdef void share_drafts(self)

@@ -1,0 +1,667 @@
+"""A step of the engine, for all slots in one call each: Plan, Proposer, Verifier.
+
+Plan: which tokens of which slots are in the next decode.
+Proposer: drafts for the slots that generate; native drafters are asked without Python.
+Verifier: choose the tokens of all slots from a decode's rows and commit them. `verify` is the
+lossless check of one draft: sample and match.
+"""
+
+import time
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.types cimport STATUS_OK, int64_t, ngs_now_ns, token_t, uint8_t
+from ngramspec._native.drafter.drafter cimport drafter_commit, drafter_offer
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_shorten
+from ngramspec._native.engine.decode cimport Batch, Rows, Sampler, SamplerC
+from ngramspec._native.engine.figures cimport EngineStats, Timings
+from ngramspec._native.engine.gate cimport policy_limit, policy_record
+from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
+from ngramspec._native.policy.auto cimport AutoPolicy, CandidateC
+
+from ngramspec.errors import CapacityError, InputError
+
+
+cdef Py_ssize_t verify_rows(const float* row, Py_ssize_t vocab_size, const token_t* draft, Py_ssize_t draft_len,
+                            SamplerC* sampler, token_t* out) noexcept nogil:
+    """Write the emitted tokens, return their number, or -1 minus it when no token was possible."""
+    cdef Py_ssize_t i
+    cdef token_t token
+    for i in range(draft_len + 1):
+        token = sampler.choose(sampler.state, row + i * vocab_size, vocab_size)
+        if token < 0:
+            return -1 - i
+        sampler.accept(sampler.state, token)
+        out[i] = token
+        if i < draft_len and token != draft[i]:
+            return i + 1
+    return draft_len + 1
+
+
+def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None):
+    """Choose tokens row by row for as long as the draft guessed them.
+
+    Row first_row follows the token before the draft, the next ones its tokens. Each token is
+    chosen from its own row by the complete sampler and committed to it; the draft only decides
+    whether the next row is valid. So the text is the same whatever the draft was.
+
+    Args:
+        rows: Logits of the decode.
+        first_row: Row of the token before the draft; rows up to first_row + len(draft) are read.
+        draft: int32, shape (k,), k >= 0.
+        sampler: Of the request; advanced by every returned token.
+        out: int32, shape (>= k + 1,). Receives the tokens.
+
+    Returns:
+        int: Number of tokens n. 1 <= n <= k + 1, and n - 1 of them are accepted draft tokens; or
+        -1 - n when after n tokens no token was possible, such as at the end of a grammar.
+
+    Raises:
+        InputError: A row is missing or out is too short. Nothing is changed then.
+
+    Cost: n samplings. Threads: releases the GIL where there is much to read.
+    Source: llama.cpp common/sampling.cpp, sample and accept in turn.
+    """
+    cdef TokensC guess
+    cdef const float* row = rows.row(first_row)
+    cdef Py_ssize_t made = 0
+    tokens_view(draft, "draft", &guess)
+    try:
+        if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
+            raise InputError(f"a draft of {guess.len} tokens needs as many rows after {first_row} of "
+                             f"{rows.c.num_rows} and {guess.len + 1} places in out, which has {out.shape[0]}")
+        if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
+            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
+        else:
+            with nogil:
+                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
+    finally:
+        tokens_release(&guess)
+    return made
+
+
+cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept nogil:
+    """Cut claims to room: every claim up to the same level is met, larger ones are cut to it."""
+    cdef Py_ssize_t total = 0, left = n, i, given
+    cdef Py_ssize_t low = -1, smallest  # claims up to `low` are settled
+    for i in range(n):
+        total += claims[i]
+    if total <= room:
+        return
+    # The smallest claims are met for as long as each is no more than an equal share of what is left.
+    while left:
+        smallest = -1
+        for i in range(n):
+            if claims[i] > low and (smallest < 0 or claims[i] < smallest):
+                smallest = claims[i]
+        if smallest * left > room:
+            break
+        for i in range(n):
+            if claims[i] == smallest:
+                room -= smallest
+                left -= 1
+        low = smallest
+    for i in range(n):
+        if claims[i] > low:
+            given = room // left
+            room -= given
+            left -= 1
+            claims[i] = given
+
+
+def share(wanted, Py_ssize_t room):
+    """Share room among claims: every claim up to the same level is met, larger ones are cut to it.
+
+    Args:
+        wanted: Claims, each >= 0.
+        room: What there is, >= 0.
+
+    Returns:
+        list: What each claim gets; the sum is min(sum(wanted), room).
+
+    Raises:
+        MemoryError: No room for the work.
+
+    >>> share([8, 2, 8], 12)
+    [5, 2, 5]
+    """
+    cdef Py_ssize_t i, n = len(wanted)
+    cdef Py_ssize_t* claims = <Py_ssize_t*>calloc(<size_t>n + 1, sizeof(Py_ssize_t))
+    if claims == NULL:
+        raise MemoryError("no memory for the claims")
+    try:
+        for i in range(n):
+            claims[i] = wanted[i]
+        share_room(claims, n, max(room, <Py_ssize_t>0))
+        return [claims[i] for i in range(n)]
+    finally:
+        free(claims)
+
+
+@cython.final
+cdef class Plan:
+    """Plan(slots, capacity): what a decode holds. The first part of a step.
+
+    Args:
+        slots: All slots of the engine.
+        capacity: Tokens in one decode at most, at least as many as slots.
+
+    Raises:
+        InputError: capacity is too small.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, slots, Py_ssize_t capacity):
+        self.slots = tuple(slots)
+        self.capacity = capacity
+        self.work = []
+        self.clock = time.perf_counter
+        if capacity < max(len(self.slots), 1):
+            raise InputError(f"{len(self.slots)} slots need a capacity of as many tokens, got {capacity}")
+        self.claims = <Py_ssize_t*>calloc(<size_t>len(self.slots) + 1, sizeof(Py_ssize_t))
+        if self.claims == NULL:
+            raise MemoryError("no memory for the plan")
+
+    def __dealloc__(self):
+        free(self.claims)
+
+    def __len__(self):
+        return len(self.work)
+
+    @property
+    def members(self):
+        """Return the slots in the decode, a new list: decoding ones first, then prompts by age."""
+        return list(self.work)
+
+    def needs_schedule(self, bint waiting):
+        """Tell whether a waiting request can have a slot, or a running one's deadline has passed."""
+        cdef Slot slot
+        cdef double now = 0.0
+        for slot in self.slots:
+            if waiting and slot.generation is None:
+                return True
+            if slot.deadline > 0.0 and slot.generation is not None:
+                if now == 0.0:
+                    now = self.clock()
+                if now > slot.deadline:
+                    return True
+        return False
+
+    def make(self):
+        """Choose what each running slot decodes next, drafts not yet counted; return the number of slots.
+
+        Decoding slots come first; where their texts must be read again they share the capacity.
+        Prompts get the rest in the order of their arrival. Drafts of the step before are forgotten.
+        """
+        cdef Slot slot
+        cdef Py_ssize_t room = self.capacity, i
+        cdef list prompts = []
+        self.work.clear()
+        for slot in self.slots:
+            slot.forget_draft()
+            slot.count = 0
+            if slot.generation is None:
+                continue
+            if slot.decoding:
+                slot.count = slot.length - slot.num_past
+                room -= slot.count
+                self.work.append(slot)
+            else:
+                prompts.append(slot)
+        if room < 0:  # texts that must be read again may be long
+            for i, slot in enumerate(self.work):
+                self.claims[i] = slot.count
+            share_room(self.claims, len(self.work), self.capacity)
+            for i, slot in enumerate(self.work):
+                slot.count = self.claims[i]
+            room = 0
+        if len(prompts) > 1:
+            prompts.sort(key=_age)
+        for slot in prompts:
+            slot.count = min(slot.length - slot.num_past, room)
+            room -= slot.count
+            if slot.count:
+                self.work.append(slot)
+        return len(self.work)
+
+    def fill(self, Batch batch not None):
+        """Shrink drafts, and prompts beside them, to the capacity, and make the batch.
+
+        Slots stand in the order of their numbers: llama.cpp computes sequences with a cache each side
+        by side only where their ids follow one another.
+
+        Raises:
+            CapacityError: The batch is too small. It is empty then.
+        """
+        cdef Slot slot
+        cdef Py_ssize_t i
+        self.share_drafts()
+        batch.clear()
+        for slot in self.slots:
+            if slot.count == 0:
+                continue
+            if batch.len + slot.count + slot.num_guessed > batch.capacity:
+                batch.clear()
+                raise CapacityError(f"a batch of {batch.capacity} tokens is too small")
+            slot.first_row = batch.num_outputs if slot.count == slot.length - slot.num_past else -1
+            for i in range(slot.count):
+                batch.put(slot.data[slot.num_past + i], slot.num_past + i, <int>slot.id,
+                          slot.num_past + i + 1 == slot.length)
+            for i in range(slot.num_guessed):
+                batch.put(slot.guess[i], slot.length + i, <int>slot.id, True)
+
+    def advance(self, EngineStats stats not None, double seconds):
+        """Note that the batch is in the target's cache, and count it.
+
+        Args:
+            stats: Counters.
+            seconds: That the decode took.
+
+        Returns:
+            int: Prompt tokens in the batch.
+        """
+        cdef Slot slot
+        cdef Py_ssize_t prompts = 0, tokens = 0
+        for slot in self.work:
+            slot.num_before = slot.num_past
+            slot.num_past += slot.count + slot.num_guessed
+            tokens += slot.count + slot.num_guessed
+            if not slot.decoding:
+                prompts += slot.count
+        stats.add_decode(tokens, len(self.work), prompts, seconds)
+        return prompts
+
+    def forget_drafts(self):
+        """Decode without drafts after all."""
+        cdef Slot slot
+        for slot in self.work:
+            slot.forget_draft()
+
+    @property
+    def num_draft_tokens(self):
+        """Return the length of all drafts."""
+        cdef Slot slot
+        cdef Py_ssize_t total = 0
+        for slot in self.work:
+            total += slot.num_guessed
+        return total
+
+    cdef Py_ssize_t room_for_drafts(self):
+        """Return how many draft tokens fit; prompts give way to a quarter of the capacity."""
+        cdef Slot slot
+        cdef Py_ssize_t rows = 0, prompts = 0
+        for slot in self.work:
+            if slot.decoding:
+                rows += slot.count
+            else:
+                prompts += slot.count
+        return max(<Py_ssize_t>0, self.capacity - rows - min(prompts, self.capacity * 3 // 4))
+
+    cdef void share_drafts(self):
+        """Shrink drafts, fairly, to the room there is."""
+        cdef Slot slot
+        cdef Py_ssize_t i = 0, total = 0
+        for slot in self.work:
+            self.claims[i] = slot.num_guessed
+            total += slot.num_guessed
+            i += 1
+        if not total:
+            return
+        share_room(self.claims, i, self.room_for_drafts())
+        i = 0
+        for slot in self.work:
+            slot.num_guessed = self.claims[i]
+            i += 1
+        self.shrink_prompts()
+
+    cdef void shrink_prompts(self):
+        """Cut prompts, the latest first, so that they fit beside the drafts."""
+        cdef Slot slot
+        cdef Py_ssize_t excess = -self.capacity, cut, i
+        for slot in self.work:
+            excess += slot.count + slot.num_guessed
+        for i in range(len(self.work) - 1, -1, -1):
+            slot = self.work[i]
+            if excess <= 0 or slot.decoding:
+                break
+            cut = min(excess, slot.count)
+            slot.count -= cut
+            excess -= cut
+            if slot.count == 0:
+                self.work.pop()
+
+
+def _age(Slot slot not None):
+    return slot.used
+
+
+@cython.final
+cdef class Proposer:
+    """Proposer(plan, policy, valid, stats, most_behind=-1): asks for drafts. The second part of a step.
+
+    Args:
+        plan: The step's; its slots are asked.
+        policy: A DraftPolicy.
+        valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
+            before the first other token.
+        stats: Counters.
+        most_behind: A slot that has more pending tokens gets no draft, -1 = no bound.
+    """
+
+    cdef Plan plan
+    cdef object policy
+    cdef AutoPolicy auto          # the policy, where it is one
+    cdef CandidateC* candidates   # one per slot, of an AutoPolicy
+    cdef const uint8_t[::1] valid
+    cdef Py_ssize_t most_behind
+    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and slots that share it
+    cdef EngineStats stats
+
+    def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
+                  Py_ssize_t most_behind=-1):
+        self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
+        self.most_behind = most_behind
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.candidates = <CandidateC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CandidateC))
+        if self.candidates == NULL:
+            raise MemoryError("no memory for drafts")
+
+    def __dealloc__(self):
+        free(self.candidates)
+
+    def propose(self):
+        """Set the drafts of slots with one native source; return the others that have sources, a list.
+
+        Cost: O(slots + drafted tokens). Threads: keeps the GIL.
+        """
+        cdef Slot slot
+        cdef list others = []
+        cdef list asked = []
+        cdef int64_t started = 0
+        if self.auto is not None:
+            self.count_tokens()
+        for slot in self.plan.work:
+            if not (slot.decoding and slot._sources and slot.count == slot.length - slot.num_past):
+                continue
+            if 0 <= self.most_behind < slot.count:
+                continue
+            if started == 0:
+                started = ngs_now_ns()
+            if slot.native is None:
+                others.append(slot)
+            elif self.auto is None:
+                self.ask(slot)
+            elif self.offer(slot, &self.candidates[len(asked)]):
+                asked.append(slot)
+        if asked:
+            self.choose(asked)
+        if started:
+            self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
+        return others
+
+    def limit(self, Slot slot not None, str source not None):
+        """Return the longest draft that a slot may get from a source now."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        return min(policy_limit(self.policy, slot.id, source), room)
+
+    def batch_tokens(self):
+        """Return how many tokens the pass holds now, the drafts that are set included."""
+        cdef Py_ssize_t total = self.bare
+        cdef Slot slot
+        for slot in self.plan.work:
+            total += slot.num_guessed
+        return total
+
+    cdef bint offer(self, Slot slot, CandidateC* candidate) except -1:
+        """Let a slot's sources draft as far as they can; tell whether there is something to choose from."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        cdef Py_ssize_t longest = self.auto.limit(slot.id, slot.native_name)
+        cdef SlotC* s
+        if room <= 0 or longest <= 0:
+            return False
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            if not s.active or not drafter_offer(slot.native, self.auto, slot.id, min(room, longest), room, self.valid,
+                                                 self.bare, self.decoding, candidate):
+                return False
+            # Copied now: once the lock is given back, another call may put another draft in its place.
+            memcpy(slot.guess, s.draft, <size_t>min(s.draft_len, room) * sizeof(token_t))
+        return True
+
+    cdef int choose(self, list asked) except -1:
+        """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
+        cdef Py_ssize_t i = 0
+        cdef Slot slot
+        self.auto.choose_all(self.candidates, len(asked), self.bare, self.decoding, self.plan.capacity)
+        for slot in asked:
+            with slot.native._lock:
+                driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
+            slot.num_guessed = self.candidates[i].chosen
+            slot.draft_source = slot._sources[0] if slot.num_guessed else None
+            i += 1
+        return 0
+
+    cdef int count_tokens(self) except -1:
+        """Set what the pass holds without drafts."""
+        cdef Slot slot
+        self.bare = self.decoding = 0
+        for slot in self.plan.work:
+            self.bare += slot.count
+            self.decoding += slot.decoding
+        self.decoding = max(self.decoding, <Py_ssize_t>1)
+        return 0
+
+    cdef int ask(self, Slot slot) except -1:
+        cdef Py_ssize_t limit = policy_limit(self.policy, slot.id, slot.native_name)
+        cdef Py_ssize_t length = 0
+        limit = min(limit, slot.draft_room(self.plan.capacity))
+        if limit <= 0:
+            return 0
+        with slot.native._lock:
+            if slot.native.d.slots[slot.id].active:
+                length = drafter_offer(slot.native, None, slot.id, limit, limit, self.valid, 0, 0, NULL)
+                memcpy(slot.guess, slot.native.d.slots[slot.id].draft, <size_t>length * sizeof(token_t))
+        slot.num_guessed = length
+        slot.draft_source = slot._sources[0] if length else None
+        return 0
+
+
+# One slot's rows.
+cdef struct CheckC:
+    const float* row
+    const token_t* draft
+    Py_ssize_t draft_len
+    SamplerC* sampler
+    token_t* chosen
+    Py_ssize_t made        # as verify_rows returns it
+
+
+@cython.final
+cdef class Verifier:
+    """Verifier(plan, rows, policy, stats): verifies and accepts. The last part of a step.
+
+    Args:
+        plan: The step's.
+        rows: Where the target's logits are after the decode.
+        policy: A DraftPolicy; learns what came of drafts.
+        stats: Counters.
+
+    Raises:
+        MemoryError: No room.
+    """
+
+    cdef Plan plan
+    cdef Rows rows
+    cdef object policy
+    cdef AutoPolicy auto  # the policy, where it is one
+    cdef EngineStats stats
+    cdef CheckC* checks
+    cdef object clock
+
+    def __cinit__(self, Plan plan not None, Rows rows not None, policy, EngineStats stats not None):
+        self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.clock = time.perf_counter
+        self.checks = <CheckC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CheckC))
+        if self.checks == NULL:
+            raise MemoryError("no memory for verification")
+
+    def __dealloc__(self):
+        free(self.checks)
+
+    def verify(self):
+        """Choose and commit tokens for every slot of the plan whose last pending token was decoded.
+
+        Each token is chosen from its own row by the request's sampler, for as long as the draft
+        guessed the token before. Texts, transcripts, native drafters, policy and counters learn of
+        them here.
+
+        Returns:
+            list: Slots that are not done: their answer ends or is streamed, wants log-probabilities, a
+            rejected draft must be taken back, or their sources are not native. What happened is in
+            `emitted`, `num_drafted`, `num_accepted`, `num_added`, `ending`, `begun` and `taught`; their
+            drafts are the caller's to clear.
+
+        Raises:
+            InputError: A row is missing. Nothing is changed then.
+            MemoryError: No room.
+
+        Cost: O(slots) and one sampling per emitted token. Threads: releases the GIL to read much.
+        """
+        cdef Slot slot
+        cdef Py_ssize_t i = 0, n
+        cdef int64_t started = ngs_now_ns()
+        cdef double now
+        cdef list left = []
+        n = self.choose()
+        if n:
+            now = self.clock()
+            if self.auto is not None:
+                self.note_step(n)
+            for slot in self.plan.work:
+                if slot.first_row >= 0:
+                    self.commit(slot, self.checks[i].made)
+                    i += 1
+                    if self.emit(slot, now):
+                        left.append(slot)
+                    else:
+                        slot.forget_draft()
+        self.stats.verify_seconds += 1e-9 * <double>(ngs_now_ns() - started)
+        return left
+
+    cdef Py_ssize_t choose(self) except -1:
+        """Fill checks and choose; return their number."""
+        cdef Slot slot
+        cdef CheckC* check
+        cdef Py_ssize_t n = 0, read = 0, vocab_size = self.rows.c.vocab_size
+        for slot in self.plan.work:
+            if slot.first_row < 0:
+                continue
+            if slot.first_row + slot.num_guessed >= self.rows.c.num_rows:
+                raise InputError(f"a draft of {slot.num_guessed} tokens needs as many rows after {slot.first_row} of "
+                                 f"{self.rows.c.num_rows}")
+            check = &self.checks[n]
+            check.row = self.rows.c.data + slot.first_row * vocab_size
+            check.draft, check.draft_len = slot.guess, slot.num_guessed
+            check.sampler = &slot.sampler.c
+            check.chosen = slot.chosen
+            read += (slot.num_guessed + 1) * vocab_size
+            n += 1
+        if read < MUCH_TO_READ:
+            check_all(self.checks, n, vocab_size)
+        else:
+            with nogil:
+                check_all(self.checks, n, vocab_size)
+        return n
+
+    cdef int commit(self, Slot slot, Py_ssize_t made) except -1:
+        """Add the tokens to the slot's text and tell the native drafter and the policy."""
+        cdef Py_ssize_t drafted = slot.num_guessed
+        cdef Py_ssize_t count = made if made >= 0 else -1 - made
+        cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
+        slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
+        slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
+        slot.begun = count > 0 and not slot.decoding
+        memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
+        slot.length += count
+        slot.decoding = slot.decoding or count > 0
+        slot.taught = not slot._sources or not slot.decoding
+        if slot.native is not None and slot.decoding and not slot.begun:
+            slot.taught = teach(slot, self.auto)
+        if drafted and slot.draft_source is not None:
+            policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
+            self.count_draft(slot)
+        return 0
+
+    cdef int note_step(self, Py_ssize_t n) except -1:
+        """Tell an AutoPolicy how many tokens the pass gave, unless it read prompts too."""
+        cdef Py_ssize_t emitted = 0, tokens = 0, i
+        cdef Slot slot
+        for slot in self.plan.work:
+            if not slot.decoding or slot.first_row < 0 or slot.count != 1:
+                return 0
+            tokens += 1 + slot.num_guessed
+        for i in range(n):
+            emitted += self.checks[i].made if self.checks[i].made >= 0 else -1 - self.checks[i].made
+        self.auto.add_step(emitted, tokens, 0.0)
+        return 0
+
+    cdef int count_draft(self, Slot slot) except -1:
+        cdef Timings timings = slot.timings
+        self.stats.add_draft(slot.num_drafted, slot.num_accepted)
+        timings.num_drafts += 1
+        timings.num_draft_tokens += slot.num_drafted
+        timings.num_accepted_tokens += slot.num_accepted
+        if slot.native is None and slot.draft_source.name == "prediction":
+            timings.num_prediction_accepted += slot.num_accepted
+            timings.num_prediction_rejected += slot.num_drafted - slot.num_accepted
+        return 0
+
+    cdef bint emit(self, Slot slot, double now) except -1:
+        """Add the tokens to the answer; tell whether more is to be done than that."""
+        cdef Transcript transcript = slot.transcript
+        cdef Py_ssize_t before = transcript.c.len
+        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_accepted)
+        slot.num_added = transcript.c.len - before
+        if reason != ENDING_NONE:
+            slot.ending = reason
+        elif slot.ending == ENDING_NONE and slot.length >= slot.size:
+            slot.ending = ENDING_FULL
+        self.note_time(slot, now)
+        return (slot.ending != ENDING_NONE or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
+                or slot.num_accepted < slot.num_drafted or slot.saved is not None)
+
+    cdef void note_time(self, Slot slot, double now):
+        cdef Timings timings = slot.timings
+        cdef EngineStats stats = self.stats
+        stats.num_emitted_tokens += slot.num_added
+        stats.num_slot_steps += 1
+        timings.num_steps += 1
+        if timings.first_token == 0.0:
+            timings.first_token = now
+            stats.time_to_first_token.add(now - timings.submitted, 1)
+        elif slot.num_added:
+            stats.inter_token_latency.add((now - timings.last_token) / <double>slot.num_added, slot.num_added)
+        timings.last_token = now
+
+
+cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        checks[i].made = verify_rows(checks[i].row, vocab_size, checks[i].draft, checks[i].draft_len,
+                                     checks[i].sampler, checks[i].chosen)
+
+
+cdef bint teach(Slot slot, AutoPolicy auto) except -1:
+    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error.
+
+    An AutoPolicy learns what came of all drafts, sent or not.
+    """
+    cdef SlotC* s = &slot.native.d.slots[slot.id]
+    with slot.native._lock:
+        if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):
+            return False
+        return drafter_commit(slot.native, auto, slot.id, slot.chosen, slot.num_out, slot.num_accepted) == STATUS_OK

@@ -1,0 +1,387 @@
+"""The sections of a statistics file, made from sorted entries: ImageWriter and IndexWriter.
+
+useful_ngrams picks what a smaller file keeps. The value of an n-gram is how often its draft was right
+in the corpus. One that the next shorter n-gram drafts too, or that may not draft by itself, is worth a
+small part of that: it re-weights. All in integers, so that every machine keeps the same n-grams.
+"""
+
+cimport cython
+from libc.string cimport memcpy
+
+from ngramspec._native.cache.static cimport (
+    LIST_HEAD, MANY_SHIFT, SHORT_MANY_SHIFT, FollowersC, SectionsC, StaticC, StaticCache, record_a, record_words,
+    static_find,
+)
+from ngramspec._native.core.arguments cimport entries_view
+from ngramspec._native.core.history cimport grow
+from ngramspec._native.core.packing cimport (
+    OLDEST_SHIFT, PACKED_MAX, EntryC, entry_count, entry_follower, key_mask, key_tokens, same_ngram,
+)
+from ngramspec._native.core.types cimport (
+    COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_release, token_t, uint32_t, uint64_t,
+)
+
+import numpy as np
+
+from ngramspec.errors import CapacityError, InputError
+
+cdef enum:
+    RECORDS_PER_BUCKET = 4
+
+cdef struct WordsC:
+    uint32_t* words
+    Py_ssize_t len
+    Py_ssize_t capacity
+
+
+cdef struct ImageC:
+    Py_ssize_t size           # tokens per n-gram
+    WordsC records
+    WordsC followers
+    Py_ssize_t followers_before  # words of the section that were already taken
+    EntryC ngram              # n-gram in the making
+    WordsC pairs              # its followers: token, count
+    Py_ssize_t num_ngrams
+    Py_ssize_t num_pairs
+    uint32_t largest_token
+
+
+cdef inline uint32_t* _room(WordsC* w, Py_ssize_t words) noexcept nogil:
+    """Where so many words may be written, NULL without memory."""
+    if grow(<void**>&w.words, &w.capacity, w.len + words, sizeof(uint32_t)) != STATUS_OK:
+        return NULL
+    w.len += words
+    return w.words + w.len - words
+
+
+cdef void _release(WordsC* w) noexcept nogil:
+    ngs_release(w.words, <size_t>w.capacity * sizeof(uint32_t))
+
+
+cdef bint _append_list(ImageC* m, uint32_t total, uint32_t best_count) noexcept nogil:
+    cdef uint32_t* out = _room(&m.followers, LIST_HEAD + m.pairs.len)
+    if out == NULL:
+        return False
+    out[0] = <uint32_t>(m.pairs.len >> 1)
+    out[1] = total
+    out[2] = best_count
+    memcpy(out + LIST_HEAD, m.pairs.words, <size_t>m.pairs.len * sizeof(uint32_t))
+    return True
+
+
+cdef bint _finish_ngram(ImageC* m) noexcept nogil:
+    """Append the n-gram in the making; False without memory."""
+    cdef Py_ssize_t words = record_words(m.size)
+    cdef Py_ssize_t place = m.followers_before + m.followers.len
+    cdef uint32_t* r
+    cdef uint64_t total = 0, a = m.ngram.a
+    cdef uint32_t best = 0, best_count = 0, many = m.pairs.len > 2
+    cdef token_t[PACKED_MAX] tokens
+    cdef Py_ssize_t i
+    key_tokens(a, m.ngram.b >> OLDEST_SHIFT, m.size, tokens)
+    for i in range(m.size):
+        if <uint32_t>tokens[i] > m.largest_token:
+            m.largest_token = <uint32_t>tokens[i]
+    for i in range(0, m.pairs.len, 2):
+        total += m.pairs.words[i + 1]
+        if m.pairs.words[i + 1] > best_count:
+            best = m.pairs.words[i]
+            best_count = m.pairs.words[i + 1]
+        if m.pairs.words[i] > m.largest_token:
+            m.largest_token = m.pairs.words[i]
+    if many and not _append_list(m, <uint32_t>(total if total < COUNT_MAX else COUNT_MAX), best_count):
+        return False
+    r = _room(&m.records, words)
+    if r == NULL:
+        return False
+    if m.size < 3:
+        a |= many << SHORT_MANY_SHIFT | best
+    else:
+        r[m.size - 1] = many << MANY_SHIFT | best
+    if m.size > 3:
+        r[2] = <uint32_t>(m.ngram.b >> OLDEST_SHIFT)
+    r[0] = <uint32_t>a
+    r[1] = <uint32_t>(a >> 32)
+    r[words - 1] = <uint32_t>place if many else best_count
+    m.num_ngrams += 1
+    m.num_pairs += m.pairs.len >> 1
+    m.pairs.len = 0
+    return True
+
+
+cdef Status _feed(ImageC* m, const EntryC* e, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef uint32_t* pair
+    cdef uint32_t count
+    for i in range(n):
+        if m.pairs.len and not same_ngram(&m.ngram, &e[i]) and not _finish_ngram(m):
+            return STATUS_NO_MEMORY
+        if m.pairs.len == 0:
+            m.ngram = e[i]
+        count = <uint32_t>entry_count(&e[i])
+        if m.pairs.len and m.pairs.words[m.pairs.len - 2] == <uint32_t>entry_follower(&e[i]):
+            pair = m.pairs.words + m.pairs.len - 2
+            pair[1] = pair[1] + count if pair[1] + count <= COUNT_MAX else COUNT_MAX
+            continue
+        pair = _room(&m.pairs, 2)
+        if pair == NULL:
+            return STATUS_NO_MEMORY
+        pair[0] = <uint32_t>entry_follower(&e[i])
+        pair[1] = count
+    return STATUS_OK
+
+
+cdef object _taken(WordsC* w):
+    """The words as a new array; none are left."""
+    taken = np.empty(w.len, dtype=np.uint32)
+    cdef uint32_t[::1] view = taken
+    if w.len:
+        memcpy(&view[0], w.words, <size_t>w.len * sizeof(uint32_t))
+    w.len = 0
+    return taken
+
+
+@cython.final
+cdef class ImageWriter:
+    """ImageWriter(size): turns sorted entries of one n-gram size into records and follower lists.
+
+    Args:
+        size: Tokens per n-gram, 1..4.
+
+    Raises:
+        InputError: size is out of its bounds.
+
+    Thread-safety: one thread at a time.
+    """
+
+    cdef ImageC _m
+
+    def __cinit__(self, Py_ssize_t size):
+        if not 1 <= size <= PACKED_MAX:
+            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        self._m.size = size
+
+    def __dealloc__(self):
+        _release(&self._m.records)
+        _release(&self._m.followers)
+        _release(&self._m.pairs)
+
+    @property
+    def num_ngrams(self):
+        """Return the number of n-grams finished."""
+        return self._m.num_ngrams
+
+    @property
+    def num_pairs(self):
+        """Return the number of pairs of an n-gram and a follower among them."""
+        return self._m.num_pairs
+
+    @property
+    def largest_token(self):
+        """Return the largest token id among them, of n-grams and followers."""
+        return self._m.largest_token
+
+    def feed(self, entries):
+        """Take the next entries.
+
+        Args:
+            entries: uint64, shape (n, 2), ascending, within and across calls. Not kept.
+
+        Raises:
+            InputError: entries has another shape or dtype.
+            CapacityError: More n-grams or followers than a file can hold.
+            MemoryError: No room.
+
+        Cost: O(n). Threads: releases the GIL.
+        """
+        cdef const uint64_t[:, ::1] view = entries_view(entries)
+        cdef Py_ssize_t n = view.shape[0]
+        cdef Status status
+        if n:
+            with nogil:
+                status = _feed(&self._m, <const EntryC*>&view[0, 0], n)
+            self._raise_for(status)
+
+    def finish(self):
+        """Finish the last n-gram.
+
+        Raises:
+            CapacityError, MemoryError: As feed.
+        """
+        self._raise_for(STATUS_OK if self._m.pairs.len == 0 or _finish_ngram(&self._m) else STATUS_NO_MEMORY)
+
+    def take(self):
+        """Return records and followers made since the last call: two uint32 arrays, new."""
+        self._m.followers_before += self._m.followers.len
+        return _taken(&self._m.records), _taken(&self._m.followers)
+
+    cdef int _raise_for(self, Status status) except -1:
+        cdef Py_ssize_t most = <Py_ssize_t>1 << 32
+        if status != STATUS_OK:
+            raise MemoryError("no memory for the sections of a statistics file")
+        if self._m.num_ngrams >= most or self._m.followers_before + self._m.followers.len >= most:
+            raise CapacityError(f"more {self._m.size}-grams or followers than a file can hold: raise min_count")
+        return 0
+
+
+@cython.final
+cdef class IndexWriter:
+    """IndexWriter(size, num_ngrams): makes the index of records given in their order.
+
+    Args:
+        size: Tokens per n-gram, 1..4.
+        num_ngrams: Number of records to come, 0..2**32 - 1.
+
+    Raises:
+        InputError: size is out of its bounds.
+
+    Thread-safety: one thread at a time.
+    """
+
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _seen
+    cdef Py_ssize_t _bucket     # buckets below it are done
+    cdef int _shift
+    cdef uint32_t[::1] _index
+
+    def __cinit__(self, Py_ssize_t size, Py_ssize_t num_ngrams):
+        cdef int bits = 0
+        if not 1 <= size <= PACKED_MAX:
+            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        while bits < 21 * size and bits < 31 and num_ngrams >> bits > RECORDS_PER_BUCKET:
+            bits += 1
+        self._size = size
+        self._shift = 64 - bits
+        self._index = np.zeros((1 << bits) + 1, dtype=np.uint32)
+
+    def feed(self, records):
+        """Take the next whole records: uint32, shape (n,). O(n)."""
+        cdef const uint32_t[::1] view = records
+        cdef Py_ssize_t words = record_words(self._size)
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t bucket
+        with nogil:
+            while at + words <= view.shape[0]:
+                bucket = <Py_ssize_t>(record_a(&view[at]) >> self._shift) if self._shift < 64 else 0
+                while self._bucket <= bucket:
+                    self._index[self._bucket] = <uint32_t>self._seen
+                    self._bucket += 1
+                self._seen += 1
+                at += words
+
+    def finish(self):
+        """Return the index, uint32 of shape (2**k + 1,); the writer is used up."""
+        while self._bucket < self._index.shape[0]:
+            self._index[self._bucket] = <uint32_t>self._seen
+            self._bucket += 1
+        return np.asarray(self._index)
+
+
+cdef enum:
+    NUM_CLASSES = 2048
+    MANTISSA_BITS = 5
+    INDEX_BYTES = 2       # of the index, per n-gram, at most
+    MIN_SAMPLE = 2        # what ngram-cache asks of static counts by default
+    MIN_PERCENT = 50
+    WHOLE = 64            # worth of a right draft; without effect: 1
+
+
+cdef Py_ssize_t _class_of(uint64_t value, uint64_t num_bytes) noexcept nogil:
+    """A number that grows with value per byte: the leading bits of the quotient."""
+    cdef uint64_t score = (value << 20) // num_bytes
+    cdef Py_ssize_t exponent = 0
+    while score >> MANTISSA_BITS >> exponent > 1:
+        exponent += 1
+    return (exponent << MANTISSA_BITS) + <Py_ssize_t>(score >> exponent)
+
+
+cdef bint _drafts(const FollowersC* f) noexcept nogil:
+    return f.total >= MIN_SAMPLE and 100 * <int64_t>f.best_count >= MIN_PERCENT * <int64_t>f.total
+
+
+cdef Py_ssize_t _measure(const StaticC* c, Py_ssize_t size, Py_ssize_t record, uint64_t* num_bytes) noexcept nogil:
+    """The class of a record; its bytes, those of its list and of the index."""
+    cdef const SectionsC* s = &c.sizes[size]
+    cdef const uint32_t* r = s.records + record * record_words(size)
+    cdef token_t[PACKED_MAX] tokens
+    cdef FollowersC own, shorter
+    cdef uint64_t worth = 1
+    key_tokens(record_a(r) & key_mask(size), r[2] if size > 3 else 0, size, tokens)
+    num_bytes[0] = 4 * record_words(size) + INDEX_BYTES
+    if not static_find(c, &tokens[size - 1], size, &own):
+        return 0
+    if own.pairs != NULL:
+        num_bytes[0] += 4 * (LIST_HEAD + 2 * own.num)
+    if _drafts(&own):
+        worth = WHOLE
+        if size > 1 and static_find(c, &tokens[size - 1], size - 1, &shorter):
+            if shorter.best == own.best and _drafts(&shorter):
+                worth = 1
+    return _class_of(<uint64_t>own.best_count * worth, num_bytes[0])
+
+
+def usefulness(StaticCache cache not None, Py_ssize_t size):
+    """Return how many n-grams of a size are in each usefulness class, and their bytes.
+
+    Args:
+        cache: The statistics.
+        size: Tokens per n-gram, 1..4.
+
+    Returns:
+        Two arrays, int64, shape (2048,): numbers and bytes by class, the least useful first.
+
+    Raises:
+        InputError: size is out of its bounds.
+
+    Cost: O(n-grams), one or two lookups each. Threads: releases the GIL.
+    """
+    cdef Py_ssize_t i, cls
+    cdef uint64_t num_bytes = 0
+    if not 1 <= size <= PACKED_MAX:
+        raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+    numbers, sums = np.zeros(NUM_CLASSES, dtype=np.int64), np.zeros(NUM_CLASSES, dtype=np.int64)
+    cdef int64_t[::1] number_view = numbers
+    cdef int64_t[::1] sum_view = sums
+    with nogil:
+        for i in range(cache.c.sizes[size].num_ngrams):
+            cls = _measure(&cache.c, size, i, &num_bytes)
+            number_view[cls] += 1
+            sum_view[cls] += <int64_t>num_bytes
+    return numbers, sums
+
+
+def useful_ngrams(StaticCache cache not None, Py_ssize_t size, Py_ssize_t least, int64_t max_ngrams, int64_t max_bytes):
+    """Return which n-grams of a size to keep.
+
+    Args:
+        cache: The statistics.
+        size: Tokens per n-gram, 1..4.
+        least: Class above which all are kept.
+        max_ngrams, max_bytes: How many of that class are kept too, those that come first in the file.
+
+    Returns:
+        uint8, shape (n-grams of the size,): 1 = keep, in the order of the file; then the number and the
+        bytes of those kept of the class `least`.
+
+    Raises:
+        InputError: size is out of its bounds.
+
+    Cost: as usefulness. Threads: releases the GIL.
+    """
+    cdef Py_ssize_t i, cls
+    cdef uint64_t num_bytes = 0
+    cdef int64_t kept = 0, kept_bytes = 0
+    if not 1 <= size <= PACKED_MAX:
+        raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+    made = np.zeros(cache.c.sizes[size].num_ngrams, dtype=np.uint8)
+    cdef unsigned char[::1] keep = made
+    with nogil:
+        for i in range(keep.shape[0]):
+            cls = _measure(&cache.c, size, i, &num_bytes)
+            if cls > least:
+                keep[i] = 1
+            elif cls == least and kept < max_ngrams and kept_bytes + <int64_t>num_bytes <= max_bytes:
+                keep[i] = 1
+                kept += 1
+                kept_bytes += <int64_t>num_bytes
+    return made, kept, kept_bytes

@@ -1,0 +1,345 @@
+"""SuffixImage: the lines of a static suffix index, made from the tokens of a corpus.
+
+A context is kept where it tells more than the next shorter one: where that one was seen more than
+RARE times. Counting by hash may take it for a more frequent one, which costs a word. Its followers get
+SAME seats by how often they came (D'Hondt), each for its latest occurrences; a line that has no room
+for all of its contexts loses their last seats first. A function of the tokens alone: neither memory
+nor threads change a byte.
+"""
+
+cimport cython
+from libc.stdlib cimport free, qsort
+
+from ngramspec._native.core.types cimport hash_t, int64_t, ngs_alloc, ngs_zeroed, token_t, uint32_t, uint64_t, uint8_t
+from ngramspec._native.suffix.lines cimport LINE_WORDS, NUM_ORDERS, SAME, context_hashes
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+
+# One occurrence of a context.
+cdef struct OccurrenceC:
+    hash_t hash
+    uint32_t position
+    token_t token         # what follows
+
+# A kept one.
+cdef struct SeatC:
+    int rank              # among those of its context, 0 = the first
+    hash_t hash
+    uint32_t position
+
+
+cdef struct FollowerC:
+    token_t token
+    uint32_t count
+    uint32_t last         # place of its latest occurrence
+    uint32_t seats
+
+
+cdef int _compare(const void* a, const void* b) noexcept nogil:
+    """Order by context, follower, position."""
+    cdef const OccurrenceC* x = <const OccurrenceC*>a
+    cdef const OccurrenceC* y = <const OccurrenceC*>b
+    if x.hash != y.hash:
+        return -1 if x.hash < y.hash else 1
+    if x.token != y.token:
+        return -1 if x.token < y.token else 1
+    return <int>(x.position > y.position) - <int>(x.position < y.position)
+
+
+cdef int _compare_seats(const void* a, const void* b) noexcept nogil:
+    cdef const SeatC* x = <const SeatC*>a
+    cdef const SeatC* y = <const SeatC*>b
+    if x.rank != y.rank:
+        return -1 if x.rank < y.rank else 1
+    return <int>(x.hash > y.hash) - <int>(x.hash < y.hash)
+
+
+cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, FollowerC* best) noexcept nogil:
+    """Write the SAME most frequent followers of one context, sorted occurrences given; return how many."""
+    cdef FollowerC one
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t i
+    cdef int num = 0
+    cdef int k
+    for i in range(1, n + 1):
+        if i < n and found[i].token == found[start].token:
+            continue
+        one = FollowerC(found[start].token, <uint32_t>(i - start), <uint32_t>(i - 1), 0)
+        start = i
+        k = num if num < SAME else SAME - 1
+        if num == SAME and best[k].count >= one.count:
+            continue
+        while k > 0 and best[k - 1].count < one.count:
+            best[k] = best[k - 1]
+            k -= 1
+        best[k] = one
+        num = num + 1 if num < SAME else SAME
+    return num
+
+
+cdef int _seats(const OccurrenceC* found, Py_ssize_t n, SeatC* out) noexcept nogil:
+    """Write which occurrences of one context are kept; return how many, at most SAME."""
+    cdef FollowerC[SAME] best
+    cdef int num = _most_frequent(found, n, best)
+    cdef int rank, k, next
+    for rank in range(SAME if n > SAME else <int>n):
+        next = -1
+        for k in range(num):
+            if best[k].seats < best[k].count and (next < 0 or <uint64_t>best[k].count * (best[next].seats + 1)
+                                                  > <uint64_t>best[next].count * (best[k].seats + 1)):
+                next = k
+        out[rank] = SeatC(rank, found[0].hash, found[best[next].last - best[next].seats].position)
+        best[next].seats += 1
+    return SAME if n > SAME else <int>n
+
+
+cdef Py_ssize_t fill_line(OccurrenceC* found, Py_ssize_t n, SeatC* seats, uint32_t tag_mask,
+                          uint32_t* line) noexcept nogil:
+    """Let contexts of a line keep their best occurrences, as far as there is room."""
+    cdef Py_ssize_t num = 0
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t i
+    qsort(found, <size_t>n, sizeof(OccurrenceC), _compare)
+    for i in range(1, n + 1):
+        if i == n or found[i].hash != found[start].hash:
+            num += _seats(found + start, i - start, seats + num)
+            start = i
+    if line != NULL:
+        qsort(seats, <size_t>num, sizeof(SeatC), _compare_seats)
+        for i in range(num if num < LINE_WORDS else LINE_WORDS):
+            line[i] = (<uint32_t>seats[i].hash & tag_mask) | (seats[i].position + 1)
+    return num
+
+
+cdef enum:
+    MOST_COUNTER_BITS = 30
+    RARE = 2              # occurrences that are found without a longer context
+    RATED = 3             # order of the contexts by which a text is rated: 6 tokens
+    SAMPLED = 1 << 22     # occurrences that are looked at to tell how many lines are needed
+
+# Goes along the tokens and hands out the contexts of each.
+cdef struct WalkC:
+    const token_t* tokens
+    Py_ssize_t num_tokens
+    const uint8_t* seen   # how often a context of that hash came, at most SAME + 1
+    int shift
+    Py_ssize_t at
+    Py_ssize_t known      # tokens of the text before `at`
+
+
+cdef inline uint64_t _line_of(hash_t h, uint64_t num_lines) noexcept nogil:
+    return ((h >> 32) * num_lines) >> 32
+
+
+cdef int _walk(WalkC* w, hash_t* hashes) noexcept nogil:
+    """Write the hashes of the contexts before the next token; return their number, -1 at the end."""
+    cdef int num
+    while w.at < w.num_tokens and w.tokens[w.at] < 0:
+        w.known = 0
+        w.at += 1
+    if w.at >= w.num_tokens:
+        return -1
+    num = context_hashes(w.tokens + w.at, w.known, hashes)
+    w.known += 1
+    w.at += 1
+    return num
+
+
+cdef int _useful(const WalkC* w, const hash_t* hashes, int num) noexcept nogil:
+    """Return how many of the contexts, shortest first, tell more than the one before them."""
+    cdef int k = 1
+    while k < num and w.seen[hashes[k - 1] >> w.shift] > RARE:
+        k += 1
+    return k if num > 0 else 0
+
+
+@cython.final
+cdef class SuffixImage:
+    """SuffixImage(tokens): makes the lines of an index of these tokens, a part at a time.
+
+    Args:
+        tokens: int32, shape (n,), C-contiguous, 1 <= n < 2**29 - 1: texts, each with -1 behind it. Viewed,
+            and so kept alive and of its size.
+
+    Raises:
+        InputError: tokens has another shape or dtype, too many or no tokens.
+        MemoryError: No room for 2 to 4 bytes per token, 1 GiB at most.
+
+    Cost: O(tokens). Thread-safety: one thread at a time.
+    """
+
+    cdef WalkC _start
+    cdef const token_t[::1] _tokens  # that _start points into: their array cannot move
+    cdef uint8_t* _seen
+    cdef readonly int position_bits
+    cdef readonly Py_ssize_t num_texts
+    cdef readonly Py_ssize_t num_tokens
+    cdef readonly int largest_token
+
+    def __cinit__(self, tokens):
+        cdef const token_t[::1] text
+        cdef int bits = 10
+        cdef Py_ssize_t i
+        try:
+            text = tokens
+        except (ValueError, TypeError, BufferError) as error:
+            raise InputError(f"tokens must be an int32 array of shape (n,), C-contiguous: {error}") from None
+        if not 1 <= text.shape[0] < (1 << 29) - 1:
+            raise InputError(f"an index holds 1 to {(1 << 29) - 2:,} tokens, got {text.shape[0]:,}")
+        self.position_bits = max(25, (text.shape[0] + 1).bit_length())
+        self._tokens = text
+        while (<Py_ssize_t>1 << bits) < 2 * text.shape[0] and bits < MOST_COUNTER_BITS:
+            bits += 1
+        self._seen = <uint8_t*>ngs_zeroed(<size_t>1 << bits)
+        if self._seen == NULL:
+            raise MemoryError(f"no memory to count the contexts of {text.shape[0]} tokens")
+        self._start = WalkC(&text[0], text.shape[0], self._seen, 64 - bits, 0, 0)
+        self.largest_token = -1
+        with nogil:
+            for i in range(text.shape[0]):
+                self.num_texts += text[i] < 0
+                self.largest_token = max(self.largest_token, text[i])
+            self._count()
+        self.num_tokens = text.shape[0] - self.num_texts
+
+    def __dealloc__(self):
+        free(self._seen)
+
+    cdef void _count(self) noexcept nogil:
+        """Count the contexts by hash."""
+        cdef hash_t[NUM_ORDERS] hashes
+        cdef WalkC w = self._start
+        cdef uint8_t* cell
+        cdef int num = _walk(&w, hashes)
+        cdef int k
+        while num >= 0:
+            for k in range(num):
+                cell = &self._seen[hashes[k] >> w.shift]
+                cell[0] += cell[0] <= SAME
+            num = _walk(&w, hashes)
+
+    cdef void _places(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint64_t* places) noexcept nogil:
+        """Add up how many occurrences the lines first..stop - 1 have; places has one more cell than lines."""
+        cdef hash_t[NUM_ORDERS] hashes
+        cdef WalkC w = self._start
+        cdef uint64_t line, i
+        cdef int num, k
+        num = _walk(&w, hashes)
+        while num >= 0:
+            for k in range(_useful(&w, hashes, num)):
+                line = _line_of(hashes[k], num_lines)
+                if first <= line < stop:
+                    places[line - first + 1] += 1
+            num = _walk(&w, hashes)
+        for i in range(1, stop - first + 1):
+            places[i] += places[i - 1]
+
+    cdef void _scatter(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint64_t* places,
+                       OccurrenceC* out) noexcept nogil:
+        """Write the occurrences by line; places then hold where those of each line end."""
+        cdef hash_t[NUM_ORDERS] hashes
+        cdef WalkC w = self._start
+        cdef uint64_t line
+        cdef int num, k
+        num = _walk(&w, hashes)
+        while num >= 0:
+            for k in range(_useful(&w, hashes, num)):
+                line = _line_of(hashes[k], num_lines)
+                if first <= line < stop:
+                    out[places[line - first]] = OccurrenceC(hashes[k], <uint32_t>(w.at - 1), w.tokens[w.at - 1])
+                    places[line - first] += 1
+            num = _walk(&w, hashes)
+
+    cdef Py_ssize_t _fill(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint32_t* lines) except -1:
+        """Fill lines, or with NULL only count; return how many words they had with room for all."""
+        cdef uint64_t* places = <uint64_t*>ngs_zeroed((stop - first + 1) * sizeof(uint64_t))
+        cdef OccurrenceC* found = NULL
+        cdef SeatC* seats = NULL
+        cdef uint64_t start = 0, most = 0
+        cdef uint32_t tag_mask = ~(<uint32_t>0) << self.position_bits
+        cdef Py_ssize_t total = 0
+        cdef uint64_t i
+        if places != NULL:
+            with nogil:
+                self._places(num_lines, first, stop, places)
+                for i in range(stop - first):
+                    most = max(most, places[i + 1] - places[i])
+                found = <OccurrenceC*>ngs_alloc((places[stop - first] + 1) * sizeof(OccurrenceC))
+                seats = <SeatC*>ngs_alloc((most + 1) * sizeof(SeatC))
+                if found != NULL and seats != NULL:
+                    self._scatter(num_lines, first, stop, places, found)
+                    for i in range(stop - first):
+                        total += fill_line(found + start, <Py_ssize_t>(places[i] - start), seats, tag_mask,
+                                           lines + i * LINE_WORDS if lines != NULL else NULL)
+                        start = places[i]
+        missing = places == NULL or found == NULL or seats == NULL
+        free(places)
+        free(found)
+        free(seats)
+        if missing:
+            raise MemoryError(f"no memory for lines {first}..{stop} of an index")
+        return total
+
+    def num_words(self):
+        """Return about how many positions there are to keep: exact up to some million tokens. O(tokens)."""
+        cdef Py_ssize_t parts = 1 + self._start.num_tokens // SAMPLED
+        return parts * self._fill(<uint64_t>parts, 0, 1, NULL)
+
+    def repeats(self, Py_ssize_t window):
+        """Return how often the contexts came that are in each stretch of the tokens, a measure of their use.
+
+        Args:
+            window: Length of a stretch in tokens, borders included, >= 1.
+
+        Returns:
+            int64, shape (ceil(n / window),): sums over tokens, 0..5 for each, by the 6 tokens before it.
+
+        Raises:
+            InputError: window is below 1.
+
+        Cost: O(tokens).
+        """
+        cdef hash_t[NUM_ORDERS] hashes
+        cdef WalkC w = self._start
+        cdef int64_t[::1] sums
+        cdef int num
+        if window < 1:
+            raise InputError(f"window must be at least 1, got {window}")
+        made = np.zeros((w.num_tokens + window - 1) // window, np.int64)
+        sums = made
+        with nogil:
+            num = _walk(&w, hashes)
+            while num >= 0:
+                if num > RATED:
+                    sums[(w.at - 1) // window] += w.seen[hashes[RATED] >> w.shift]
+                num = _walk(&w, hashes)
+        return made
+
+    def lines(self, uint64_t num_lines, uint64_t first, uint64_t stop):
+        """Return some of the lines of an index that has num_lines.
+
+        Args:
+            num_lines: 1..2**32 - 1.
+            first, stop: first <= stop <= num_lines: those wanted.
+
+        Returns:
+            uint32, shape (stop - first, 16).
+
+        Raises:
+            InputError: A number is out of its bounds.
+            MemoryError: No room for 16 bytes per occurrence that falls into these lines, 1 to 5 per token
+                where they are all.
+
+        Cost: O(tokens) and O(n log n) of the occurrences in these lines. Threads: without the GIL.
+        """
+        cdef uint32_t[:, ::1] cells
+        if not 1 <= num_lines < <uint64_t>1 << 32 or not first <= stop <= num_lines:
+            raise InputError(f"expected first <= stop <= num_lines < 2**32, got {first}, {stop} and {num_lines}")
+        made = np.zeros((stop - first, LINE_WORDS), np.uint32)
+        if stop > first:
+            cells = made
+            self._fill(num_lines, first, stop, &cells[0, 0])
+        return made

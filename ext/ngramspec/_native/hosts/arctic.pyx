@@ -1,0 +1,235 @@
+"""Request: one request of a SuffixDecodingCache (ngramspec.compat.arctic), on a slot of a drafter."""
+
+from collections.abc import Sequence
+from operator import index
+
+cimport cython
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp
+
+from ngramspec._native.core.arguments cimport bad_token
+from ngramspec._native.core.types cimport STATUS_OK, Status, token_t
+from ngramspec._native.drafter.drafter cimport Drafter, drafter_commit, drafter_offer
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    COMPARED = 32        # tokens that a match is compared over; one of as many may be longer
+    LONGEST = 64         # tokens of a draft
+
+cdef double ROUNDED = 1e-6  # of a bound that is a whole number but for rounding
+
+
+@cython.final
+cdef class Request:
+    """Request(drafter, source, slot, depth): a text, its end, and the draft that may be under way.
+
+    Token ids are int32 arrays of shape (n,), contiguous, or sequences of int; they are copied. All
+    that a step does is here: what Python would do with lists token by token took most of its time.
+
+    Args:
+        drafter: Drafter with one source and no policy.
+        source: That source, a SuffixSource.
+        slot: Its slot, on which nobody else begins anything.
+        depth: Tokens of a context that are looked at, >= 1.
+
+    One thread at a time.
+    """
+
+    cdef Drafter drafter
+    cdef object source
+    cdef Py_ssize_t slot, depth
+    cdef token_t* tokens     # the last argument, where it was a sequence
+    cdef Py_ssize_t room
+    cdef const token_t* data  # the last argument
+    cdef Py_ssize_t len
+    cdef Py_buffer buffer    # keeps data alive while `viewed`
+    cdef bint viewed
+
+    def __cinit__(self, Drafter drafter not None, source, Py_ssize_t slot, Py_ssize_t depth):
+        drafter._slot(slot)
+        self.drafter, self.source, self.slot, self.depth = drafter, source, slot, depth
+
+    def __dealloc__(self):
+        self.leave()
+        free(self.tokens)
+
+    def begin(self, token_ids, str name not None="prompt_token_ids"):
+        """Start with a prompt, of n >= 0 tokens; `name` is what errors call it.
+
+        Raises:
+            InputError: An array of another kind, or a negative id. Nothing is changed then.
+            TypeError: No sequence of int32 numbers. Nothing is changed then.
+            MemoryError: No room. Nothing is changed.
+
+        Cost: O(n).
+        """
+        cdef Status status
+        self.view(token_ids, name, 0)
+        try:
+            self.check(name)
+            with self.drafter._lock:
+                with nogil:
+                    status = driver_begin(&self.drafter.d, self.slot, self.data, self.len)
+        finally:
+            self.leave()
+        if status != STATUS_OK:
+            raise MemoryError("no memory for the prompt")
+
+    def extend(self, token_ids):
+        """Append what the target emitted, accepted tokens of the last draft included.
+
+        Raises:
+            InputError, TypeError, MemoryError: As `begin`.
+
+        Cost: O(n).
+        """
+        cdef SlotC* s = self.drafter._active(self.slot, "extend")
+        cdef Py_ssize_t right
+        cdef Status status
+        self.view(token_ids, "token_ids", 0)
+        try:
+            self.check("token_ids")
+            with self.drafter._lock:
+                right = draft_right(s, self.data, max(self.len - 1, 0))
+                status = drafter_commit(self.drafter, None, self.slot, self.data, self.len, right)
+        finally:
+            self.leave()
+        if status != STATUS_OK:
+            raise MemoryError(f"no memory for {self.len} more tokens")
+
+    def speculate(self, context, Py_ssize_t max_tokens, double factor, double offset, double min_probability,
+                  Py_ssize_t width):
+        """Draft what follows the text.
+
+        Args:
+            context: The end of the text; the last `depth` tokens are looked at.
+            max_tokens: Tokens of the draft, at most; 64 at most.
+            factor, offset: And at most factor * match length + offset.
+            min_probability: A draft ends where all of it is less likely right than this.
+            width: Tokens of the same depth; 1 = a chain.
+
+        Returns:
+            None where the context is not the text's end; else a tuple, empty where there is no draft:
+            token ids, parents, probabilities of each with all before it (lists), their sum, and of the
+            context's last 32 tokens those that agree with where the draft comes from.
+
+        Raises:
+            InputError, TypeError: As `begin`, of the context, whose ids are not looked at.
+
+        Cost: O(depth) bytes compared, O(drafted tokens); independent of the text.
+        """
+        cdef SlotC* s = self.drafter._active(self.slot, "speculate")
+        cdef Py_ssize_t given
+        self.view(context, "context", self.depth)
+        given = self.len
+        ends = (2 <= given <= s.history.len and
+                not memcmp(s.history.tokens + s.history.len - given, self.data, <size_t>given * sizeof(token_t)))
+        self.leave()
+        if not ends:
+            return () if given < 2 else None
+        self.source.floor = min(max(0.0, min_probability), 1.0)
+        with self.drafter._lock:
+            if width == 1:
+                drafter_offer(self.drafter, None, self.slot, min(max_tokens, LONGEST), LONGEST, None, 0, 0, NULL)
+            else:
+                driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
+            return self.cut(s, given, max_tokens, factor, offset, min_probability)
+
+    cdef tuple cut(self, SlotC* s, Py_ssize_t given, Py_ssize_t max_tokens, double factor, double offset,
+                   double min_probability):
+        """Cut the pending draft to what was asked for, and return it."""
+        cdef double[LONGEST] likely
+        cdef double score = 0.0, bound
+        cdef Py_ssize_t i, above, n = s.draft_len
+        cdef long matched
+        if n == 0:
+            return ()
+        matched = self.source.match_length(self.slot, s.draft[0])
+        bound = <double>(self.depth if matched == COMPARED else matched) * factor + offset + ROUNDED
+        if bound < <double>min(max_tokens, n):
+            n = <Py_ssize_t>max(bound, 0.0)
+        ids, parents, probs = [], [], []
+        for i in range(n):
+            above = s.parents[i] if s.branched else i - 1
+            likely[i] = <double>s.confidence[i] * (likely[above] if above >= 0 else 1.0)
+            if likely[i] < min_probability:
+                break
+            score += likely[i]
+            ids.append(s.draft[i])
+            parents.append(above)
+            probs.append(likely[i])
+        driver_shorten(&self.drafter.d, self.slot, len(ids))
+        return ids, parents, probs, score, min(matched, given - 1)
+
+    cdef int check(self, str name) except -1:
+        cdef Py_ssize_t i
+        for i in range(self.len):
+            if self.data[i] < 0:
+                raise bad_token(name, self.data[i], i, 0)
+        return 0
+
+    cdef int view(self, values, str name, Py_ssize_t newest) except -1:
+        """Set data and len: the last `newest` tokens of an argument, 0 = all; `leave` frees it."""
+        cdef Py_ssize_t first
+        if isinstance(values, np.ndarray):
+            self.view_array(values, name)
+        else:
+            if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Sequence):
+                raise TypeError(f"{name} must be a sequence of int, got {type(values).__name__}")
+            self.copy(values[-newest:] if newest else values, name)
+        first = self.len - newest if newest and self.len > newest else 0
+        self.data += first
+        self.len -= first
+        return 0
+
+    cdef int view_array(self, values, str name) except -1:
+        try:
+            PyObject_GetBuffer(values, &self.buffer, PyBUF_FORMAT | PyBUF_ND)
+        except (ValueError, BufferError):
+            raise bad_array(values, name) from None
+        self.viewed = True
+        if values.dtype != np.int32 or self.buffer.ndim != 1:
+            self.leave()
+            raise bad_array(values, name)
+        self.data = <const token_t*>self.buffer.buf
+        self.len = self.buffer.shape[0]
+        return 0
+
+    cdef int copy(self, values, str name) except -1:
+        cdef Py_ssize_t i = 0, n = len(values)
+        cdef int beyond = 0
+        cdef long token
+        cdef void* memory
+        if n > self.room:
+            memory = realloc(self.tokens, <size_t>n * sizeof(token_t))
+            if memory == NULL:
+                raise MemoryError(f"no memory for {n} tokens")
+            self.tokens, self.room = <token_t*>memory, n
+        for value in values:
+            if not PyLong_CheckExact(value):
+                try:
+                    value = index(value)
+                except TypeError as error:
+                    raise TypeError(f"{name} must hold int32 numbers: {error}") from None
+            token = PyLong_AsLongAndOverflow(value, &beyond)
+            if beyond or token != <token_t>token or i == n:
+                raise TypeError(f"{name} must hold int32 numbers, got {value}")
+            self.tokens[i] = <token_t>token
+            i += 1
+        self.data, self.len = self.tokens, i
+        return 0
+
+    cdef void leave(self):
+        if self.viewed:
+            PyBuffer_Release(&self.buffer)
+            self.viewed = False
+
+
+cdef object bad_array(values, str name):
+    return InputError(f"{name} must be a contiguous int32 array of shape (n,), got {values.dtype} of shape {values.shape}")

@@ -1,0 +1,69 @@
+# What llama.cpp logs: one callback for the whole process, which keeps the latest warnings and errors.
+# LlamaContext: llama.cpp called through the addresses of its functions.
+from libcpp cimport bool as cbool
+
+from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint8_t
+from ngramspec._native.engine.decode cimport Batch, Rows
+
+
+cdef extern from "ngs_llama.h" nogil:
+    enum:
+        NGS_THREW
+    ctypedef struct ngs_llama_batch:
+        int32_t n_tokens
+        int32_t* token
+        float* embd
+        int32_t* pos
+        int32_t* n_seq_id
+        int32_t** seq_id
+        int8_t* logits
+    ctypedef int32_t (*ngs_decode_fn)(void* context, ngs_llama_batch batch) noexcept
+    ctypedef float* (*ngs_logits_fn)(void* context) noexcept
+    ctypedef void* (*ngs_memory_fn)(void* context) noexcept
+    ctypedef cbool (*ngs_seq_rm_fn)(void* memory, int32_t sequence, int32_t first, int32_t end) noexcept
+    ctypedef void (*ngs_seq_cp_fn)(void* memory, int32_t source, int32_t sequence, int32_t first, int32_t end) noexcept
+    ctypedef int32_t (*ngs_seq_pos_fn)(void* memory, int32_t sequence) noexcept
+    ctypedef void (*ngs_clear_fn)(void* memory, cbool data) noexcept
+    ctypedef cbool (*ngs_is_end_fn)(const void* vocab, int32_t token) noexcept
+    int32_t ngs_decode(ngs_decode_fn decode, ngs_logits_fn logits, void* context, ngs_llama_batch batch,
+                       Py_ssize_t num_outputs, float** rows)
+    cbool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void* memory, int32_t sequence, int32_t first)
+
+cdef void* call_address(calls, str name) except? NULL
+
+# What the kernels of LlamaContext need of llama.cpp.
+cdef struct ContextCallsC:
+    ngs_decode_fn decode
+    ngs_logits_fn get_logits
+    ngs_seq_rm_fn seq_rm
+    ngs_seq_cp_fn seq_cp
+    ngs_seq_pos_fn pos_min
+    ngs_seq_pos_fn pos_max
+    ngs_clear_fn clear
+
+cdef class LlamaContext:
+    cdef ContextCallsC calls
+    cdef void* context             # NULL once closed
+    cdef void* memory              # of the context
+    cdef ngs_llama_batch batch     # token .. logits are pointed at a Batch for each decode
+    cdef int32_t* sequence_counts  # batch.n_seq_id: 1 each, max_batch entries
+    cdef int32_t** sequences       # batch.seq_id: pointers into a Batch
+    cdef int32_t* last_counts      # per sequence: tokens of the last decode, when it was in it
+    cdef int32_t* first_positions  # per sequence: where it was before the running decode; -1 = not in it
+    cdef token_t* padded           # token, position, sequence of a padded single token: 2 entries each
+    cdef Rows rows                 # shows the logits of the last decode
+    cdef readonly long long log_start  # log_position() before the last decode
+    cdef readonly Py_ssize_t vocab_size
+    cdef readonly Py_ssize_t max_batch
+    cdef readonly Py_ssize_t max_outputs
+    cdef readonly Py_ssize_t num_sequences
+    cdef readonly Py_ssize_t context_size
+    cdef readonly int pad_sequence
+    cdef int find(self, calls) except -1
+    cdef int allocate(self) except -1
+    cdef int check(self, Batch batch, Rows rows) except -1
+    cdef int opened(self) except -1
+    cdef int known(self, int32_t sequence) except -1
+    cdef int32_t run(self, Batch batch, float** rows) noexcept nogil
+    cdef void note(self, Batch batch) noexcept nogil
+    cdef void undo(self) noexcept nogil

@@ -1,0 +1,396 @@
+# distutils: language = c++
+"""llama.cpp called through the addresses of its functions: decoding, and its cache.
+
+Nothing is linked and no header of llama.cpp is used: the addresses come from the library that
+llama-cpp-python has loaded. What would make llama.cpp end the process is refused before the call.
+Its log comes from threads of its own: one callback for the process keeps the latest warnings and
+errors, and takes no GIL.
+"""
+
+cimport cython
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, strlen
+
+from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.locks cimport locks_add
+from ngramspec._native.core.types cimport int64_t, ngs_load64, ngs_lock, ngs_store64, ngs_unlock, uint8_t
+
+from ngramspec.errors import BackendError, InputError, StateError
+
+cdef enum:
+    LINES = 32       # lines that are kept
+    CHARS = 400
+    WARNING = 3      # ggml_log_level
+    CONTINUED = 5
+
+cdef char[LINES][CHARS] kept
+cdef int64_t count = 0
+cdef int busy = 0
+locks_add(&busy)
+
+
+cdef void _log(int level, const char* text, void* data) noexcept nogil:
+    """The callback."""
+    cdef size_t size
+    if level < WARNING or level == CONTINUED or text == NULL:
+        return
+    size = min(strlen(text), <size_t>CHARS - 1)
+    ngs_lock(&busy)
+    memcpy(kept[count % LINES], text, size)
+    kept[count % LINES][size] = 0
+    ngs_store64(&count, count + 1)
+    ngs_unlock(&busy)
+
+
+cdef long long lines_logged() noexcept nogil:
+    """Return how many warnings and errors were logged so far."""
+    return ngs_load64(&count)
+
+
+def log_address():
+    """Return the address of the callback, for llama_log_set."""
+    return <uintptr_t>&_log
+
+
+def log_position():
+    """Return how many warnings and errors llama.cpp has logged so far."""
+    return ngs_load64(&count)
+
+
+def log_since(long long position):
+    """Return the warnings and errors logged since log_position returned `position`, oldest first."""
+    cdef char[LINES][CHARS] copied
+    cdef long long i, end
+    ngs_lock(&busy)  # for a copy only: making objects of it may fail
+    memcpy(copied, kept, sizeof(kept))
+    end = count
+    ngs_unlock(&busy)
+    lines = [<bytes>copied[i % LINES] for i in range(max(position, end - LINES, 0), end)]
+    return [line.decode("utf-8", "replace").strip() for line in lines]
+
+
+def leading_flagged(token_ids, const uint8_t[::1] flags not None, uint8_t flag):
+    """Return how many tokens at the start of a draft have the flag.
+
+    Args:
+        token_ids: int32, shape (n,), ids >= 0.
+        flags: One byte per token id, C-contiguous. An id beyond its end has no flag.
+        flag: The byte looked for.
+
+    Raises:
+        InputError: token_ids is not a 1-D int32 array with ids >= 0.
+
+    Cost: O(n). Threads: safe.
+    """
+    cdef TokensC tokens
+    cdef Py_ssize_t i = 0
+    tokens_view(token_ids, "token_ids", &tokens)
+    while i < tokens.len and tokens.data[i] < flags.shape[0] and flags[tokens.data[i]] == flag:
+        i += 1
+    tokens_release(&tokens)
+    return i
+
+
+cdef void* call_address(calls, str name) except? NULL:
+    address = calls.get(name)
+    if not address:
+        raise BackendError(f"llama.cpp has no function {name}")
+    return <void*><uintptr_t>address
+
+
+def end_flags(calls, uintptr_t vocab_address, Py_ssize_t vocab_size):
+    """Return one byte per token id: 1 when it ends a generation.
+
+    Args:
+        calls: Addresses of llama.cpp's functions by name.
+        vocab_address: The llama_vocab.
+        vocab_size: Its number of tokens.
+
+    Raises:
+        BackendError: llama.cpp lacks a function.
+    """
+    cdef ngs_is_end_fn is_end = <ngs_is_end_fn>call_address(calls, "llama_vocab_is_eog")
+    cdef Py_ssize_t i
+    flags = bytearray(vocab_size)
+    cdef uint8_t[::1] view = flags
+    with nogil:
+        for i in range(vocab_size):
+            view[i] = is_end(<void*>vocab_address, <int32_t>i)
+    return bytes(flags)
+
+
+@cython.final
+cdef class LlamaContext:
+    """LlamaContext(calls, context_address, vocab_size, max_batch, num_sequences=1,
+    context_size=2147483647, max_outputs=0, pad_sequence=-1): decodes and keeps the cache of a llama_context.
+
+    Used by one thread at a time; does not own the context.
+
+    Args:
+        calls: Addresses of llama.cpp's functions by name.
+        context_address: The llama_context.
+        vocab_size: Logits per row, >= 1.
+        max_batch: The context's n_batch, >= 1; 2 with pad_sequence.
+        num_sequences: Sequence ids are below it; 1..256.
+        context_size: Positions are below it, >= 1.
+        max_outputs: Most rows of logits in one decode, 0 = max_batch.
+        pad_sequence: A sequence of the context outside of num_sequences, or -1. A single token is decoded
+            together with a copy of it in that sequence, which is removed again.
+
+    Raises:
+        InputError: An argument is out of its bounds.
+        BackendError: llama.cpp lacks a function, or the context has no cache.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, calls, uintptr_t context_address, Py_ssize_t vocab_size, Py_ssize_t max_batch,
+                  Py_ssize_t num_sequences=1, Py_ssize_t context_size=2147483647, Py_ssize_t max_outputs=0,
+                  int pad_sequence=-1):
+        if not (context_address and vocab_size >= 1 and max_batch >= 1 + (pad_sequence >= 0) and context_size >= 1):
+            raise InputError(f"address, vocab_size, max_batch and context_size must be positive, got "
+                             f"{context_address}, {vocab_size}, {max_batch}, {context_size}")
+        if not (1 <= num_sequences <= 256 and max_outputs >= 0 and (pad_sequence < 0 or pad_sequence >= num_sequences)):
+            raise InputError(f"num_sequences must be in 1..256, max_outputs >= 0 and pad_sequence beyond the "
+                             f"sequences, got {num_sequences}, {max_outputs}, {pad_sequence}")
+        self.context = <void*>context_address
+        self.memory = (<ngs_memory_fn>call_address(calls, "llama_get_memory"))(self.context)
+        if self.memory == NULL:
+            raise BackendError("the model keeps no cache, so it cannot generate")
+        self.vocab_size = vocab_size
+        self.max_batch = max_batch
+        self.num_sequences = num_sequences
+        self.context_size = min(context_size, <Py_ssize_t>2147483647)
+        self.max_outputs = min(max_outputs, max_batch) if max_outputs else max_batch
+        self.pad_sequence = max(pad_sequence, -1)
+        self.find(calls)
+        self.allocate()
+
+    cdef int find(self, calls) except -1:
+        self.calls.decode = <ngs_decode_fn>call_address(calls, "llama_decode")
+        self.calls.get_logits = <ngs_logits_fn>call_address(calls, "llama_get_logits")
+        self.calls.seq_rm = <ngs_seq_rm_fn>call_address(calls, "llama_memory_seq_rm")
+        self.calls.seq_cp = <ngs_seq_cp_fn>call_address(calls, "llama_memory_seq_cp")
+        self.calls.pos_min = <ngs_seq_pos_fn>call_address(calls, "llama_memory_seq_pos_min")
+        self.calls.pos_max = <ngs_seq_pos_fn>call_address(calls, "llama_memory_seq_pos_max")
+        self.calls.clear = <ngs_clear_fn>call_address(calls, "llama_memory_clear")
+
+    cdef int allocate(self) except -1:
+        cdef Py_ssize_t i
+        self.sequence_counts = <int32_t*>malloc(<size_t>self.max_batch * sizeof(int32_t))
+        self.sequences = <int32_t**>malloc(<size_t>self.max_batch * sizeof(int32_t*))
+        self.last_counts = <int32_t*>calloc(<size_t>self.num_sequences, sizeof(int32_t))
+        self.first_positions = <int32_t*>malloc(<size_t>self.num_sequences * sizeof(int32_t))
+        self.padded = <token_t*>malloc(6 * sizeof(token_t))
+        if not (self.sequence_counts and self.sequences and self.last_counts and self.first_positions and self.padded):
+            raise MemoryError("no memory for the context's batches")
+        for i in range(self.max_batch):
+            self.sequence_counts[i] = 1
+
+    def __dealloc__(self):
+        free(self.sequence_counts)
+        free(self.sequences)
+        free(self.last_counts)
+        free(self.first_positions)
+        free(self.padded)
+
+    def decode(self, Batch batch not None, Rows rows not None):
+        """Compute a batch; `rows` then shows the logits of its outputs, in the batch's order.
+
+        Positions must go on where the sequences end.
+
+        Returns:
+            int: llama_decode's status: 0 = done; 1 = the cache has no room, nothing has changed; -1 =
+            refused, nothing has changed; anything else: the sequences are as they were, except
+            that a recurrent one is empty now when a part of the batch had been computed.
+
+        Raises:
+            InputError: The batch is empty or too large, rows have another width, or a token, position or
+                sequence is out of its bounds. Nothing is changed then.
+            StateError: The context is closed.
+
+        Threads: releases the GIL.
+        """
+        cdef float* logits = NULL
+        cdef int32_t status
+        self.check(batch, rows)
+        self.rows = rows
+        self.log_start = lines_logged()
+        rows.c.num_rows = 0
+        rows._owner = None
+        with nogil:
+            status = self.run(batch, &logits)
+        if status == 0 and logits != NULL:
+            rows.c.data = logits
+            rows.c.num_rows = batch.num_outputs
+        return status
+
+    cdef int check(self, Batch batch, Rows rows) except -1:
+        cdef Py_ssize_t i
+        self.opened()
+        if not 1 <= batch.len <= self.max_batch or batch.num_outputs > self.max_outputs:
+            raise InputError(f"a batch must have 1..{self.max_batch} tokens and at most {self.max_outputs} outputs, "
+                             f"got {batch.len} and {batch.num_outputs}")
+        if rows.c.vocab_size != self.vocab_size:
+            raise InputError(f"rows must have {self.vocab_size} columns, got {rows.c.vocab_size}")
+        for i in range(batch.len):
+            if not (0 <= batch.tokens[i] < self.vocab_size and 0 <= batch.sequences[i] < self.num_sequences
+                    and 0 <= batch.positions[i] < self.context_size):
+                raise InputError(
+                    f"tokens must be in 0..{self.vocab_size - 1}, sequences in 0..{self.num_sequences - 1}, positions in "
+                    f"0..{self.context_size - 1}, got {batch.tokens[i]}, {batch.sequences[i]}, {batch.positions[i]}")
+
+    cdef int32_t run(self, Batch batch, float** rows) noexcept nogil:
+        cdef ngs_llama_batch* b = &self.batch
+        cdef Py_ssize_t i, n = batch.len
+        cdef int32_t status
+        cdef int8_t[2] outputs
+        b.token = batch.tokens
+        b.pos = batch.positions
+        b.logits = batch.outputs
+        b.n_seq_id = self.sequence_counts
+        b.seq_id = self.sequences
+        for i in range(n):
+            self.sequences[i] = batch.sequences + i
+        if n == 1 and self.pad_sequence >= 0:
+            n = 2
+            self.padded[0] = self.padded[1] = batch.tokens[0]
+            self.padded[2] = batch.positions[0]
+            self.padded[3] = 0
+            self.padded[4] = batch.sequences[0]
+            self.padded[5] = self.pad_sequence
+            outputs[0] = batch.outputs[0]
+            outputs[1] = 0
+            b.token = self.padded
+            b.pos = self.padded + 2
+            b.logits = outputs
+            self.sequences[0] = self.padded + 4
+            self.sequences[1] = self.padded + 5
+        b.n_tokens = <int32_t>n
+        self.note(batch)
+        status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
+        if n != batch.len:
+            ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0)
+        if status == 0:
+            for i in range(self.num_sequences):
+                self.last_counts[i] = 0
+            for i in range(batch.len):
+                self.last_counts[batch.sequences[i]] += 1
+        elif status != 1 and status != -1:
+            self.undo()
+        return status
+
+    cdef void note(self, Batch batch) noexcept nogil:
+        """Keep in mind where the sequences of the batch end."""
+        cdef Py_ssize_t i
+        for i in range(self.num_sequences):
+            self.first_positions[i] = -1
+        for i in range(batch.len - 1, -1, -1):
+            self.first_positions[batch.sequences[i]] = batch.positions[i]
+
+    cdef void undo(self) noexcept nogil:
+        """Remove what a failed decode may have left behind."""
+        cdef int32_t i
+        for i in range(<int32_t>self.num_sequences):
+            if self.first_positions[i] < 0:
+                continue
+            self.last_counts[i] = 0
+            if not ngs_seq_rm(self.calls.seq_rm, self.memory, i, self.first_positions[i]):
+                ngs_seq_rm(self.calls.seq_rm, self.memory, i, 0)
+
+    def truncate(self, int32_t sequence, int32_t length):
+        """Remove the tokens of a sequence from position `length` on.
+
+        Returns:
+            bool: False when the cache cannot, and nothing has changed.
+
+        Raises:
+            InputError: No such sequence, or length < 0.
+            StateError: The context is closed.
+
+        Cost: one walk over the cells of the cache.
+        """
+        cdef bint done
+        self.known(sequence)
+        if length < 0:
+            raise InputError(f"length must be >= 0, got {length}")
+        with nogil:
+            done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length)
+        if done and length == 0:
+            self.last_counts[sequence] = 0
+        return done
+
+    def copy(self, int32_t source, int32_t sequence, int32_t length, bint whole=False):
+        """Make a sequence hold the first `length` tokens of another too.
+
+        whole: Sequences have a cache each. llama.cpp then copies all of it, in the next decode, and would
+            end the process if it were asked for a part. Else they share the cells.
+
+        Raises:
+            InputError: No such sequence, length < 1, the source is shorter or the sequence not empty.
+            StateError: The context is closed.
+        """
+        self.known(source)
+        self.known(sequence)
+        cdef int32_t held = self.pos_max(source) + 1, own = self.pos_max(sequence) + 1
+        if not (1 <= length <= held and own == 0 and source != sequence):
+            raise InputError(f"copying {length} tokens needs as many in the source, which has {held}, and an empty "
+                             f"sequence, which has {own}")
+        with nogil:
+            self.calls.seq_cp(self.memory, source, sequence, -1 if whole else 0, -1 if whole else length)
+            if whole and length < held:
+                ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length)
+        self.last_counts[sequence] = 0
+
+    def pos_min(self, int32_t sequence):
+        """Return the smallest position that the cache still holds of a sequence, -1 when it is empty."""
+        self.known(sequence)
+        return self.calls.pos_min(self.memory, sequence)
+
+    def pos_max(self, int32_t sequence):
+        """Return the position of the last token of a sequence, -1 when it is empty."""
+        self.known(sequence)
+        return self.calls.pos_max(self.memory, sequence)
+
+    def last_count(self, int32_t sequence):
+        """Return how many tokens of a sequence were in the last decode, 0 when it was not in it."""
+        self.known(sequence)
+        return self.last_counts[sequence]
+
+    def forget_last(self, int32_t sequence):
+        """Make last_count 0: what the last decode left of a sequence was replaced."""
+        self.known(sequence)
+        self.last_counts[sequence] = 0
+
+    def clear(self, int32_t sequence=-1):
+        """Empty a sequence, or all of them.
+
+        Raises:
+            InputError: No such sequence.
+            StateError: The context is closed.
+        """
+        cdef Py_ssize_t i
+        if sequence != -1:
+            self.truncate(sequence, 0)
+            return
+        self.opened()
+        with nogil:
+            self.calls.clear(self.memory, False)
+        for i in range(self.num_sequences):
+            self.last_counts[i] = 0
+
+    def close(self):
+        """Use the context no more, which is about to be freed; rows that show its logits become empty."""
+        self.context = NULL
+        if self.rows is not None and self.rows._owner is None:
+            self.rows.c.num_rows = 0
+        self.rows = None
+
+    cdef int opened(self) except -1:
+        if self.context == NULL:
+            raise StateError("the context is closed")
+
+    cdef int known(self, int32_t sequence) except -1:
+        self.opened()
+        if not 0 <= sequence < self.num_sequences:
+            raise InputError(f"sequence must be in 0..{self.num_sequences - 1}, got {sequence}")

@@ -1,0 +1,60 @@
+# ChainSampler: llama.cpp's samplers, called through the addresses of its functions.
+from libcpp cimport bool as cbool
+
+from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t
+from ngramspec._native.engine.decode cimport Sampler
+
+cdef extern from "ngs_candidates.h" nogil:
+    enum:
+        NGS_LANES
+    ctypedef struct ngs_candidate:
+        int32_t id
+        float logit
+        float p
+    ctypedef struct ngs_candidates:
+        ngs_candidate* data
+        size_t size
+        int64_t selected
+        cbool sorted
+    ctypedef void (*ngs_apply_fn)(void* sampler, ngs_candidates* candidates) noexcept
+    ctypedef void (*ngs_accept_fn)(void* sampler, int32_t token) noexcept
+    cbool ngs_apply(ngs_apply_fn apply, void* sampler, ngs_candidates* candidates)
+    cbool ngs_accept(ngs_accept_fn accept, void* sampler, int32_t token)
+    int64_t ngs_cpu_ns()
+    void ngs_fill(ngs_candidate* out, const float* row, Py_ssize_t n)
+    Py_ssize_t ngs_prefilter(ngs_candidate* out, const float* row, Py_ssize_t n, Py_ssize_t k, float* heap,
+                             const uint8_t* counted, const uint8_t* marks)
+
+cdef class Candidates:
+    cdef ngs_candidate* data       # vocab_size entries
+    cdef readonly Py_ssize_t vocab_size
+    cdef readonly bint closed      # llama.cpp's vocabulary is gone: choose nothing more
+
+# Why a ChainSampler chooses no more tokens.
+cdef enum Problem:
+    PROBLEM_NONE = 0
+    PROBLEM_FORBIDDEN = 1          # the grammar got a token that it does not allow
+    PROBLEM_SLOW = 2               # following the grammar takes ever longer
+
+# State of a ChainSampler.
+cdef struct ChainC:
+    ngs_apply_fn apply
+    ngs_accept_fn accept_call
+    void* chain
+    void* grammar                  # NULL = none
+    ngs_candidate* data            # of the shared Candidates
+    const bint* closed             # of the shared Candidates
+    Py_ssize_t keep                # the chain needs the `keep` largest logits only; 0 = all
+    Py_ssize_t lookback            # accepted tokens that change logits; 0 = none
+    float* heap                    # keep entries
+    uint8_t* counted               # per token: its logit may change in the chain; NULL = none does
+    uint8_t* marks                 # per NGS_LANES tokens: one of them is counted
+    Py_ssize_t vocab_size
+    token_t allowed                # the grammar is known to allow this token next; -1 = none
+    int problem                    # of Problem; not 0 = choose nothing more
+
+cdef class ChainSampler(Sampler):
+    cdef ChainC chain
+    cdef Candidates candidates     # keeps data alive
+    cdef object owner              # frees chain and grammar
+    cdef int prepare(self, bint counts, biased) except -1

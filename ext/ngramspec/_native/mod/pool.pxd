@@ -1,0 +1,46 @@
+# PoolC: the fixed-size table of ngram-mod, shared by slots, drafters and threads.
+from ngramspec._native.core.types cimport hash_t, int64_t, token_t, uint32_t
+
+cdef enum:
+    POOL_MAX_TOKEN = 0x3FFFFE   # 22 bits per cell hold token + 1; larger ids are never pooled
+
+# A cell is one aligned 32-bit word, read and written whole: 0 = empty, else
+#   bits 0..21 token + 1 | bits 22..29 check bits of the n-gram's hash | bits 30..31 confidence
+# A race between threads can lose an entry or miscount one, never tear one.
+# Figures that lie beside the cells: in a mapped file they are shared by processes too.
+cdef struct PoolCountersC:
+    int64_t num_used      # cells in use; a killed process may leave it a little off
+    int64_t hand          # next cell the clock hand looks at
+    int64_t num_replaced  # newer continuation of the same n-gram, as far as the check tells
+    int64_t num_collided  # entry of another n-gram overwritten (needs check bits)
+    int64_t num_aged      # cells freed by the clock hand
+
+cdef struct PoolC:
+    uint32_t* cells
+    PoolCountersC* counters
+    hash_t mask           # capacity - 1; capacity is a power of two
+    int check_shift       # 64 - check_bits; 64 = no check
+    int64_t max_used      # cells in use above which the clock hand frees some for each new one
+    uint32_t vocab_size   # tokens from it on are neither stored nor returned
+
+# What a batch of inserts did; added to the shared counters once per batch.
+cdef struct PoolDeltaC:
+    int64_t used
+    int64_t replaced
+    int64_t collided
+
+cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil
+# how often a cell was confirmed lately, 0..3
+cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil
+cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil
+cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil
+
+cdef class HashPool:
+    cdef PoolC c
+    cdef readonly Py_ssize_t check_bits
+    cdef readonly double max_occupancy
+    cdef PoolCountersC _own       # counters of a pool that is not in a file
+    cdef object _cells            # buffers that the pool works in, None: its own memory
+    cdef object _counters
+
+    cdef int _take_buffers(self, object cells, object counters) except -1

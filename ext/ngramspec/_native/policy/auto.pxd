@@ -1,0 +1,76 @@
+# Candidate: a draft that could be sent, and how many of its tokens are worth sending.
+# AutoPolicy: draft lengths from what tokens are worth and what passes cost.
+from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
+
+cdef struct CandidateC:
+    const float* p                     # n claims: token i is right when all before it were
+    Py_ssize_t n
+    Py_ssize_t room                    # most tokens that the slot may draft
+    const CalibrationC* calibration    # of its source; NULL = claims are true
+    Py_ssize_t chosen                  # set: tokens to send
+    double gain                        # set: tokens that is worth beyond no draft, costs not taken off
+    double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
+    Py_ssize_t turn                    # many: index of the candidate whose turn is at this one's index
+    Py_ssize_t kept                    # many: the best choice so far
+    double* worth                      # many: by drafted tokens, costs not taken off; where solved >= 0
+    Py_ssize_t solved                  # many: tokens of that
+
+# A pass for all: what it holds without drafts, how many slots share it, and tokens per unit of time.
+cdef struct PassC:
+    Py_ssize_t batch_tokens
+    Py_ssize_t decoding
+    double rate
+
+cdef class Chooser:
+    cdef Py_ssize_t max_draft
+    cdef PassCosts costs
+    cdef double* p          # calibrated probabilities of one chain
+    cdef double* worth      # by drafted tokens, costs not taken off
+    cdef double* price      # of the pass, in tokens, by drafted tokens
+    cdef double* memory     # where these three are
+    cdef double* worths     # many: those of all candidates
+    cdef Py_ssize_t num_worths
+    cdef Py_ssize_t width(self) noexcept
+    cdef int reserve(self, Py_ssize_t n) except -1
+    cdef void one(self, CandidateC* c, const PassC* step) noexcept
+    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept
+    cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
+                           bint whole) noexcept
+    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept
+    cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                          double* worth) noexcept
+    cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
+                        Py_ssize_t base) noexcept
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept
+    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept
+    cdef bint may_pay(self, Py_ssize_t n) noexcept
+    cdef double first_of(self, const CandidateC* c) noexcept
+
+# The (source, confidence, room) of a list, described.
+cdef class Candidates:
+    cdef CandidateC* items
+    cdef Py_ssize_t count
+    cdef list views         # keeps the claims alive
+
+
+cdef class AutoPolicy:
+    cdef Py_ssize_t _max_draft
+    cdef Py_ssize_t _fixed           # -1 = none
+    cdef PassCosts _costs            # add() learns what a pass took
+    cdef Chooser _chooser
+    cdef double _emitted             # tokens lately, all slots
+    cdef double _passes              # time lately, in passes over one token
+    cdef bint _exploring             # the pass under way is of a size that was never tried
+    cdef double _lost                # passes that such ones took beyond what they emitted, lately
+    cdef Py_ssize_t _steps
+    cdef Calibrations calibrations
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
+    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                        Py_ssize_t capacity) except -1
+    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept
+    cdef double speed(self) noexcept
+    cdef bint explores(self) noexcept
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept

@@ -1,0 +1,552 @@
+"""AutoPolicy: draft as many tokens as are worth more than what they add to the pass.
+
+Chooser holds the candidate drafts of a pass and says how many tokens of each to send.
+"""
+
+cimport cython
+from libc.math cimport isfinite
+from libc.stdlib cimport calloc, free, realloc
+
+from ngramspec._native.core.arguments cimport probabilities_view
+from ngramspec._native.policy.costs cimport (
+    MOST_TOKENS, CalibrationC, Calibrations, PassCosts, calibration_apply, calibration_chain, calibration_learn,
+)
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+cdef extern from "ngs_worth.h" nogil:
+    enum:
+        NGS_WORTH_PAD
+    double ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth)
+
+cdef enum:
+    ROUNDS = 2              # how often each of several candidates chooses
+
+
+@cython.final
+cdef class Chooser:
+    """Chooser(max_draft, costs): chooses lengths of drafts.
+
+    Sending k tokens of a chain at its position i is worth the tokens that come of it, less the time of
+    the pass at the rate of tokens per time, plus what the rest of the chain is worth when it is
+    reached. Fresh text is worth 0. See ngs_worth.h for the recursion.
+
+    Args:
+        max_draft: Longest chain that is looked at, >= 0.
+        costs: PassCosts.
+
+    Raises:
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, Py_ssize_t max_draft, PassCosts costs not None):
+        self.max_draft = max(max_draft, <Py_ssize_t>0)
+        self.costs = costs
+        self.memory = <double*>calloc(<size_t>(3 * self.width()), sizeof(double))
+        if self.memory == NULL:
+            raise MemoryError("no memory for the choice of draft lengths")
+        self.p = self.memory
+        self.worth = self.p + self.width()
+        self.price = self.worth + self.width()
+
+    def __dealloc__(self):
+        free(self.memory)
+        free(self.worths)
+
+    cdef Py_ssize_t width(self) noexcept:
+        return self.max_draft + 1 + NGS_WORTH_PAD
+
+    cdef int reserve(self, Py_ssize_t n) except -1:
+        """Make room for `many` to choose for n candidates."""
+        cdef double* memory
+        if n > self.num_worths:
+            memory = <double*>realloc(self.worths, <size_t>(n * self.width()) * sizeof(double))
+            if memory == NULL:
+                raise MemoryError("no memory for the choice of draft lengths")
+            self.worths, self.num_worths = memory, n
+        return 0
+
+    cdef void one(self, CandidateC* c, const PassC* step) noexcept:
+        """Choose for the only candidate of a pass; batch_tokens holds all other drafts."""
+        cdef Py_ssize_t solved = self.solve(c, step, step.batch_tokens, c.room, self.worth)
+        self.take_best(c, self.worth, solved, step, step.batch_tokens)
+
+    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept:
+        """Choose in turn, given what the others chose, from no drafts and from whole ones; keep the better.
+
+        From whole drafts on since costs may rise less and less: then long drafts of all slots can pay
+        where none does alone. No drafts at all is kept where neither beats it. `reserve` comes first.
+        """
+        cdef Py_ssize_t i, whole
+        cdef double best = 0.0, value
+        for i in range(n):
+            candidates[i].first = self.first_of(&candidates[i])
+            candidates[i].kept = 0
+            candidates[i].worth = self.worths + i * self.width()
+            candidates[i].solved = -1
+        arrange(candidates, n)
+        for whole in range(2):
+            value = self.take_turns(candidates, n, step, capacity, whole)
+            if value > best:
+                best = value
+                for i in range(n):
+                    candidates[i].kept = candidates[i].chosen
+        for i in range(n):
+            candidates[i].chosen = candidates[i].kept
+
+    cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
+                           bint whole) noexcept:
+        """Set chosen for all; return what that is worth beyond no drafts."""
+        cdef Py_ssize_t i, _turn, total = 0, room = capacity - step.batch_tokens
+        cdef double gain = 0.0
+        cdef CandidateC* c
+        for i in range(n):
+            c = &candidates[candidates[i].turn]
+            c.gain = 0.0
+            c.chosen = max(min(c.n, self.max_draft, c.room, room - total), <Py_ssize_t>0) if whole else 0
+            total += c.chosen
+        for _turn in range(ROUNDS):
+            for i in range(n):
+                c = &candidates[candidates[i].turn]
+                total -= c.chosen
+                self.in_turn(c, step, step.batch_tokens + total, room - total, room)
+                total += c.chosen
+        for i in range(n):
+            gain += candidates[i].gain
+        return gain - step.rate * (self.costs.at(step.batch_tokens + total) - self.costs.at(step.batch_tokens))
+
+    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept:
+        """Choose at most `most` tokens of a chain beside a batch of `base`.
+
+        A chain is worked through once, beside the batch where it first may pay: what is left of it after
+        this pass will meet others anyway. `room` is what all drafts of the pass may have together.
+        """
+        if c.solved < 0:
+            c.solved = self.solve(c, step, base, min(c.room, room), c.worth)
+        self.take_best(c, c.worth, min(c.solved, most), step, base)
+
+    cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                          double* worth) noexcept:
+        """Set what 0.. tokens of a chain are worth beside a batch of `base`; return how many were looked at.
+
+        The chain ends after `most`: with room for few tokens now there is hardly ever more in the next
+        pass. -1: nothing of it can pay, nothing was set.
+        """
+        cdef Py_ssize_t n = min(c.n, self.max_draft, most), kept
+        if n <= 0:
+            return -1
+        self.set_prices(step, base, n)
+        self.p[0] = calibration_apply(c.calibration, 0, c.p[0])
+        if not self.may_pay(n):
+            return -1
+        kept = calibration_chain(c.calibration, c.p, n, self.p)
+        ngs_chain_worth(self.p, kept, self.price, worth)
+        return kept
+
+    cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
+                        Py_ssize_t base) noexcept:
+        """Set chosen and gain: the most worth beyond what the pass costs, of at most `most` tokens."""
+        cdef Py_ssize_t k
+        cdef double net, best = 0.0, bare
+        c.chosen = 0
+        c.gain = 0.0
+        if most <= 0:
+            return
+        bare = worth[0] - step.rate * self.costs.at(base)
+        for k in range(1, most + 1):
+            net = worth[k] - step.rate * self.costs.at(base + k) - bare
+            if net > best:
+                best = net
+                c.chosen = k
+        c.gain = worth[c.chosen] - worth[0]
+
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept:
+        """Choose more of a chain, where nobody knows what such a batch costs and little can be lost.
+
+        Else a long draft is never tried where short ones do not pay. A batch hardly ever costs more than
+        its tokens one by one: it loses at most those that are wrong, probably no more than `stake`.
+        Sizes are tried that at most double a known one.
+        """
+        cdef Py_ssize_t k, below = base
+        cdef double reached = 1.0, wrong = 0.0
+        for k in range(1, min(c.n, self.max_draft, most, MOST_TOKENS - base) + 1):
+            reached *= calibration_apply(c.calibration, k - 1, c.p[k - 1])
+            wrong += 1.0 - reached
+            if wrong > stake:
+                break
+            if self.costs.weight[base + k] > 0.0:
+                below = base + k
+            if c.chosen < k <= 2 * below - base and not self.costs.known(base + k):
+                c.chosen = k
+
+    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept:
+        """Set what a pass with 0..n drafted tokens costs this slot: its share, and all that its draft adds."""
+        cdef Py_ssize_t k
+        cdef double bare = self.costs.at(base)
+        cdef double share = bare / <double>step.decoding - bare
+        if base + n <= MOST_TOKENS:
+            for k in range(n + 1):
+                self.price[k] = step.rate * (self.costs.now[base + k] + share)
+        else:
+            for k in range(n + 1):
+                self.price[k] = step.rate * (self.costs.at(base + k) + share)
+
+    cdef bint may_pay(self, Py_ssize_t n) noexcept:
+        """Whether any draft from a chain of n can beat none, by the first token's probability.
+
+        k tokens gain p[0] * (worth(1, k) - best(1)) for price[k] - price[0], and best(1) is at least
+        worth(1, k) - price[k - 1]: nothing is gained where p[0] * price[k - 1] is no more. Behind the
+        only token of a chain there is no such choice; one token is what it gains.
+        """
+        cdef Py_ssize_t k
+        cdef double least = 1.0 if n == 1 else 0.0
+        for k in range(1, n + 1):
+            if self.p[0] * max(self.price[k - 1], least) > self.price[k] - self.price[0]:
+                return True
+        return False
+
+    cdef double first_of(self, const CandidateC* c) noexcept:
+        if c.n <= 0 or c.room <= 0:
+            return -1.0
+        return calibration_apply(c.calibration, 0, c.p[0])
+
+
+cdef void arrange(CandidateC* candidates, Py_ssize_t n) noexcept:
+    """Set turns: the surest first token first, equals in their order."""
+    cdef Py_ssize_t i, j
+    for i in range(n):
+        j = i
+        while j > 0 and candidates[candidates[j - 1].turn].first < candidates[i].first:
+            candidates[j].turn = candidates[j - 1].turn
+            j -= 1
+        candidates[j].turn = i
+
+
+cdef int describe(CandidateC* c, Calibrations calibrations, str source, const float[::1] claims,
+                  Py_ssize_t room) except -1:
+    """Set what a draft is; the claims are not copied."""
+    c.n = claims.shape[0]
+    c.p = &claims[0] if c.n else NULL
+    c.room = room
+    c.calibration = calibrations.of(source)
+    return 0
+
+
+@cython.final
+cdef class Candidates:
+    """Candidates(calibrations, chains): the (source, confidence, room) of a list, described.
+
+    Raises:
+        InputError: A confidence is no float32 of shape (n,), or not within 0..1.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, Calibrations calibrations not None, chains):
+        cdef Py_ssize_t i = 0
+        self.count = len(chains)
+        self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
+        self.items = <CandidateC*>calloc(<size_t>self.count + 1, sizeof(CandidateC))
+        if self.items == NULL:
+            raise MemoryError("no memory for the candidates")
+        for source, _, room in chains:
+            describe(&self.items[i], calibrations, source, self.views[i], room)
+            i += 1
+
+    def __dealloc__(self):
+        free(self.items)
+
+
+cdef double LATELY = 0.99   # weight of the past in the rate, per step
+cdef double FAR = 4.0       # a step counts as at most so many times its expected time, or one so many-th
+cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
+cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
+cdef double LITTLE = 1.5      # so many times the tokens of a pass without
+cdef double STAKE = 2.0       # passes that trying sizes may lose
+cdef double SPENT = 0.005     # of which so much comes back with each pass
+cdef enum:
+    PROBE = 8                 # steps after which one goes without drafts, as long as it is not
+
+
+@cython.final
+cdef class AutoPolicy:
+    """AutoPolicy(max_draft=64, costs=None, fixed=None): the length that gains most time, step by step.
+
+    A pass over the target costs what its batch costs; a drafted token is worth the time that emitting
+    it would take else, if it is right. Both are learnt: costs of batch sizes from observed times, the
+    rate of emitted tokens from the steps, and for each source how often its claims came true. A
+    token that the next pass would get as cheaply is worth less than an average one, so a chain of
+    tokens is worked through from its end: what is left of it after a pass has a value of its own.
+
+    A step: `limit`, candidate drafts with a probability per token, `choose` for one slot or
+    `choose_many` for all, the decode, `observe`, `learn` for each candidate, `step`.
+    Threads: calls keep the GIL; one thread at a time.
+
+    Args:
+        max_draft: Longest draft in tokens, 0..1024; 0 = none.
+        costs: CostTable to begin with, in any unit; None = each further token costs a tenth of a pass.
+        fixed: Always draft so many tokens, as far as there are; None = choose.
+
+    Raises:
+        InputError: An argument is out of its bounds.
+        MemoryError: No room.
+    """
+
+    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None):
+        if not 0 <= max_draft <= MOST_TOKENS:
+            raise InputError(f"max_draft must be in 0..{MOST_TOKENS}, got {max_draft}")
+        if fixed is not None and not 0 <= fixed <= max_draft:
+            raise InputError(f"fixed must be in 0..{max_draft} (max_draft), got {fixed}")
+        self._max_draft = max_draft
+        self._fixed = -1 if fixed is None else fixed
+        self._costs = PassCosts(costs)
+        self._emitted = self._passes = 1.0
+        self.calibrations = Calibrations()
+        self._chooser = Chooser(max_draft, self._costs)
+
+    @property
+    def rate(self):
+        """Return the tokens emitted lately per unit of time, all slots together."""
+        return self.speed() / self._costs.pace
+
+    def begin(self, Py_ssize_t slot):
+        """Do nothing: what is learnt is about sources, and holds for the slot's next request."""
+        check_slot(slot)
+
+    def limit(self, Py_ssize_t slot, str source not None):
+        """Return the longest draft to ask for: max_draft, or `fixed`."""
+        check_slot(slot)
+        return self._max_draft if self._fixed < 0 else self._fixed
+
+    def choose(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t room, Py_ssize_t batch_tokens=1,
+               Py_ssize_t decoding=1):
+        """Return how many tokens of a candidate draft to send, 0..min(room, its length).
+
+        Args:
+            slot: The slot.
+            source: Name of the source that made it.
+            confidence: float32, one per token: its probability, when all tokens before it are right.
+            room: Most tokens that may be sent.
+            batch_tokens: Tokens of the pass without this draft, the slot's own and all others.
+            decoding: Slots that share the pass.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+
+        Cost: O(tokens^2), about a microsecond for 64.
+        """
+        cdef CandidateC c
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
+        check_slot(slot)
+        check_batch(batch_tokens, decoding)
+        describe(&c, self.calibrations, source, claims, room)
+        self.choose_one(&c, batch_tokens, decoding)
+        return c.chosen
+
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0):
+        """Return how many tokens of each slot's candidate draft to send, a list.
+
+        Slots choose in turn, given what the others chose, those with the surest first token first; what
+        comes of it is kept where it is worth more than no drafts at all.
+
+        Args:
+            chains: One (source, confidence, room) per slot with a candidate, as in `choose`.
+            capacity: Most tokens of the pass, drafts included.
+            batch_tokens: Tokens of the pass without drafts, at least 1 per chain; 0 = that.
+            decoding: Slots that share the pass, at least those with a chain; 0 = these.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+            MemoryError: No room.
+        """
+        cdef Py_ssize_t i, n = len(chains)
+        cdef Candidates described
+        decoding = max(decoding, n) if decoding >= 0 else decoding
+        batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
+        if n == 0:
+            return []
+        check_batch(batch_tokens, decoding)
+        described = Candidates(self.calibrations, chains)
+        self.choose_all(described.items, n, batch_tokens, decoding, capacity)
+        return [described.items[i].chosen for i in range(n)]
+
+    def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1):
+        """Return the index of the candidate of one slot that is worth most, the first one on ties.
+
+        Args:
+            chains: One (source, confidence, room) per candidate, as in `choose`; at least one.
+            batch_tokens, decoding: As in `choose`.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+            MemoryError: No room.
+        """
+        cdef Candidates described
+        cdef Py_ssize_t i, best = 0
+        cdef double net, top = 0.0
+        check_batch(batch_tokens, decoding)
+        if len(chains) == 0:
+            raise InputError("there is no candidate to choose from")
+        described = Candidates(self.calibrations, chains)
+        for i in range(described.count if described.count > 1 else 0):
+            net = self.net_of(&described.items[i], batch_tokens, decoding)
+            if net > top:
+                best, top = i, net
+        return best
+
+    def learn(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t num_right, Py_ssize_t num_known):
+        """Learn what came of a candidate draft, sent or not.
+
+        Args:
+            slot: The slot.
+            source: Name of the source that made it.
+            confidence: As in `choose`.
+            num_right: How many of its tokens, from the first on, are the ones that were emitted.
+            num_known: How many tokens of its places were emitted so far, at least num_right. Tokens
+                behind the first wrong one teach nothing.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+        """
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
+        check_slot(slot)
+        if not 0 <= num_right <= num_known <= claims.shape[0]:
+            raise InputError(f"0 <= num_right <= num_known <= {claims.shape[0]} tokens must hold, got {num_right} and "
+                             f"{num_known}")
+        if num_known:
+            calibration_learn(self.calibrations.of(source), &claims[0], num_known, num_right)
+
+    def calibrated(self, str source not None, confidence):
+        """Return what confidences of a source are worth by what was learnt, a new float64 array."""
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
+        cdef Py_ssize_t i
+        cdef CalibrationC* c = self.calibrations.of(source)
+        return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
+
+    def observe(self, Py_ssize_t num_tokens, double seconds):
+        """Learn what a pass over so many tokens took. Nothing is learnt from times that are not > 0."""
+        self._costs.add(num_tokens, seconds)
+
+    def step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds=0.0):
+        """Learn how fast tokens come: one pass, without prompt tokens where that can be told apart.
+
+        Args:
+            emitted: Tokens that all slots emitted; 0 teaches nothing.
+            batch_tokens: Tokens of the pass.
+            seconds: What it took, 0.0 = what such a pass costs by what is known.
+
+        Raises:
+            InputError: emitted < 0 or batch_tokens < 1.
+        """
+        if emitted < 0 or batch_tokens < 1:
+            raise InputError(f"emitted must be >= 0 and batch_tokens >= 1, got {emitted} and {batch_tokens}")
+        self.add_step(emitted, batch_tokens, seconds)
+
+    def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
+        """Do nothing: `learn` is told more."""
+        check_slot(slot)
+
+    def costs(self):
+        """Return what is known of costs now, a CostTable: in seconds once a time was observed."""
+        return self._costs.table()
+
+    cdef double speed(self) noexcept:
+        return self._emitted / (self._passes * self._costs.at(1))
+
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        self.solve(c, batch_tokens, decoding)
+        if self.explores():
+            self.explore(c, batch_tokens, c.room)
+
+    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        """Choose for the only candidate of a pass by what is known."""
+        cdef PassC step
+        c.chosen = 0
+        c.gain = 0.0
+        if self._fixed >= 0:
+            c.chosen = max(min(self._fixed, c.n, c.room), <Py_ssize_t>0)
+        elif not self.probes(batch_tokens, decoding):
+            step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
+            self._chooser.one(c, &step)
+
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+        """Choose for a candidate, and return what that gains beyond no draft, in tokens, if no other slot drafts."""
+        cdef double bare = self._costs.at(batch_tokens)
+        self.solve(c, batch_tokens, decoding)
+        return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
+
+    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                        Py_ssize_t capacity) except -1:
+        cdef PassC step
+        cdef CandidateC* c
+        cdef Py_ssize_t i, left = capacity - batch_tokens
+        if self._fixed >= 0:
+            for i in range(n):
+                candidates[i].chosen = max(min(self._fixed, candidates[i].n, candidates[i].room, left), <Py_ssize_t>0)
+                left -= candidates[i].chosen
+            return 0
+        step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
+        if self.probes(batch_tokens, decoding):
+            for i in range(n):
+                candidates[i].chosen = 0
+            return 0
+        self._chooser.reserve(n)
+        self._chooser.many(candidates, n, &step, capacity)
+        if self.explores():
+            for i in range(n):
+                left -= candidates[i].chosen
+            c = &candidates[candidates[0].turn]  # the surest
+            self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
+        return 0
+
+    cdef bint explores(self) noexcept:
+        """Whether this pass may be of a size that was never tried."""
+        self._exploring = False
+        return (self._fixed < 0 and self._costs.timed and self._steps % PROBE == PROBE // 2 and self._lost < STAKE)
+
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept:
+        """Choose a size that was never tried, if there is one that probably costs little."""
+        cdef Py_ssize_t chosen = c.chosen
+        self._chooser.explore(c, base, most, STAKE - self._lost)
+        self._exploring = c.chosen > chosen
+
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept:
+        """Whether this pass goes without drafts, to learn what that costs: else it might never be tried.
+
+        It must be known better where drafts bring little.
+        """
+        cdef double known
+        if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE != PROBE - 1:
+            return False
+        known = self._costs.weight[bare]
+        return known < SEEN or (known < WELL_SEEN and self.speed() * self._costs.at(bare) < LITTLE * <double>decoding)
+
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept:
+        cdef double expected = self._costs.at(batch_tokens)
+        if emitted <= 0:
+            return
+        if not (self._costs.timed and seconds > 0.0 and isfinite(seconds)):
+            seconds = expected
+        else:
+            seconds /= self._costs.pace
+        seconds = min(max(seconds, expected / FAR), expected * FAR)
+        self._emitted = LATELY * self._emitted + <double>emitted
+        self._steps += 1
+        if self._exploring:
+            self._lost += seconds / self._costs.at(1) - <double>emitted
+            self._exploring = False
+        self._lost = max(self._lost - SPENT, 0.0)
+        self._passes = LATELY * self._passes + seconds / self._costs.at(1)
+
+
+cdef int check_slot(Py_ssize_t slot) except -1:
+    if slot < 0:
+        raise InputError(f"slot must be >= 0, got {slot}")
+    return 0
+
+
+cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
+    if not 1 <= decoding <= batch_tokens:
+        raise InputError(f"1 <= decoding <= batch_tokens must hold, got {decoding} and {batch_tokens}")
+    return 0

@@ -1,0 +1,420 @@
+"""What a pass costs and what a claim is worth, both learnt on the way.
+
+Calibration: how often tokens were right, beside the probabilities that their source claimed.
+PassCosts: the time of passes by batch size, from a table, from observations, or from both.
+"""
+
+cimport cython
+from libc.math cimport exp, fabs, isfinite, log, sqrt
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from ngramspec._native.core.types cimport uint8_t
+
+from ngramspec.costs import CostTable
+from ngramspec.errors import InputError
+
+cdef double TRUST = 8.0      # tokens that a claim, or what is known of the place before, stands for
+cdef double MEMORY = 400.0   # tokens that are remembered per place and level
+cdef double LATELY = 16.0    # tokens that the quicker mean remembers
+cdef double SHIFT = 0.4      # so far from the other one it takes its place
+cdef double NOTHING = 1e-9   # tokens: what lies behind in a chain and is worth less is left out
+cdef double LEAST = 1e-300   # probability that stands for 0 in chains
+cdef double FIRST = -4.5     # log-odds of the lowest level; the others follow in steps of 1
+
+cdef double LEVELS[NUM_LEVELS]     # claimed probability at the middle of each level
+cdef double STEEP[NUM_LEVELS]      # 1 / distance to the next one
+cdef uint8_t LEVEL_OF[257]         # 256 * probability -> lowest level that may be below it
+
+
+cdef void prepare() noexcept:
+    cdef Py_ssize_t i, level = 0
+    for i in range(NUM_LEVELS):
+        LEVELS[i] = 1.0 / (1.0 + exp(-(FIRST + <double>i)))
+    for i in range(NUM_LEVELS - 1):
+        STEEP[i] = 1.0 / (LEVELS[i + 1] - LEVELS[i])
+    for i in range(257):
+        while level < NUM_LEVELS - 2 and LEVELS[level + 1] <= <double>i / 256.0:
+            level += 1
+        LEVEL_OF[i] = <uint8_t>level
+
+
+prepare()
+
+
+cdef void calibration_start(CalibrationC* c) noexcept nogil:
+    cdef Py_ssize_t place, level
+    memset(c, 0, sizeof(CalibrationC))
+    for place in range(NUM_PLACES):
+        for level in range(NUM_LEVELS):
+            c.trust[place][level] = TRUST
+
+
+cdef Py_ssize_t locate(double claimed, double* share) noexcept nogil:
+    """Return the level below a probability; share: how far it is on the way to the next, 0..1."""
+    cdef Py_ssize_t low = LEVEL_OF[<Py_ssize_t>(claimed * 256.0)]
+    while low < NUM_LEVELS - 2 and claimed >= LEVELS[low + 1]:
+        low += 1
+    share[0] = min(max((claimed - LEVELS[low]) * STEEP[low], 0.0), 1.0)
+    return low
+
+
+cdef double within(double p) noexcept nogil:
+    """Return a probability; what is none, NaN too, counts as the nearest one or as 0."""
+    if not p > 0.0:
+        return 0.0
+    return p if p < 1.0 else 1.0
+
+
+cdef Py_ssize_t place_of(Py_ssize_t i) noexcept nogil:
+    return i if i < 2 else 2 if i < 4 else 3
+
+
+cdef double calibration_apply(const CalibrationC* c, Py_ssize_t place, double claimed) noexcept nogil:
+    """Return how probable token `place` of a chain is, given what its source claims."""
+    cdef double share = 0.0
+    cdef Py_ssize_t low
+    cdef const double* excess
+    claimed = within(claimed)
+    if c == NULL:
+        return claimed
+    low = locate(claimed, &share)
+    excess = c.excess[place_of(place)]
+    return within(claimed + excess[low] + share * (excess[low + 1] - excess[low]))
+
+
+cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, Py_ssize_t n, double* p) noexcept nogil:
+    """Set p, each > 0, for a chain of n claims; return how many of them are worth a look.
+
+    Where the chance to get past a token, times all tokens that may come from there, is next to nothing,
+    the chain ends with it: the work grows with the square of its length.
+    """
+    cdef Py_ssize_t i
+    cdef double reached = <double>(n + 1)
+    for i in range(n):
+        p[i] = max(calibration_apply(c, i, claimed[i]), LEAST)
+        reached *= p[i]
+        if reached < NOTHING:
+            return i + 1
+    return n
+
+
+cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double share, double error) noexcept nogil:
+    cdef double* weight = &c.weight[place][level]
+    cdef double* mean = &c.mean[place][level]
+    cdef double* lately = &c.lately[place][level]
+    cdef double kept
+    if share == 0.0:
+        return
+    weight[0] += share
+    mean[0] += share * (error - mean[0]) / weight[0]
+    lately[0] += share * (error - lately[0]) / min(weight[0], LATELY)
+    if fabs(lately[0] - mean[0]) > SHIFT:
+        # Another kind of text has begun: what was right before says little about it.
+        mean[0] = lately[0]
+        weight[0] = min(weight[0], LATELY)
+        c.trust[place][level] = 0.0
+    if weight[0] + c.trust[place][level] > MEMORY:
+        kept = MEMORY / (weight[0] + c.trust[place][level])
+        weight[0] *= kept
+        c.trust[place][level] *= kept
+
+
+cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
+    """Set excess of a level from what is known of each place.
+
+    Later places are seldom seen as long as drafts are short: what is not known of one is taken from the
+    place before, else short drafts would stay short.
+    """
+    cdef Py_ssize_t place
+    cdef double before = 0.0
+    for place in range(NUM_PLACES):
+        before = ((c.weight[place][level] * c.mean[place][level] + c.trust[place][level] * before)
+                  / (c.weight[place][level] + c.trust[place][level]))
+        c.excess[place][level] = before
+
+
+cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n, Py_ssize_t num_right) noexcept nogil:
+    """Learn from n tokens of a chain of which the first num_right were right.
+
+    The token behind them was wrong, when it is among the n; what the ones behind that would have been
+    is not known. A token counts for the two levels around its claim, by its distance to them: what
+    was learnt of one claim is then the mean of its labels, wherever between two levels it lies.
+    """
+    cdef Py_ssize_t i, low, place
+    cdef unsigned touched = 0  # levels, a bit each
+    cdef double p, error, share = 0.0
+    for i in range(min(n, num_right + 1)):
+        p = within(claimed[i])
+        error = (1.0 if i < num_right else 0.0) - p
+        low = locate(p, &share)
+        place = place_of(i)
+        learn_one(c, place, low, 1.0 - share, error)
+        learn_one(c, place, low + 1, share, error)
+        touched |= <unsigned>3 << low
+    for i in range(NUM_LEVELS):
+        if touched & (<unsigned>1 << i):
+            sum_up(c, i)
+
+
+@cython.final
+cdef class Calibrations:
+    """Calibrations(): what is learnt of each source, by its name; nothing is at first.
+
+    Raises:
+        MemoryError: No room for another source.
+    """
+
+    def __cinit__(self):
+        self.ids = {}
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            free(self.each[i])
+        free(self.each)
+
+    cdef CalibrationC* of(self, str name) except NULL:
+        """Return what is learnt of a source; it stays where it is as long as this object lives."""
+        cdef void* memory
+        known = self.ids.get(name)
+        if known is not None:
+            return self.each[<Py_ssize_t>known]
+        memory = realloc(self.each, <size_t>(self.count + 1) * sizeof(CalibrationC*))
+        if memory == NULL:
+            raise MemoryError("no memory for another source")
+        self.each = <CalibrationC**>memory
+        memory = malloc(sizeof(CalibrationC))
+        if memory == NULL:
+            raise MemoryError("no memory for another source")
+        self.each[self.count] = <CalibrationC*>memory
+        calibration_start(self.each[self.count])
+        self.count += 1
+        self.ids[name] = self.count - 1
+        return self.each[self.count - 1]
+
+
+cdef double FAR = 4.0        # an observation counts as at most so many times the estimate
+cdef double FOLLOWED = 0.25  # share of a change of a known size's time, in its logarithm, that all sizes follow
+cdef double REMEMBERED = 32.0    # observations that an estimate is the mean of
+cdef double NEW = 0.25       # observations that the guess for a size that was never seen stands for
+cdef double MOVED = 0.02     # a size's ratio moved so far: its unseen neighbours are filled anew
+cdef double TOKEN = 0.1      # cost of each further token beside a pass over one, where no table is given
+cdef double FEW = 2.0        # observations that make a size known
+cdef double HOLD = 0.02      # how much the given steepness weighs in what is learnt of it
+cdef double FLATTEST = 0.01  # bounds of that, times the given one
+cdef double STEEPEST = 100.0
+cdef enum:
+    SMALL = 256              # sizes that count for it: large batches follow other rules
+    USUAL = 64               # a change is one when it moves the cost of so many tokens
+    NEAR = 4                 # sizes are like one that differs by this part of it
+    EARLY = 8                # observations before which a much lower one replaces the estimate
+    NEAREST = 4              # observed sizes that tell the ratio beyond them
+    HALVED = 512             # observations after which all counts are halved
+
+
+@cython.final
+cdef class PassCosts:
+    """PassCosts(costs=None): what a pass costs by the tokens in its batch.
+
+    As long as nothing was observed the given table counts, in its unit. Observations correct the sizes
+    they are of; the ones between and beyond keep the table's shape, scaled as their neighbours are:
+    costs jump where a library changes its method, so nothing is smoothed across sizes. How much the
+    whole shape rises from its first size on is learnt, too: a table may be of another machine. And all
+    sizes follow where known ones slow down or speed up: longer contexts and busy machines do that.
+
+    Args:
+        costs: A CostTable in any unit, None = each further token costs a tenth of a pass over one.
+
+    Attributes:
+        timed: Something was observed.
+
+    Raises:
+        InputError: costs is no CostTable.
+    """
+
+    def __cinit__(self, costs=None):
+        cdef Py_ssize_t i
+        if costs is not None and not isinstance(costs, CostTable):
+            raise InputError(f"costs must be a CostTable or None, got {type(costs).__name__}")
+        self.given = costs
+        dense = None if costs is None else costs.dense(MOST_TOKENS)
+        for i in range(1, MOST_TOKENS + 1):
+            self.first[i] = 1.0 + TOKEN * <double>(i - 1) if dense is None else dense[i - 1]
+        memcpy(self.prior, self.first, sizeof(self.first))
+        memcpy(self.now, self.first, sizeof(self.first))
+        self.steep = self.pace = 1.0
+
+    def cost(self, Py_ssize_t tokens):
+        """Return the cost of a pass over so many tokens.
+
+        Raises:
+            InputError: tokens < 1.
+        """
+        if tokens < 1:
+            raise InputError(f"a batch has 1 token or more, got {tokens}")
+        return self.pace * self.at(tokens)
+
+    def observe(self, Py_ssize_t tokens, double seconds):
+        """Learn what a pass took. What is not > 0, or of more than 1024 tokens, is passed over.
+
+        Cost: O(1) amortised.
+        """
+        self.add(tokens, seconds)
+
+    def table(self):
+        """Return what is known, a CostTable: the given sizes, the observed ones, the first and last."""
+        cdef Py_ssize_t i
+        sizes = {1, MOST_TOKENS}
+        if self.given is not None:
+            sizes.update(size for size, _ in self.given.costs if size <= MOST_TOKENS)
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                sizes.add(i)
+        name = "" if self.given is None else self.given.name
+        return CostTable(tuple((size, self.pace * self.at(size)) for size in sorted(sizes)), name)
+
+    cdef double at(self, Py_ssize_t tokens) noexcept nogil:
+        cdef double slope
+        if tokens <= MOST_TOKENS:
+            return self.now[max(tokens, <Py_ssize_t>1)]
+        slope = (self.now[MOST_TOKENS] - self.now[MOST_TOKENS // 2]) / <double>(MOST_TOKENS - MOST_TOKENS // 2)
+        return self.now[MOST_TOKENS] + max(slope, 0.0) * <double>(tokens - MOST_TOKENS)
+
+    cdef bint known(self, Py_ssize_t tokens) noexcept nogil:
+        """Whether sizes like this one were seen a few times."""
+        cdef Py_ssize_t i
+        cdef double seen = 0.0
+        for i in range(tokens - tokens // NEAR, min(tokens + tokens // NEAR, <Py_ssize_t>MOST_TOKENS) + 1):
+            seen += self.weight[i]
+        return seen >= FEW
+
+    cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil:
+        cdef double known, change
+        if not (0 < tokens <= MOST_TOKENS and seconds > 0.0 and isfinite(seconds)):
+            return
+        known = self.now[tokens]
+        if not self.timed:
+            self.timed = True
+            known = seconds
+        elif self.weight[tokens] == 0.0:
+            self.weight[tokens] = NEW
+        seconds = min(max(seconds / self.pace, known / FAR), known * FAR)
+        if self.weight[tokens] >= EARLY:
+            change = exp(FOLLOWED * log(seconds / known))
+            self.pace *= change
+            seconds /= change
+        if seconds < known / 2 and self.weight[tokens] < EARLY:
+            # Passes are slow by accident, the first ones most of all, and never fast by accident.
+            self.weight[tokens] = 1.0
+            self.now[tokens] = seconds
+        else:
+            self.weight[tokens] = min(self.weight[tokens] + 1.0, REMEMBERED)
+            self.now[tokens] = known + (seconds - known) / self.weight[tokens]
+        known = self.now[tokens] / self.prior[tokens]
+        if fabs(known - self.shown[tokens]) > MOVED * self.shown[tokens]:
+            self.show(tokens)
+            self.fit()
+        self.age += 1
+        if self.age == HALVED:
+            self.fade()
+
+    cdef void show(self, Py_ssize_t tokens) noexcept nogil:
+        """Fill the sizes that were never seen, up to the next seen ones or the ends."""
+        cdef Py_ssize_t below = tokens - 1, above = tokens + 1
+        self.shown[tokens] = self.now[tokens] / self.prior[tokens]
+        while below > 0 and self.weight[below] == 0.0:
+            below -= 1
+        while above <= MOST_TOKENS and self.weight[above] == 0.0:
+            above += 1
+        self.fill(below, tokens)
+        self.fill(tokens, above)
+
+    cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """Fill between two sizes that were seen; 0 and MOST_TOKENS + 1 stand for none.
+
+        Between two the prior is scaled as they are in the mean, and what then is missing at either end is
+        shared out along the way: jumps of the prior stay, and a line becomes the line between them.
+        """
+        cdef Py_ssize_t i
+        cdef double scale, low = 0.0, high = 0.0
+        if b - a < 2:
+            return
+        if a > 0 and b <= MOST_TOKENS:
+            scale = sqrt(self.shown[a] * self.shown[b])
+            low, high = self.prior[a] * (self.shown[a] - scale), self.prior[b] * (self.shown[b] - scale)
+        else:
+            scale = self.outer(b, 1) if a == 0 else self.outer(a, -1)
+        for i in range(a + 1, b):
+            self.now[i] = max(self.prior[i] * scale + low + (high - low) * <double>(i - a) / <double>(b - a),
+                              self.prior[i] * scale / FAR)
+
+    cdef double outer(self, Py_ssize_t tokens, Py_ssize_t step) noexcept nogil:
+        """Return the ratio beyond the outermost seen size: its own and those of the few next to it, by their counts."""
+        cdef double total = 0.0, weight = 0.0
+        cdef Py_ssize_t found = 0, first = tokens
+        while 0 < tokens <= MOST_TOKENS and found < NEAREST and first <= 2 * tokens and tokens <= 2 * first:
+            if self.weight[tokens] > 0.0:
+                total += self.weight[tokens] * log(self.shown[tokens])
+                weight += self.weight[tokens]
+                found += 1
+            tokens += step
+        return exp(total / weight)
+
+    cdef void fit(self) noexcept nogil:
+        """Learn how much steeper the costs rise than those given: a line of the ones seen over the given ones.
+
+        Least squares of relative errors. The given steepness counts like sizes that lie HOLD apart, so
+        where costs hardly rise at all it takes more than noise to change it.
+        """
+        cdef Py_ssize_t i
+        cdef double x, y, w, total = 0.0, xs = 0.0, ys = 0.0, xx = 0.0, xy = 0.0, steep, base, span
+        for i in range(1, SMALL + 1):
+            if self.weight[i] > 0.0:
+                x, y = self.first[i] / self.first[1] - 1.0, self.now[i] / self.now[1]
+                w = self.weight[i] / (y * y)
+                total += w
+                xs += w * x
+                ys += w * y
+                xx += w * x * x
+                xy += w * x * y
+        if total == 0.0:
+            return
+        steep = (xy - xs * ys / total + HOLD) / (xx - xs * xs / total + HOLD)
+        base = (ys - steep * xs) / total
+        steep = STEEPEST if base <= 0.0 else min(max(steep / base, FLATTEST), STEEPEST)
+        span = fabs(self.first[USUAL] / self.first[1] - 1.0)
+        if fabs(steep - self.steep) * span > MOVED * (1.0 + self.steep * span):
+            self.tilt(steep)
+
+    cdef void tilt(self, double steep) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef double x
+        self.steep = steep
+        for i in range(1, MOST_TOKENS + 1):
+            x = self.first[i] / self.first[1]
+            self.prior[i] = max(1.0 + steep * (x - 1.0), FLATTEST * x)
+        self.refill()
+
+    cdef void fade(self) noexcept nogil:
+        """Halve all counts and forget sizes that are not seen any more: an accident must not last."""
+        cdef Py_ssize_t i
+        self.age = 0
+        for i in range(1, MOST_TOKENS + 1):
+            self.weight[i] *= 0.5
+            if self.weight[i] < NEW:
+                self.weight[i] = self.shown[i] = 0.0
+        self.refill()
+
+    cdef void refill(self) noexcept nogil:
+        """Fill all sizes that were never seen."""
+        cdef Py_ssize_t i, last = 0
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                self.shown[i] = self.now[i] / self.prior[i]
+        for i in range(1, MOST_TOKENS + 1):
+            if self.weight[i] > 0.0:
+                self.fill(last, i)
+                last = i
+        if last:
+            self.fill(last, MOST_TOKENS + 1)

@@ -1,0 +1,88 @@
+# AdaptC: a probability that follows what happens, in 4 bytes.
+# ModelC: from what candidates say to the probability that the target says the same.
+from ngramspec._native.core.types cimport token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.suffix.match cimport NUM_PLACES, CandidateC
+
+cdef enum:
+    ADAPT_RATES = 400     # the rate falls as 1 / (n + 1.5) down to 1 / ADAPT_RATES
+
+cdef struct AdaptC:
+    uint16_t p            # probability * 65535
+    uint16_t n            # times it was told, saturating
+
+cdef inline float adapt_probability(const AdaptC* a) noexcept nogil:
+    return <float>a.p * <float>(1.0 / 65535.0)
+
+
+cdef inline void adapt_learn(AdaptC* a, bint right) noexcept nogil:
+    cdef float rate = 1.0 / (<float>a.n + 1.5)
+    cdef float p = <float>a.p
+    p += ((65535.0 if right else 0.0) - p) * rate
+    a.p = <uint16_t>(p + 0.5)
+    if a.n < ADAPT_RATES:
+        a.n += 1
+
+cdef extern from "ngs_suffix.h" nogil:
+    enum:
+        NGS_FEATURES
+        NGS_HIDDEN
+    ctypedef struct ngs_net:
+        float[32][32] inputs "in"
+        float[32] bias
+        float[32] out
+        float out_bias
+
+cdef enum:
+    PLACES_IN_DRAFT = 4   # positions 0, 1, 2-3 and later ones have tables of their own
+    KINDS = 2 * NUM_PLACES  # of text: place and whether it was generated
+    NUM_RELIABLE = 12 * 4 * KINDS * 4 * 4
+    TOKEN_BITS = 16
+    NUM_TOKEN = 1 << TOKEN_BITS
+    TOKEN_TABLES = 3      # the token; with the one before it; with the two before it
+    CORRECTIONS = 6       # inputs of the last, online stage
+    SURE_RUN = 8          # tokens in a row from which on a unanimous vote needs no network
+    SURE_FROM = 2         # and positions
+    NUM_SURE = 12 * 4 * 2
+    SHIFTS = 24           # buckets of the claimed logit
+
+# What lately happened to a request's drafts.
+cdef struct LatelyC:
+    float hits            # running share of first tokens that were right
+    uint32_t run          # tokens in a row that were right
+    uint32_t history      # the newest first tokens: bit set = right
+
+# One possible next token: votes for it and what came of them.
+cdef struct ChoiceC:
+    token_t token
+    float odds            # sum over its candidates
+    uint16_t best         # reliability of its best candidate, as AdaptC has it
+    uint8_t num_own
+    uint8_t num_pool
+    uint8_t run_own       # longest run of its candidates, by place
+    uint8_t run_pool
+    uint8_t rank
+    int best_candidate
+    float p               # probability that the target says it
+    float[CORRECTIONS] inputs
+    uint16_t shift        # bucket of the last stage
+    uint32_t[TOKEN_TABLES] keys
+
+cdef struct ModelC:
+    ngs_net net
+    float[1024] odds                               # p / (1 - p), by the upper 10 bits of an AdaptC's p
+    AdaptC[NUM_RELIABLE] reliable                  # a candidate by run, likeness, kind, nearness, position
+    AdaptC[TOKEN_TABLES][NUM_TOKEN] tokens         # whether a token was right when it was proposed
+    float[PLACES_IN_DRAFT][CORRECTIONS] weights
+    AdaptC[PLACES_IN_DRAFT * SHIFTS] shifts
+    AdaptC[NUM_SURE] sure                          # a unanimous vote by run, votes and recent hits
+
+cdef void model_start(ModelC* m) noexcept nogil
+cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept nogil
+# key of a unanimous vote after a long run, -1 for any other; its probability is model.sure[key]
+cdef int sure_key(const ChoiceC* choice, int num_choices, const LatelyC* lately, Py_ssize_t position) noexcept nogil
+cdef float model_sure(const ModelC* m, int key) noexcept nogil
+# probabilities of the choices; `features` receives NGS_FEATURES floats for each
+cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const CandidateC* candidates,
+                      const LatelyC* lately, const token_t* before, Py_ssize_t length, Py_ssize_t position,
+                      float* features) noexcept nogil
+cdef void model_learn(ModelC* m, const ChoiceC* choice, Py_ssize_t position, bint right) noexcept nogil

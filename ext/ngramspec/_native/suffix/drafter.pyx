@@ -1,0 +1,727 @@
+"""suffix: follow the longest matches in the request's own text and in what other requests said.
+
+Candidates vote for the next token, weighted by how reliable their like has been; the network and its
+online correction say how likely the best few choices are (suffix.confidence). The most likely one is
+drafted and the candidates that agree go on. Everything that was considered is compared with what the
+target then said, sent or not, so the probabilities follow the text at hand without exploring.
+Per call O(new tokens + draft), whatever the context and the pool hold.
+
+A tree takes in next what is likeliest to be emitted: a token is emitted if it and all before it on its
+path are right, which the product of their probabilities says. That product falls along a path, so
+taking the largest one known gives the tree of its size that promises most accepted tokens, among the
+choices that were judged. Each token has the candidates that agree with its path: a choice that is not
+the likeliest keeps those of its own.
+
+Related: SuffixDecoding (arXiv 2411.04975), which grows a tree of counts in the same order,
+SAM-Decoding (arXiv 2411.10666), Sequoia (arXiv 2402.12374) for trees of the largest expected length.
+"""
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.types cimport Status, int32_t, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
+from ngramspec._native.suffix.confidence cimport (
+    NGS_FEATURES, ChoiceC, LatelyC, ModelC, adapt_learn, model_judge, model_learn, model_start, model_sure,
+    reliable_key, sure_key,
+)
+from ngramspec._native.suffix.index cimport SuffixIndex, SuffixIndexC, index_next
+from ngramspec._native.suffix.lines cimport (
+    NextLinesC, lines_extend, lines_free, lines_nbytes, lines_reserve, lines_rewind,
+)
+from ngramspec._native.suffix.match cimport (
+    NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, TextC, candidate_next, match, match_static,
+)
+from ngramspec._native.suffix.pool cimport (
+    KIND_OUTPUT, KIND_PROMPT, SuffixPool, SuffixPoolC, WriterC, pool_close, pool_next, pool_praise, pool_token,
+    pool_write,
+)
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+
+cdef enum:
+    ALL = 21              # candidates at most, MOST of each place
+    JUDGED = 3            # choices per position that get a probability
+    MAX_DRAFT = 64
+
+cdef struct VoteC:
+    token_t token
+    uint16_t key
+
+# What was considered for one position of a draft.
+cdef struct RecordC:
+    ChoiceC[JUDGED] choices
+    int num
+    int chosen
+    VoteC[ALL] votes
+    int num_votes
+    int sure              # key of a unanimous vote that was not judged, -1 = none
+    int position          # drafted tokens before it
+    int after             # the last one of them in the order of the draft, -1 = none
+    int[JUDGED] next      # record of what comes after each choice, -1 = nothing was considered
+
+cdef struct SuffixSlotC:
+    TextC text
+    LatelyC lately
+    WriterC writer
+    NextLinesC next_own      # to replace text.own
+    Py_ssize_t num_indexed   # tokens of the history whose contexts are in text.own
+    Py_ssize_t prompt_from   # tokens from here to text.prompt_len are still to be pooled
+    Py_ssize_t output_from   # and from here to the end of the history
+    Py_ssize_t[NUM_PLACES] lost       # tokens since the followed text agreed, by place
+    CandidateC[ALL] candidates  # of the last proposal, as they were found
+    int num_candidates
+    Py_ssize_t base          # length of the history then
+    Py_ssize_t num_records
+    RecordC* records         # max_draft
+    float* features          # max_draft * JUDGED * NGS_FEATURES
+
+# A choice that a tree could take in next.
+cdef struct LeafC:
+    float all_right       # probability that it and all before it are right
+    int record
+    int choice
+
+# Working memory of a tree while it grows.
+cdef struct TreeC:
+    LeafC[MAX_DRAFT * JUDGED] leaves  # the likeliest last
+    int num_leaves
+    CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
+    int[MAX_DRAFT] num_candidates
+    int[MAX_DRAFT] width  # tokens taken in, by depth
+
+cdef struct SuffixC:
+    SuffixPoolC* pool        # NULL: nothing is shared
+    const SuffixIndexC* index  # NULL: no static index
+    bint prompts             # pool prompts too
+    float floor              # drafts end where the probability that all is right falls below it
+    Py_ssize_t max_draft
+    Py_ssize_t num_slots
+    SuffixSlotC* slots
+    ModelC* model
+    TreeC* tree              # one for all slots: the driver's calls wait for one another
+
+
+cdef enum:
+    VOTED = 16            # positions whose votes are remembered
+    KEPT = 3              # candidates that go on where all say the same
+
+cdef float LEAST_ODDS = 0.1  # choices with less than this share of the first one's are not judged
+
+
+cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t position, ChoiceC* choices,
+               RecordC* r) noexcept nogil:
+    """Gather what live candidates say, most odds first; return the number of different tokens."""
+    cdef uint16_t key, p
+    cdef int num = 0
+    cdef int i, k, run
+    cdef ChoiceC moved
+    r.num_votes = 0
+    for i in range(n):
+        if not candidates[i].live:
+            continue
+        key = reliable_key(&candidates[i], position)
+        p = m.reliable[key].p
+        k = 0
+        while k < num and choices[k].token != candidates[i].token:
+            k += 1
+        if k == num:
+            num += 1
+            choices[k].token = candidates[i].token
+            choices[k].odds = 0
+            choices[k].best = 0
+            choices[k].num_own = choices[k].num_pool = choices[k].run_own = choices[k].run_pool = 0
+        choices[k].odds += m.odds[p >> 6]
+        run = candidates[i].run + <int>position
+        if candidates[i].place == PLACE_OWN:
+            choices[k].num_own += 1
+            choices[k].run_own = <uint8_t>max(choices[k].run_own, run)
+        else:
+            choices[k].num_pool += 1
+            choices[k].run_pool = <uint8_t>max(choices[k].run_pool, run)
+        if p >= choices[k].best:
+            choices[k].best = p
+            choices[k].best_candidate = i
+        if position < VOTED:
+            r.votes[r.num_votes] = VoteC(candidates[i].token, key)
+            r.num_votes += 1
+    for i in range(1, num):
+        moved = choices[i]
+        k = i
+        while k > 0 and choices[k - 1].odds < moved.odds:
+            choices[k] = choices[k - 1]
+            k -= 1
+        choices[k] = moved
+    return num
+
+
+cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* choices, int num,
+                 const CandidateC* candidates, const token_t* before, RecordC* r) noexcept nogil:
+    """Note the likeliest of the choices with the most odds."""
+    cdef int k
+    r.num = 1
+    while r.num < num and r.num < JUDGED and choices[r.num].odds > LEAST_ODDS * choices[0].odds:
+        r.num += 1
+    model_judge(c.model, choices, r.num, num, candidates, &s.lately, before, h.len, r.position,
+                s.features + s.num_records * JUDGED * NGS_FEATURES)
+    memcpy(r.choices, choices, <size_t>r.num * sizeof(ChoiceC))
+    r.chosen = 0
+    for k in range(1, r.num):
+        if choices[k].p > choices[r.chosen].p:
+            r.chosen = k
+
+
+cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
+    """Let few candidates go on where all say the same."""
+    cdef int kept = 0
+    cdef int i
+    for i in range(n):
+        if candidates[i].live and i != best:
+            kept += 1
+            candidates[i].live = kept < KEPT
+
+
+cdef RecordC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
+                              const token_t* before, int position, int after) noexcept nogil:
+    """Let n candidates vote on what comes after `position` drafted tokens and add a record; NULL: they say nothing.
+
+    The last of these tokens has the index `after`; `before` points past the text so far, whose last two
+    tokens stand there.
+    """
+    cdef ChoiceC[ALL] choices
+    cdef RecordC* r = &s.records[s.num_records]
+    cdef int num = _vote(c.model, candidates, n, position, choices, r)
+    cdef int k
+    if num == 0:
+        return NULL
+    r.position, r.after = position, after
+    for k in range(JUDGED):
+        r.next[k] = -1
+    r.sure = sure_key(&choices[0], num, &s.lately, position)
+    if r.sure >= 0:
+        r.num = 1
+        r.chosen = 0
+        r.choices[0].token = choices[0].token
+        r.choices[0].p = model_sure(c.model, r.sure)
+        _keep(candidates, n, choices[0].best_candidate)
+    else:
+        _judge(c, s, h, choices, num, candidates, before, r)
+    s.num_records += 1
+    return r
+
+
+cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, token_t* out,
+                             float* confidence, Py_ssize_t limit) noexcept nogil:
+    """Draft token by token from the candidates."""
+    cdef token_t[66] before  # the last two tokens of the history, then the draft
+    cdef RecordC* r
+    cdef float all_right = 1
+    cdef Py_ssize_t known = min(<Py_ssize_t>2, h.len)
+    cdef int i, k
+    memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
+    for i in range(<int>limit):
+        r = suffix_consider(c, s, h, candidates, s.num_candidates, before + known + i, i, i - 1)
+        if r == NULL:
+            return i
+        if i > 0:
+            s.records[i - 1].next[s.records[i - 1].chosen] = i
+        out[i] = before[known + i] = r.choices[r.chosen].token
+        confidence[i] = r.choices[r.chosen].p
+        all_right *= confidence[i]
+        if all_right < c.floor:
+            return i + 1
+        for k in range(s.num_candidates):
+            if candidates[k].live:
+                candidates[k].live = candidates[k].token == out[i] and (
+                    candidate_next(&candidates[k], h, c.pool, c.index, out, i + 1))
+    return limit
+
+
+cdef enum:
+    LOST = 16             # tokens without agreement after which nothing is expected any more
+
+cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
+
+
+cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
+    """Enter the contexts of new tokens."""
+    lines_extend(&s.text.own, &s.next_own, h.tokens, s.num_indexed, h.len)
+    s.num_indexed = h.len
+
+
+cdef void suffix_give(SuffixC* c, SuffixSlotC* s, const HistoryC* h, bint over) noexcept nogil:
+    """Write to the pool what was generated since the last time; when the request is over, its prompt."""
+    if c.pool == NULL:
+        return
+    s.output_from = pool_write(c.pool, &s.writer, h.tokens, s.output_from, h.len, KIND_OUTPUT, over)
+    if over and c.prompts:
+        s.prompt_from = pool_write(c.pool, &s.writer, h.tokens, s.prompt_from, s.text.prompt_len, KIND_PROMPT, True)
+
+
+cdef inline token_t _token_at(const SuffixC* c, const HistoryC* h, int place, Py_ssize_t at) noexcept nogil:
+    if place == PLACE_OWN:
+        return h.tokens[at]
+    return pool_token(c.pool, at) if place == PLACE_POOL else c.index.tokens[at]
+
+
+cdef inline Py_ssize_t _next_of(const SuffixC* c, int place, Py_ssize_t at) noexcept nogil:
+    if place == PLACE_OWN:
+        return at + 1
+    return pool_next(c.pool, at) if place == PLACE_POOL else index_next(c.index, at)
+
+
+cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* h, Py_ssize_t start,
+                 Py_ssize_t* after) noexcept nogil:
+    """How many of the new tokens a candidate had right; `after`: its place behind all of them, or -1."""
+    cdef Py_ssize_t at = candidate.position
+    cdef int right = 0
+    cdef bint agrees = True
+    cdef Py_ssize_t i
+    for i in range(start, h.len):
+        if at < 0 or (candidate.place == PLACE_OWN and at >= h.len):
+            at = -1
+            break
+        agrees = agrees and _token_at(c, h, candidate.place, at) == h.tokens[i]
+        right += agrees
+        at = _next_of(c, candidate.place, at)
+    after[0] = at if candidate.place != PLACE_OWN or at < h.len else -1
+    return right
+
+
+cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, int place) noexcept nogil:
+    """Expect the text to go on where the best candidate's does."""
+    cdef int best = 0
+    cdef int longest = -1
+    cdef Py_ssize_t expected = -1
+    cdef Py_ssize_t after
+    cdef int _i, i, right
+    for i in range(s.num_candidates):
+        if s.candidates[i].place != place:
+            continue
+        right = _agreed(c, &s.candidates[i], h, start, &after)
+        if right > best or (right == best and right > 0 and s.candidates[i].run > longest):
+            best, longest, expected = right, s.candidates[i].run, after
+            if place == PLACE_POOL:
+                pool_praise(c.pool, s.candidates[i].position)
+    if best > 0:
+        s.text.expected[place] = expected
+        s.lost[place] = 0 if best == h.len - start else 1
+        return
+    s.lost[place] += h.len - start
+    if s.text.expected[place] < 0 or s.lost[place] > LOST:
+        s.text.expected[place] = -1
+        return
+    for _i in range(<int>(h.len - start)):
+        expected = s.text.expected[place]
+        if expected >= 0:
+            s.text.expected[place] = _next_of(c, place, expected)
+
+
+cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
+    """Compare what was considered with what the target said."""
+    cdef RecordC* r
+    cdef token_t token
+    cdef bint right
+    cdef Py_ssize_t i
+    cdef int at = 0 if s.num_records > 0 else -1
+    cdef int k
+    for i in range(h.len - start):
+        if at < 0:
+            break
+        r = &s.records[at]
+        at = -1
+        token = h.tokens[start + i]
+        right = r.choices[r.chosen].token == token
+        if r.sure >= 0:
+            adapt_learn(&c.model.sure[r.sure], right)
+        for k in range(r.num):
+            if r.choices[k].token == token:
+                at = r.next[k]
+            if r.sure < 0:
+                model_learn(c.model, &r.choices[k], i, r.choices[k].token == token)
+        for k in range(r.num_votes):
+            adapt_learn(&c.model.reliable[r.votes[k].key], r.votes[k].token == token)
+        if i == 0:
+            s.lately.hits += STEP * ((1 if right else 0) - s.lately.hits)
+            s.lately.history = s.lately.history << 1 | <unsigned int>right
+        s.lately.run = s.lately.run + 1 if right else 0
+    _follow(c, s, h, start, PLACE_OWN)
+    if c.pool != NULL:
+        _follow(c, s, h, start, PLACE_POOL)
+    if c.index != NULL:
+        _follow(c, s, h, start, PLACE_STATIC)
+
+
+cdef void _offer(TreeC* t, float all_right, int record, int choice) noexcept nogil:
+    """Enter a choice; of equals the first one to be entered is taken in first."""
+    cdef int i = t.num_leaves
+    while i > 0 and t.leaves[i - 1].all_right >= all_right:
+        t.leaves[i] = t.leaves[i - 1]
+        i -= 1
+    t.leaves[i] = LeafC(all_right, record, choice)
+    t.num_leaves += 1
+
+
+cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
+                    int after, float all_right) noexcept nogil:
+    """Let the candidates of the next record vote, and offer what they say; False when that is nothing."""
+    cdef TreeC* t = c.tree
+    cdef int record = <int>s.num_records
+    cdef RecordC* r = suffix_consider(c, s, h, t.candidates[record], t.num_candidates[record], before, position, after)
+    cdef int k
+    if r == NULL:
+        return False
+    # As in a draft without branches, the chosen one goes before its equals.
+    _offer(t, all_right * r.choices[r.chosen].p, record, r.chosen)
+    for k in range(r.num):
+        if k != r.chosen:
+            _offer(t, all_right * r.choices[k].p, record, k)
+    return True
+
+
+cdef void _go_on(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf, const token_t* out,
+                 const int32_t* parents, int node) noexcept nogil:
+    """Consider what comes after a token that was taken in: the last one, a choice of leaf.record."""
+    cdef token_t[66] before  # the last two tokens of the history, then the path
+    cdef int known = <int>min(<Py_ssize_t>2, h.len)
+    cdef RecordC* r = &s.records[leaf.record]
+    cdef int length = r.position + 1
+    cdef CandidateC* said = c.tree.candidates[leaf.record]
+    cdef int record = <int>s.num_records
+    cdef CandidateC* agree = c.tree.candidates[record]
+    cdef int n = 0
+    cdef int i, at = node
+    memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
+    for i in range(known + length - 1, known - 1, -1):
+        before[i] = out[at]
+        at = parents[at]
+    for i in range(c.tree.num_candidates[leaf.record]):
+        if said[i].live and said[i].token == out[node]:
+            agree[n] = said[i]
+            n += candidate_next(&agree[n], h, c.pool, c.index, before + known, length)
+    c.tree.num_candidates[record] = n
+    if _consider(c, s, h, before + known + length, length, node, leaf.all_right):
+        r.next[leaf.choice] = record
+
+
+cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
+                            float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+    """Grow a tree from the slot's candidates; it ends like a draft without branches."""
+    cdef TreeC* t = c.tree
+    cdef const RecordC* r
+    cdef LeafC leaf
+    cdef int n = 0
+    t.num_leaves = 0
+    memset(t.width, 0, sizeof(t.width))
+    memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    t.num_candidates[0] = s.num_candidates
+    _consider(c, s, h, h.tokens + h.len, 0, -1, 1)
+    while t.num_leaves > 0:
+        t.num_leaves -= 1
+        leaf = t.leaves[t.num_leaves]
+        r = &s.records[leaf.record]
+        if t.width[r.position] == width:
+            continue
+        t.width[r.position] += 1
+        out[n], parents[n], confidence[n] = r.choices[leaf.choice].token, r.after, r.choices[leaf.choice].p
+        n += 1
+        if n == limit or leaf.all_right < c.floor:
+            break
+        _go_on(c, s, h, &leaf, out, parents, n - 1)
+    return n
+
+
+cdef extern from "ngs_suffix.h" nogil:
+    int ngs_ones(uint32_t mask)
+
+cdef enum:
+    PENDING = 64          # generated tokens that go to the pool together
+    LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
+
+
+cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:
+    cdef int place
+    for place in range(NUM_PLACES):
+        s.text.expected[place] = -1
+
+
+cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
+    cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
+    return lines_reserve(&s.text.own, &s.next_own, h.tokens, h.len, extra)
+
+
+cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    suffix_give(c, &c.slots[slot], h, True)
+    if c.pool != NULL:
+        pool_close(c.pool, &c.slots[slot].writer)
+
+
+cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
+    """What was said stays in the pool; entries of the index beyond the history are passed over."""
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    _finish(state, slot, h)
+    if s.num_indexed:
+        lines_rewind(&s.text.own, &s.next_own, length)
+    s.num_indexed = min(s.num_indexed, length)
+    s.text.prompt_len = min(s.text.prompt_len, length)
+    s.prompt_from = s.output_from = length
+    _expect_nothing(s)
+    s.lately.run = s.lately.history = 0
+    s.num_records = 0
+    s.num_candidates = 0
+
+
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    if how == JOINED_OUTPUT and s.base == start and s.num_candidates + s.num_records > 0:
+        suffix_learn(c, s, h, start)
+    else:
+        _expect_nothing(s)
+    s.num_records = 0
+    s.num_candidates = 0
+    suffix_index(s, h)
+    if how != JOINED_OUTPUT:
+        s.text.prompt_len = s.output_from = h.len
+        if how == JOINED_AGAIN:
+            s.prompt_from = h.len
+    elif h.len - s.output_from >= PENDING:
+        suffix_give(c, s, h, False)
+
+
+cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
+    """Find what a proposal goes by."""
+    s.base = h.len
+    s.num_records = 0
+    s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
+    if c.index != NULL:
+        s.num_candidates += match_static(&s.text, h, c.index, s.candidates + s.num_candidates)
+
+
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    cdef CandidateC[ALL] candidates
+    _find(c, s, h)
+    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    return suffix_draft(c, s, h, candidates, out, confidence, limit)
+
+
+cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
+                              float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    _find(c, s, h)
+    return suffix_tree(c, s, h, out, parents, confidence, limit, width)
+
+
+cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+    cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
+    cdef Py_ssize_t i, k
+    for i in range(s.num_records):
+        for k in range(s.records[i].num):
+            if s.records[i].next[k] >= 0 and not i < s.records[i].next[k] < s.num_records:
+                return "suffix: what was considered after a choice lies elsewhere"
+    if s.num_indexed != h.len:
+        return "suffix: tokens of the history were not indexed"
+    if s.text.prompt_len > h.len or s.prompt_from > h.len or s.output_from > h.len:
+        return "suffix: the history is shorter than what was noted of it"
+    if s.text.expected[0] >= h.len:
+        return "suffix: the text is expected to go on beyond its end"
+    return NULL
+
+
+cdef size_t _nbytes(void* state) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef size_t total = sizeof(ModelC) + sizeof(TreeC)
+    cdef Py_ssize_t i
+    for i in range(c.num_slots):
+        total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
+        total += lines_nbytes(&c.slots[i].next_own.lines) + c.slots[i].next_own.rest.bytes
+        total += <size_t>c.max_draft * (sizeof(RecordC) + JUDGED * NGS_FEATURES * sizeof(float))
+    return total
+
+
+@cython.final
+@cython.no_gc_clear  # __dealloc__ must still see the pool, to close the blocks that slots write to
+cdef class SuffixSource(Source):
+    """SuffixSource(slots, pool, max_draft, floor, prompts, weights, index=None, room=4096): the source behind "suffix".
+
+    Args:
+        slots: Number of slots, >= 1.
+        pool: The SuffixPool to read and write, kept alive, or None: every request for itself.
+        max_draft: Longest draft in tokens, 1..64.
+        floor: Drafts end where the probability that all of it is right falls below, 0..1.
+        prompts: The pool is given prompts too, not only what was generated.
+        weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
+        index: The SuffixIndex to read, kept alive, or None: no texts but those of requests.
+        room: Tokens that the index of a slot has room for at first, >= 1; it grows by halves.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        MemoryError: The state cannot be allocated.
+    """
+
+    cdef SuffixC _state
+    cdef readonly SuffixPool pool
+    cdef readonly SuffixIndex index
+
+    def __cinit__(self, Py_ssize_t slots, SuffixPool pool, Py_ssize_t max_draft, double floor, bint prompts, weights,
+                  SuffixIndex index=None, Py_ssize_t room=4096):
+        cdef Py_ssize_t i
+        if slots < 1:
+            raise InputError(f"slots must be >= 1, got {slots}")
+        if not (1 <= max_draft <= MAX_DRAFT and 0 <= floor <= 1):
+            raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
+        if room < 1:
+            raise InputError(f"room must be >= 1, got {room}")
+        self.name = "suffix"
+        self.slots = slots
+        self.max_history = LONGEST_HISTORY
+        self.pool = pool
+        self.index = index
+        self._state.pool = &pool.c if pool is not None else NULL
+        self._state.index = &index.c if index is not None else NULL
+        self._state.prompts = prompts
+        self._state.floor = floor
+        self._state.max_draft = max_draft
+        self._state.num_slots = slots
+        self._state.slots = <SuffixSlotC*>calloc(<size_t>slots, sizeof(SuffixSlotC))
+        self._state.model = <ModelC*>calloc(1, sizeof(ModelC))
+        self._state.tree = <TreeC*>calloc(1, sizeof(TreeC))
+        if self._state.slots == NULL or self._state.model == NULL or self._state.tree == NULL:
+            raise MemoryError("suffix: no memory for the slots")
+        for i in range(slots):
+            self._state.slots[i].next_own.first_room = room
+            self.make_slot(&self._state.slots[i])
+        self.take_weights(weights)
+        model_start(self._state.model)
+        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
+                         ignore_feedback, _finish, _check, _nbytes)
+
+    cdef int make_slot(self, SuffixSlotC* s) except -1:
+        s.records = <RecordC*>calloc(<size_t>self._state.max_draft, sizeof(RecordC))
+        s.features = <float*>calloc(<size_t>(self._state.max_draft * JUDGED * NGS_FEATURES), sizeof(float))
+        if s.records == NULL or s.features == NULL:
+            raise MemoryError("suffix: no memory for the slots")
+        s.writer.block = -1
+        s.base = -1
+        s.lately.hits = 0.5
+        _expect_nothing(s)
+
+    cdef int take_weights(self, weights) except -1:
+        cdef ModelC* m = self._state.model
+        cdef Py_ssize_t num = sizeof(m.net) // sizeof(float)
+        cdef const float[::1] view
+        given = np.asarray(weights)
+        if given.shape != (num,) or given.dtype != np.float32:
+            raise InputError(f"weights must be float32 of shape ({num},), got {given.dtype} of {given.shape}")
+        view = np.ascontiguousarray(given)
+        memcpy(&m.net, &view[0], sizeof(m.net))
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        if self._state.slots != NULL:
+            for i in range(self._state.num_slots):
+                if self.pool is not None and self._state.slots[i].features != NULL:
+                    pool_close(&self.pool.c, &self._state.slots[i].writer)
+                lines_free(&self._state.slots[i].text.own)
+                lines_free(&self._state.slots[i].next_own.lines)
+                ngs_release_rest(&self._state.slots[i].next_own.rest)
+                free(self._state.slots[i].records)
+                free(self._state.slots[i].features)
+        free(self._state.slots)
+        free(self._state.model)
+        free(self._state.tree)
+
+    @property
+    def floor(self):
+        """Return the probability that all of a draft is right below which it ends; may be set, 0..1.
+
+        Used by one thread at a time, and not beside the drafter's calls.
+        """
+        return self._state.floor
+
+    @floor.setter
+    def floor(self, double floor):
+        if not 0 <= floor <= 1:
+            raise InputError(f"floor must be in 0..1, got {floor}")
+        self._state.floor = <float>floor
+
+    def match_length(self, Py_ssize_t slot, token_t token):
+        """Return how much of the text agrees with where the slot's last proposal found `token`.
+
+        Args:
+            slot: 0 <= slot < slots.
+            token: The first token of a draft.
+
+        Returns:
+            int: Of the newest 32 tokens, those that also stand before `token`, at the place that agrees
+            most; mismatches between them do not end the count. 0 when no place has the token.
+
+        Raises:
+            InputError: slot is out of range.
+
+        Cost: O(1). Used by one thread at a time, and not beside the drafter's calls.
+        """
+        cdef SuffixSlotC* s
+        cdef int most = 0
+        cdef int i
+        if not 0 <= slot < self.slots:
+            raise InputError(f"slot must be in 0..{self.slots - 1}, got {slot}")
+        s = &self._state.slots[slot]
+        for i in range(s.num_candidates):
+            if s.candidates[i].token == token:
+                most = max(most, ngs_ones(s.candidates[i].mask))
+        return most
+
+    def considered(self, Py_ssize_t slot):
+        """Return what the slot's last proposal weighed, to learn from or to look at.
+
+        Args:
+            slot: 0 <= slot < slots.
+
+        Returns:
+            (positions, tokens, chosen, probabilities, features): int32 (n,), int32 (n,), bool (n,),
+            float32 (n,) and float32 (n, 32), one row per judged choice; copies.
+
+        Raises:
+            InputError: slot is out of range.
+
+        Used by one thread at a time, and not beside the drafter's calls.
+        """
+        cdef SuffixSlotC* s
+        cdef float[:, ::1] rows
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t i, k
+        if not 0 <= slot < self.slots:
+            raise InputError(f"slot must be in 0..{self.slots - 1}, got {slot}")
+        s = &self._state.slots[slot]
+        for i in range(s.num_records):
+            n += s.records[i].num if s.records[i].sure < 0 else 0
+        positions, tokens = np.empty(n, np.int32), np.empty(n, np.int32)
+        chosen, probabilities = np.empty(n, np.bool_), np.empty(n, np.float32)
+        features = np.empty((n, <Py_ssize_t>NGS_FEATURES), np.float32)
+        if n:
+            rows = features
+            n = 0
+            for i in range(s.num_records):
+                if s.records[i].sure >= 0:
+                    continue
+                memcpy(&rows[n, 0], s.features + i * JUDGED * NGS_FEATURES,
+                       <size_t>(s.records[i].num * NGS_FEATURES) * sizeof(float))
+                for k in range(s.records[i].num):
+                    positions[n] = s.records[i].position
+                    tokens[n] = s.records[i].choices[k].token
+                    chosen[n] = k == s.records[i].chosen
+                    probabilities[n] = s.records[i].choices[k].p
+                    n += 1
+        return positions, tokens, chosen, probabilities, features

@@ -1,0 +1,1 @@
+"""The native modules, compiled from ext/ngramspec/_native: a folder per subsystem."""

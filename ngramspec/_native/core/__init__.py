@@ -1,0 +1,1 @@
+"""What all others are built of: types, arguments, histories, tables, locks, packed entries."""

@@ -1,0 +1,1 @@
+"""Drafter: sources behind one interface, slots, one propose and one accept."""

@@ -1,0 +1,1 @@
+"""The engine's step: slots, what a decode holds, proposing and verifying for all of them."""

@@ -1,0 +1,1 @@
+"""Statistics files: counted, merged, written, and read back."""

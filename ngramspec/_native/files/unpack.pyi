@@ -1,0 +1,17 @@
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._native.cache.static import StaticCache
+
+@final
+class EntryReader:
+    def __new__(
+        cls, cache: StaticCache, size: int, keep: npt.NDArray[np.uint8] | None = None
+    ) -> Self: ...
+    def read(self, max_entries: int = 65536) -> npt.NDArray[np.uint64]: ...
+    def check_index(self, index: npt.NDArray[np.uint32]) -> None: ...
+
+def tokens_of(entries: npt.NDArray[np.uint64], size: int) -> npt.NDArray[np.int32]: ...

@@ -1,0 +1,1 @@
+"""What other programs ask for in their own terms: llama.cpp, Arctic, SGLang."""

@@ -1,0 +1,33 @@
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._native.engine.decode import Sampler
+
+@final
+class Candidates:
+    def __new__(cls, vocab_size: int) -> Self: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
+class ChainSampler(Sampler):
+    def __new__(
+        cls,
+        calls: Mapping[str, int],
+        chain_address: int,
+        grammar_address: int,
+        candidates: Candidates,
+        owner: object,
+        keep: int = 0,
+        lookback: int = 0,
+        biased: npt.NDArray[np.int32] | Sequence[int] | None = None,
+    ) -> Self: ...
+    @property
+    def problem(self) -> str: ...

@@ -1,0 +1,1 @@
+"""ngram-mod: HashPool and the drafter that reads and fills it."""

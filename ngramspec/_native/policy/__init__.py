@@ -1,0 +1,1 @@
+"""Drafts that pay: what passes cost, what claims are worth, and AutoPolicy."""

@@ -1,0 +1,68 @@
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._native.policy.costs import Calibrations, PassCosts
+from ngramspec.costs import CostTable
+
+@final
+class Chooser:
+    def __new__(cls, max_draft: int, costs: PassCosts) -> Self: ...
+
+@final
+class Candidates:
+    def __new__(
+        cls,
+        calibrations: Calibrations,
+        chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],
+    ) -> Self: ...
+
+@final
+class AutoPolicy:
+    def __new__(
+        cls, max_draft: int = 64, costs: CostTable | None = None, fixed: int | None = None
+    ) -> Self: ...
+    @property
+    def rate(self) -> float: ...
+    def begin(self, slot: int) -> None: ...
+    def limit(self, slot: int, source: str) -> int: ...
+    def choose(
+        self,
+        slot: int,
+        source: str,
+        confidence: npt.NDArray[np.float32],
+        room: int,
+        batch_tokens: int = 1,
+        decoding: int = 1,
+    ) -> int: ...
+    def choose_many(
+        self,
+        chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],
+        capacity: int,
+        batch_tokens: int = 0,
+        decoding: int = 0,
+    ) -> list[int]: ...
+    def best(
+        self,
+        chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],
+        batch_tokens: int = 1,
+        decoding: int = 1,
+    ) -> int: ...
+    def learn(
+        self,
+        slot: int,
+        source: str,
+        confidence: npt.NDArray[np.float32],
+        num_right: int,
+        num_known: int,
+    ) -> None: ...
+    def calibrated(
+        self, source: str, confidence: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float64]: ...
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+    def step(self, emitted: int, batch_tokens: int, seconds: float = 0.0) -> None: ...
+    def record(self, slot: int, source: str, drafted: int, accepted: int) -> None: ...
+    def costs(self) -> CostTable: ...

@@ -1,0 +1,1 @@
+"""suffix: the longest matches in texts, how likely each token is, and the drafter."""

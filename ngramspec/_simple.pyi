@@ -1,9 +1,0 @@
-from typing import final
-
-from typing_extensions import Self
-
-from ngramspec._source import Source
-
-@final
-class SimpleSource(Source):
-    def __new__(cls, slots: int, size_n: int, size_m: int, min_hits: int) -> Self: ...
