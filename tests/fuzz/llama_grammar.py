@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec import _llama_log
+from ngramspec._native.hosts import llama as native_llama
 
 SECONDS = 20  # of processor time per grammar, where it should take milliseconds
 MEMORY = 4 << 30  # address space
@@ -152,10 +152,10 @@ class Vocabulary:
 def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
     """Return "-" and why llama.cpp refuses, or "+", at an end "!", and what was written."""
     lib = vocabulary.lib
-    position = _llama_log.log_position()
+    position = native_llama.log_position()
     sampler = lib.llama_sampler_init_grammar(vocabulary.address, grammar, b"root")
     if not sampler:
-        return b"-" + "; ".join(_llama_log.log_since(position)).encode()
+        return b"-" + "; ".join(native_llama.log_since(position)).encode()
     size = len(vocabulary.pieces)
     layout = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
     text, rng = b"", random.Random(choices)

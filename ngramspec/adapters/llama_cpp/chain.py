@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ngramspec import _llama_log
 from ngramspec._native.engine.decode import GreedySampler, Sampler
+from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp.grammar import MAX_ELEMENTS, GrammarSize, check_grammar
 from ngramspec.adapters.llama_cpp.library import reasons
@@ -246,11 +246,11 @@ class Chains:
 
     def _read_grammar(self, text: str) -> Handle:
         """Let llama.cpp read a grammar."""
-        position = _llama_log.log_position()
+        position = native_llama.log_position()
         vocab = self._model.vocabulary.address
         made = self._lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
         if not made:
-            reason = reasons(_llama_log.log_since(position))
+            reason = reasons(native_llama.log_since(position))
             raise InputError(f"llama.cpp does not take the grammar{reason}")
         return self._handle(made)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramspec import _llama_log
+from ngramspec._native.hosts import llama as native_llama
 from ngramspec.errors import BackendError, FormatError
 
 MAGIC = b"GGUF"
@@ -62,7 +62,7 @@ def _load() -> Library:
             "this needs llama-cpp-python, which is not installed: pip install 'ngramspec[llama]'"
         ) from error
     _check(lib)
-    lib.llama_log_set(lib.llama_log_callback(_llama_log.log_address()), ctypes.c_void_p(0))
+    lib.llama_log_set(lib.llama_log_callback(native_llama.log_address()), ctypes.c_void_p(0))
     lib.llama_backend_init()
     calls = {name: ctypes.cast(getattr(lib, name), ctypes.c_void_p).value or 0 for name in CALLED}
     return Library(lib, calls)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ngramspec import _llama_log
+from ngramspec._native.hosts import llama as native_llama
 from ngramspec.adapters.llama_cpp.chat import ChatTemplates
 from ngramspec.adapters.llama_cpp.library import Library, check_gguf, load_library, reasons
 from ngramspec.adapters.llama_cpp.vocabulary import Vocabulary
@@ -272,10 +272,10 @@ def _free(free: Callable[[Any], Any], address: Any, needs: tuple[Any, ...]) -> N
 
 
 def _load(library: Library, path: Path, params: Any) -> Handle:
-    position = _llama_log.log_position()
+    position = native_llama.log_position()
     address = library.lib.llama_model_load_from_file(os.fsencode(path), params)
     if not address:
-        reason = reasons(_llama_log.log_since(position))
+        reason = reasons(native_llama.log_since(position))
         raise BackendError(f"llama.cpp cannot load {path}{reason}")
     return Handle(library.lib.llama_model_free, address)
 

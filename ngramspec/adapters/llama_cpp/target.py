@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec import _llama_log
 from ngramspec._native.engine.decode import Batch, Rows, Sampler
+from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.library import reasons
@@ -98,7 +98,7 @@ class LlamaTarget:
         if status == NO_ROOM:
             raise CapacityError(f"the cache has no room for a batch of {len(batch)} tokens")
         why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
-        reason = reasons(_llama_log.log_since(self._context.log_start))
+        reason = reasons(native_llama.log_since(self._context.log_start))
         raise BackendError(f"llama.cpp {why} (status {status}){reason}")
 
     def truncate(self, sequence: int, length: int) -> bool:
@@ -215,9 +215,9 @@ class LlamaTarget:
 
 def _make_context(model: LlamaModel, params: Any) -> Handle:
     lib = model.library.lib
-    position = _llama_log.log_position()
+    position = native_llama.log_position()
     address = lib.llama_init_from_model(model.handle.address, params)
     if not address:
-        reason = reasons(_llama_log.log_since(position))
+        reason = reasons(native_llama.log_since(position))
         raise BackendError(f"llama.cpp cannot make a context{reason}")
     return Handle(lib.llama_free, address, model.handle)

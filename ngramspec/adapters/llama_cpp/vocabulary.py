@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ngramspec import _llama
+from ngramspec._native.hosts import llama as native_llama
 from ngramspec.adapters.llama_cpp.library import Library
 from ngramspec.errors import BackendError, StateError
 from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
@@ -44,7 +44,7 @@ class Vocabulary:
         self._address: int | None = address
         lib = self._lib
         self.vocab_size = int(lib.llama_vocab_n_tokens(address))
-        self.ends = _llama.end_flags(library.calls, address, self.vocab_size)
+        self.ends = native_llama.end_flags(library.calls, address, self.vocab_size)
         call = "llama_vocab_{}".format
         self.special = {name: int(getattr(lib, call(name))(address)) for name in _SPECIAL}
         self.add_bos = bool(lib.llama_vocab_get_add_bos(address)) and self.special["bos"] >= 0
