@@ -28,6 +28,10 @@
 #define ngs_add64(p, v) _InterlockedExchangeAdd64((volatile __int64 *)(p), (v))
 #define ngs_load64(p) (*(volatile const int64_t *)(p))
 #define ngs_store64(p, v) (*(volatile int64_t *)(p) = (v))
+#define ngs_swap32_if(p, old, v) \
+    (_InterlockedCompareExchange((volatile long *)(p), (long)(v), (long)(old)) == (long)(old))
+#define ngs_swap64_if(p, old, v) \
+    (_InterlockedCompareExchange64((volatile __int64 *)(p), (v), (old)) == (old))
 #define ngs_acquire32(p) ngs_load32(p)
 #define ngs_release32(p, v) ngs_store32(p, v)
 #define ngs_fence() MemoryBarrier()
@@ -50,6 +54,12 @@ static inline void *ngs_alloc(size_t bytes) { return malloc(bytes); }
 #define ngs_add64(p, v) __atomic_fetch_add((int64_t *)(p), (int64_t)(v), __ATOMIC_RELAXED)
 #define ngs_load64(p) __atomic_load_n((const int64_t *)(p), __ATOMIC_RELAXED)
 #define ngs_store64(p, v) __atomic_store_n((int64_t *)(p), (int64_t)(v), __ATOMIC_RELAXED)
+static inline int ngs_swap32_if(uint32_t *p, uint32_t old, uint32_t v) {
+    return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+static inline int ngs_swap64_if(int64_t *p, int64_t old, int64_t v) {
+    return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
 #define ngs_acquire32(p) __atomic_load_n((const uint32_t *)(p), __ATOMIC_ACQUIRE)
 #define ngs_release32(p, v) __atomic_store_n((uint32_t *)(p), (uint32_t)(v), __ATOMIC_RELEASE)
 #define ngs_fence() __atomic_thread_fence(__ATOMIC_ACQ_REL)

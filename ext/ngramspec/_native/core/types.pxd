@@ -22,6 +22,8 @@ cdef extern from "ngs_native.h" nogil:
     int64_t ngs_load64(const int64_t* cell)
     void ngs_store64(int64_t* cell, int64_t value)
     int64_t ngs_add64(int64_t* cell, int64_t value)
+    bint ngs_swap32_if(uint32_t* cell, uint32_t old, uint32_t value)  # store unless it is another by now
+    bint ngs_swap64_if(int64_t* cell, int64_t old, int64_t value)
     void ngs_prefetch(const void* address)
     int64_t ngs_now_ns()
     uint32_t ngs_acquire32(const uint32_t* cell)

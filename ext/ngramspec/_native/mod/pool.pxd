@@ -6,7 +6,7 @@ cdef enum:
 
 # A cell is one aligned 32-bit word, read and written whole: 0 = empty, else
 #   bits 0..21 token + 1 | bits 22..29 check bits of the n-gram's hash | bits 30..31 confidence
-# A race between threads can lose an entry or miscount one, never tear one.
+# A race between threads can lose an entry, never tear one or miscount it.
 # Figures that lie beside the cells: in a mapped file they are shared by processes too.
 cdef struct PoolCountersC:
     int64_t num_used      # cells in use; a killed process may leave it a little off

@@ -12,7 +12,7 @@ from libc.string cimport memset
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.hash cimport hash_tokens
 from ngramspec._native.core.types cimport (
-    int32_t, ngs_add64, ngs_alloc, ngs_load32, ngs_load64, ngs_store32, ngs_store64,
+    int32_t, ngs_add64, ngs_alloc, ngs_load32, ngs_load64, ngs_store64, ngs_swap32_if, ngs_swap64_if,
 )
 
 import numpy as np
@@ -26,19 +26,6 @@ cdef enum:
     NUM_COUNTERS = 5
     MOST_STEPS = 1024     # cells that the clock hand passes per new entry: 64 lines of memory
     MOST_FREED = 2        # that it frees, so that it catches up when it found none before
-
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #define ngs_swap64_if(p, old, v) (_InterlockedCompareExchange64((volatile __int64 *)(p), (v), (old)) == (old))
-    #else
-    static inline int ngs_swap64_if(int64_t *p, int64_t old, int64_t v) {
-        return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    }
-    #endif
-    """
-    bint ngs_swap64_if(int64_t* cell, int64_t old, int64_t value) nogil  # store unless it is another by now
-
 
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
     return <uint32_t>(h >> p.check_shift) << CHECK_POSITION if p.check_shift < 64 else 0
@@ -64,7 +51,7 @@ cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil:
 cdef inline bint _impossible(const PoolC* p, int64_t used) noexcept nogil:
     """Whether a file holds this as its number of cells in use without its writers' doing.
 
-    Those that free and use the same cells at once may miscount a little.
+    What a writer has not committed yet may have been freed by another one.
     """
     return used < -MOST_STEPS or used > <int64_t>p.mask + MOST_STEPS
 
@@ -91,9 +78,8 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
     for _step in range(MOST_STEPS):
         cell = ngs_load32(&p.cells[hand])
         if cell >= CONFIDENCE_ONE:
-            ngs_store32(&p.cells[hand], cell - CONFIDENCE_ONE)
-        elif cell != 0 and <hash_t>hand != spare:
-            ngs_store32(&p.cells[hand], 0)
+            ngs_swap32_if(&p.cells[hand], cell, cell - CONFIDENCE_ONE)
+        elif cell != 0 and <hash_t>hand != spare and ngs_swap32_if(&p.cells[hand], cell, 0):
             ngs_add64(&p.counters.num_used, -1)
             ngs_add64(&p.counters.num_aged, 1)
             freed += 1
@@ -104,7 +90,11 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
 
 
 cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil:
-    """Record that `token` followed the n-gram; the newest continuation wins."""
+    """Record that `token` followed the n-gram; the newest continuation wins.
+
+    A cell changes only from what was seen in it, so whoever fills or frees one counts it, and
+    nobody else. When another thread was there first its entry stays: both are as new.
+    """
     cdef uint32_t* cell = &p.cells[h & p.mask]
     cdef uint32_t old = ngs_load32(cell)
     cdef uint32_t new
@@ -113,9 +103,10 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     new = _cell_of(p, h, token)
     if (old & ~<uint32_t>(3u * CONFIDENCE_ONE)) == new:
         if old < 3u * CONFIDENCE_ONE:
-            ngs_store32(cell, old + CONFIDENCE_ONE)
+            ngs_swap32_if(cell, old, old + CONFIDENCE_ONE)
         return
-    ngs_store32(cell, new)
+    if not ngs_swap32_if(cell, old, new):
+        return
     if old == 0:
         delta.used += 1
         _make_room(p, h & p.mask, delta)
@@ -214,7 +205,7 @@ cdef class HashPool:
 
     @property
     def num_used(self):
-        """Return the number of cells in use; approximate while other threads insert."""
+        """Return the number of cells in use, but for what other threads insert just now."""
         return ngs_load64(&self.c.counters.num_used)
 
     @property
@@ -277,7 +268,7 @@ cdef class HashPool:
             for i in range(<Py_ssize_t>self.c.mask + 1):
                 cell = ngs_load32(&self.c.cells[i])
                 if cell != 0 and (cell & TOKEN_MASK) - 1 >= self.c.vocab_size:
-                    ngs_store32(&self.c.cells[i], 0)
+                    ngs_swap32_if(&self.c.cells[i], cell, 0)
                 elif cell != 0:
                     used += 1
             if not ngs_swap64_if(&self.c.counters.num_used, before, used):
@@ -297,8 +288,14 @@ cdef class HashPool:
 
     def clear(self):
         """Empty the pool. Entries that other threads insert meanwhile may be lost or stay."""
-        memset(self.c.cells, 0, self.nbytes)
-        ngs_store64(&self.c.counters.num_used, 0)
+        cdef Py_ssize_t i
+        cdef int64_t freed = 0
+        cdef uint32_t cell
+        with nogil:
+            for i in range(<Py_ssize_t>self.c.mask + 1):
+                cell = ngs_load32(&self.c.cells[i])
+                freed += cell != 0 and ngs_swap32_if(&self.c.cells[i], cell, 0)
+            ngs_add64(&self.c.counters.num_used, -freed)
 
     def stats(self):
         """Return occupancy and collision figures.
