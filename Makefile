@@ -18,6 +18,9 @@ TSAN_TESTS ?= tests/threads tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
 NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null - 2>/dev/null && echo -mno-amx-tile -mno-amx-int8)
+LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
+# A wheel in pip's cache may have been built with them; then it is built again.
+LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
@@ -43,7 +46,9 @@ $(STAMP): $(SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CFLAGS="$(NO_AMX) $$CFLAGS" CXXFLAGS="$(NO_AMX) $$CXXFLAGS" \
-		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(BIN)/python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
+		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
+		{ test -z "$(NO_AMX)" || $(BIN)/$(LLAMA_NO_AMX) || \
+		  { $(BIN)/python -m pip cache remove --quiet llama_cpp_python; $(BIN)/$(LLAMA_INSTALL) --force-reinstall --no-deps; }; }'
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,bench,dev]"
 	touch $@
 

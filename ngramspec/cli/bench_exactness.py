@@ -62,7 +62,7 @@ def exactness(
     with wrong drafts decoded and taken back on the way. Every bit of every row is compared.
     """
     settings = _settings(_numbers(threads), flash_attn, cache_type.split(","))
-    found = _measure(model, settings, tokens, not no_extra_buffers)
+    found = _measure(model, settings, tokens, False if no_extra_buffers else None)
     if as_json:
         click.echo(json.dumps([_as_json(result) for result in found]))
     else:
@@ -96,7 +96,7 @@ def _settings(threads: list[int], flash_attn: str, cache_types: list[str]) -> li
 
 
 def _measure(
-    path: Path | None, settings: list[Setting], tokens: int, extra_buffers: bool
+    path: Path | None, settings: list[Setting], tokens: int, extra_buffers: bool | None
 ) -> list[Exactness]:
     from rich.console import Console
     from rich.progress import Progress

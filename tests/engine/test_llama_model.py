@@ -12,8 +12,8 @@ import pytest
 
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.chat import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
-from ngramspec.adapters.llama_cpp.library import SIZES, _check, load_library, reasons
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.library import SIZES, Library, _check, load_library, reasons
+from ngramspec.adapters.llama_cpp.model import LlamaModel, _may_repack
 from ngramspec.adapters.llama_cpp.vocabulary import MAX_RUN
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
@@ -52,6 +52,21 @@ def test_facts_are_those_of_the_file(embedded: LlamaModel) -> None:
     assert embedded.fim_pre == embedded.fim_suf == embedded.fim_mid == -1
     assert embedded.fim_pad == embedded.fim_rep == embedded.fim_sep == -1
     assert (embedded.n_swa, embedded.is_stateful) == (0, False)
+
+
+def test_a_llama_with_amx_kernels_repacks_weights_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built_with = b"AMX_INT8 = 1" in load_library().lib.llama_print_system_info()
+    assert load_library().has_amx is built_with
+    assert _may_repack(load_library(), None) is not built_with
+    monkeypatch.setattr(Library, "has_amx", property(lambda self: True))
+    caplog.clear()
+    assert _may_repack(load_library(), True) is True
+    assert _may_repack(load_library(), False) is False
+    assert caplog.records == []
+    assert _may_repack(load_library(), None) is False
+    assert "AMX" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "recurrent", "hybrid", "window"), KINDS)

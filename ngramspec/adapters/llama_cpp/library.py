@@ -38,6 +38,14 @@ class Library:
     lib: Any  # the module llama_cpp.llama_cpp
     calls: dict[str, int]  # function name -> address
 
+    @property
+    def has_amx(self) -> bool:
+        """Tell whether it was built with kernels for AMX, which crash where GCC compiled them.
+
+        Source: llama.cpp issue 20824. They run only on weights that it repacks for them.
+        """
+        return b"AMX_INT8 = 1" in self.lib.llama_print_system_info()
+
 
 _LOADED: list[Library] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import weakref
@@ -22,6 +23,7 @@ from ngramspec.tokenizers.tokenizer import TokenIds
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+log = logging.getLogger(__name__)
 TEMPLATE_KEY = "tokenizer.chat_template"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 _STATEFUL = ("deepseek4",)  # attention with a state besides
@@ -54,7 +56,8 @@ class LlamaModel:
         n_gpu_layers: Layers on the GPU, -1 = all.
         use_mmap: Map the file instead of reading it.
         use_mlock: Keep it in memory.
-        use_extra_bufts: Let llama.cpp repack weights for the CPU.
+        use_extra_bufts: Let llama.cpp repack weights for the CPU. None: unless it was built with
+            kernels for AMX, which end the process where GCC compiled them.
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
@@ -72,7 +75,7 @@ class LlamaModel:
         n_gpu_layers: int = 0,
         use_mmap: bool = True,
         use_mlock: bool = False,
-        use_extra_bufts: bool = True,
+        use_extra_bufts: bool | None = None,
         vocab_only: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -83,7 +86,7 @@ class LlamaModel:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         params.load_mode = _load_mode(lib, use_mmap, use_mlock)
-        params.use_extra_bufts = use_extra_bufts
+        params.use_extra_bufts = _may_repack(self.library, use_extra_bufts)
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
         self.n_gpu_layers = n_gpu_layers
@@ -278,6 +281,16 @@ def _load(library: Library, path: Path, params: Any) -> Handle:
         reason = reasons(native_llama.log_since(position))
         raise BackendError(f"llama.cpp cannot load {path}{reason}")
     return Handle(library.lib.llama_model_free, address)
+
+
+def _may_repack(library: Library, asked: bool | None) -> bool:
+    if asked is None and library.has_amx:
+        log.warning(
+            "llama.cpp was built with AMX kernels, which crash where GCC compiled them: weights are"
+            " not repacked for them (docs/reliability.md says how to build it without)"
+        )
+        return False
+    return asked is not False
 
 
 def _load_mode(lib: Any, use_mmap: bool, use_mlock: bool) -> int:
