@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ngramspec.bench.traces import Trace
 from ngramspec.bench.walk import Request
 
-PART = 3  # one in so many requests is held out
+PART = 3  # one in 3 requests is held out
 LEAST = 8  # fewer held-out requests say nothing
 BLOCK = 4  # requests in a row that a sample takes, so that it has whole conversations
 

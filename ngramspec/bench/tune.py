@@ -17,8 +17,8 @@ from ngramspec.errors import InputError
 FINALISTS = 8
 SIMILAR = 2  # of one drafter, finalists that differ in sizes only
 FIRST = 12  # requests of the first round, more if there are many sets
-GROWTH = 3  # each round has so many times the requests, and a part of the candidates
-FOR_LLAMA_SERVER = 4  # one place in so many is for what llama-server can do
+GROWTH = 3  # each round has 3 times the requests of the one before, and a part of the candidates
+FOR_LLAMA_SERVER = 4  # one place in 4 is for what llama-server can do
 LEAST_GAIN = 1.01  # over the default, to be worth a setting
 
 
@@ -30,7 +30,7 @@ class Stopped(Exception):
 class Result:
     """What a candidate did.
 
-    tally: on the requests to choose on, as many of them as its last round had.
+    tally: on the requests to choose on that its last round had.
     requests: how many these are.
     held_out: on the held-out requests, after those; None = not replayed.
     """
@@ -252,7 +252,7 @@ def _after_the_default(candidate: Candidate) -> bool:
 def _best(ranked: Sequence[Result], many: int, similar: int | None = None) -> list[Result]:
     """Return the best `many` in their order; the default and llama-server's best have places.
 
-    similar: so many at most that differ in nothing but sizes, unless fewer than `many` are left.
+    similar: Most candidates that differ in nothing but sizes, unless fewer than `many` are left.
     """
     kept = [result for result in ranked if not _after_the_default(result.candidate)]
     kept += [result for result in ranked[:1] if result not in kept]

@@ -161,7 +161,7 @@ class LocalBuild:
         self._take_results(0)
 
     def _take_results(self, most: int) -> None:
-        """Take results until at most so many batches are running."""
+        """Take results until at most `most` batches are running."""
         while len(self._running) > most:
             done = self._running.popleft().result()
             self.seconds.tokenising += done.seconds
@@ -173,7 +173,7 @@ class LocalBuild:
             self._texts += done.documents
 
     def _keep(self, documents: list[TokenArray]) -> None:
-        """Keep held-out documents, as many as will be replayed."""
+        """Keep the held-out documents that will be replayed."""
         for tokens in documents:
             if self._aside < MOST_TOKENS:
                 self._held_out.append(tokens)

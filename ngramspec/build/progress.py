@@ -9,7 +9,7 @@ class Progress(Protocol):
     """Told by the thread that called build."""
 
     def phase(self, name: str, total: int) -> None:
-        """Begin a phase: "reading", "writing" or "measuring", of so many bytes, 0 = unknown."""
+        """Begin a phase: "reading", "writing" or "measuring"; total in bytes, 0 = unknown."""
         ...
 
     def done(self, amount: int, tokens: int) -> None:

@@ -112,7 +112,7 @@ class Cluster:
         return (lambda *args: [remote.remote(*args)]) if num_returns == 1 else remote.remote
 
     def memory(self, wanted: int) -> int:
-        """Return how many bytes a task can have, as many as wanted if a host offers them.
+        """Return how many bytes a task can have: what was wanted if a host offers it.
 
         Raises:
             InputError: No host offers LEAST_MEMORY.
@@ -139,7 +139,7 @@ class Cluster:
         return self._ray.get(ref)
 
     def run(self, num: int, submit: Callable[[int], list[Ref]]) -> Iterator[tuple[int, list[Ref]]]:
-        """Run tasks, about as many at a time as the cluster has room for.
+        """Run tasks, about one per free place of the cluster at a time.
 
         Args:
             num: Number of tasks.

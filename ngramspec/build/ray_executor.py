@@ -182,7 +182,7 @@ class ClusterBuild:
         return self._merge(self._job.options.min_count, *self._tree.take(bucket))[0]
 
     def _held_out_tokens(self) -> list[TokenArray]:
-        """Return the documents held out, as many as are measured with."""
+        """Return the held-out documents to measure with."""
         documents: list[TokenArray] = []
         num_tokens = 0
         for ref in self._held_out:
@@ -194,7 +194,7 @@ class ClusterBuild:
 
 
 def shards_of(plan: Plan, shard_bytes: int) -> list[list[Unit]]:
-    """Group units, in order, until a group has so many bytes; paths are made absolute."""
+    """Group units, in order, until a group is large enough; paths are made absolute."""
     shards: list[list[Unit]] = [[]]
     size = 0
     for unit in plan.units:

@@ -178,7 +178,7 @@ class ShardCount:
             self._to_runs()
 
     def _hold_out(self, tokens: TokenArray) -> None:
-        """Keep a document for measuring, which wants no more than so many tokens of long ones."""
+        """Keep a document for measuring, which uses only the beginning of long ones."""
         if self._held_tokens < MOST_TOKENS and (measured_tokens(tokens) or not self.held_out):
             self.held_out.append(tokens)
             self._held_tokens += measured_tokens(tokens)

@@ -1,4 +1,4 @@
-"""Runs: sorted entries on disk, and as many of them read as one."""
+"""Runs: sorted entries on disk, and several of them read as one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class BuildProgress:
         return self._interrupt.note if self._interrupt.requested else ""
 
     def phase(self, name: str, total: int) -> None:
-        """Begin a phase of so many bytes, 0 = unknown."""
+        """Begin a phase with its size in bytes, 0 = unknown."""
         if name != "reading":
             self._interrupt.note = TOO_LATE
         self.amount, self._first = 0, None

@@ -22,8 +22,8 @@ class Seats:
     """Free slots; another drafter is made whenever all are taken.
 
     Args:
-        make: Returns a drafter with so many slots. What all requests share (a pool) is its matter.
-        first: Slots of the first drafter, 1..1024; each further one has as many as there are.
+        make: Returns a drafter with this number of slots, and gives it what all requests share.
+        first: Slots of the first drafter, 1..1024; each further drafter doubles their number.
 
     Raises:
         InputError: first is out of its bounds.

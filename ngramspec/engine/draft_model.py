@@ -38,7 +38,7 @@ class DraftModel:
     """A draft source that runs a model of the same vocabulary, greedily, for all slots at once.
 
     Args:
-        target: The draft model with as many sequences as the engine has slots; closed by its owner.
+        target: The draft model, with one sequence for each slot of the engine; closed by its owner.
         n_max: Longest draft, >= 1.
         n_min: Shorter drafts are dropped, 0..n_max.
         p_min: A draft ends before a token that is less probable, 0..1.

@@ -88,7 +88,7 @@ def measure(
     """Measure one setting.
 
     Args:
-        open_target: Makes the target of a setting with so many sequences; a context manager.
+        open_target: Makes the target of a setting with n sequences; a context manager.
         setting: The setting.
         token_ids: The text, int32; its last num_rows tokens are compared, the others come before.
         sizes: Batch sizes to try, ascending.
@@ -158,7 +158,7 @@ class _Runner:
         return np.array(made)
 
     def _wrong(self, position: int, count: int) -> None:
-        """Decode a wrong draft of so many tokens and take it back."""
+        """Decode a wrong draft of this length and take it back."""
         wrong = (self._ids[position : position + count] + 1) % self._target.vocab_size
         self._batch.clear()
         self._batch.add(0, position, wrong.astype(np.int32), None, False)

@@ -118,7 +118,7 @@ class Offers:
         try:
             claims = np.ascontiguousarray(confidence(slot.id), dtype=np.float32)[: draft.size]
             if claims.shape != draft.shape or not ((claims >= 0) & (claims <= 1)).all():
-                raise InputError(f"a draft of {draft.size} tokens needs as many probabilities")
+                raise InputError(f"a draft of {draft.size} tokens needs {draft.size} probabilities")
         except Exception as error:
             self._chain.shut_out(slot, source, error)
             return None

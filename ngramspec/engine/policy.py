@@ -31,7 +31,7 @@ class DraftPolicy(Protocol):
         """Learn how many tokens of a verified draft were right."""
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Learn what a decode of so many tokens cost."""
+        """Learn what a decode of this size cost."""
 
 
 class FixedLength:

@@ -199,7 +199,7 @@ class DynamicFile:
         self._origin = Origin(fingerprint, vocab_size, mine.about or about_of(container))
 
     def _most_useful(self, entries: _BySize) -> _BySize:
-        """Return as many of them as the file may hold."""
+        """Return those that fit into the file."""
         most = self.cache.max_ngrams
         if _num_ngrams(entries) <= most:
             return entries

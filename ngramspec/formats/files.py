@@ -169,7 +169,7 @@ def locked(path: str | os.PathLike[str], seconds: float = LOCK_SECONDS) -> Itera
     """Keep other processes of ours from writing a path: its lock is the file `path`.lock.
 
     Raises:
-        TimeoutError: Another one has held the lock for so many seconds; names both files.
+        TimeoutError: Another process held the lock all that time; names both files.
         OSError: The lock cannot be taken.
     """
     from filelock import FileLock, Timeout

@@ -26,7 +26,7 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
     Args:
         path: A file written by llama-lookup-create, llama-lookup-merge, llama-lookup or by
             write_lookup_cache.
-        max_ngrams: Bound of the cache, None = as many as the file has.
+        max_ngrams: Bound of the cache, None = the number in the file.
 
     Returns:
         NgramCache: A new cache that may be updated.

@@ -175,7 +175,7 @@ def check_index(container: Container) -> None:
 def _write_lines(
     writer: ContainerWriter, image: SuffixImage, num_lines: int, num_parts: int
 ) -> int:
-    """Write the lines, made in so many parts; return the words in use."""
+    """Write the lines, made part by part; return the words in use."""
     used = 0
     step = -(-num_lines // num_parts)
     writer.begin("lines")
@@ -199,7 +199,7 @@ def _fitting(
 
 
 def _most_useful(tokens: Tokens, image: SuffixImage, room: int, line_bytes: float) -> Tokens:
-    """Return the stretches of text whose contexts came most often, as many as have room."""
+    """Return the stretches of text whose contexts came most often, until the room is used up."""
     num = int(room / (4 + line_bytes)) // (WINDOW + 2)  # each gets up to two borders
     if num < 1:
         raise InputError(f"max_bytes leaves {room} bytes, too few for any text")

@@ -69,7 +69,7 @@ class Budget:
         return text
 
     def size(self, count: int) -> None:
-        """Take so many characters."""
+        """Count characters against the limit."""
         self.characters -= count
         if self.characters < 0:
             most = self.limits.characters

@@ -36,7 +36,7 @@ class CallParser:
 
     Args:
         names: Names of the tools.
-        limit: Calls after so many are left out.
+        limit: Number of calls at most; later ones are left out.
     """
 
     def __init__(self, names: Collection[str], limit: int | None = None) -> None:

@@ -24,7 +24,7 @@ class CompletionPlan:
 
     requests: Sequence[Request]
     stream: bool
-    choices: int  # so many requests in a row belong to one prompt
+    choices: int  # how many requests in a row belong to one prompt
     echoes: Sequence[str]  # per request, the text that its answer begins with
     include_usage: bool
     timings_per_token: bool

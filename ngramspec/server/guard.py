@@ -119,7 +119,7 @@ class HeldBody:
         self._taken = 0
 
     def grow(self, size: int) -> bool:
-        """Take room for a body of so many bytes; False when there is none."""
+        """Reserve room for a body of this size in bytes; False when there is none."""
         more = max(0, size - SMALL_BODY) - self._taken
         if more > self._room.free:
             return False

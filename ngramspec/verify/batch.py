@@ -89,7 +89,7 @@ def leading(arrays: Arrays, right: Array) -> Array:
 
 
 def emitted(arrays: Arrays, counts: Array, tokens: Array) -> Verification:
-    """Return so many tokens of each row and one more, -1 behind them."""
+    """Return the first tokens of each row, by its count, and one more; -1 behind them."""
     said = arrays.range(tokens.shape[1]) <= counts[:, None]
     kept = arrays.lib.where(said, tokens, arrays.lib.full_like(tokens, -1))
     return Verification(arrays.int32(counts), arrays.int32(kept))

@@ -100,11 +100,12 @@ def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
 
 
 def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
-    made = faulty()
+    made = faulty("--metrics")
     made.learn()
     made.begin()
-    made.begin()
     wait_until(made.busy)
+    made.begin()
+    wait_until(lambda: "requests_deferred 1\n" in httpx.get(f"{made.url}/metrics").text)
     made.switch_on("fail")
     assert all("has ended: ZeroDivisionError" in message for message in made.messages())
     assert made.server.wait() == 1

@@ -239,7 +239,7 @@ class _Reader:
         return least, None if most is not None and most > MAX_REPETITIONS else most
 
     def add(self, items: list[Item], size: int, rule: int = -1) -> None:
-        """Append a symbol of so many elements, unless it is empty."""
+        """Append a symbol with its number of elements, unless it is empty."""
         self.count(size)
         if size:
             items.append(Item(rule, size))
@@ -257,7 +257,7 @@ class _Reader:
         return self.names[name]
 
     def new_rule(self, symbols: int = 1) -> int:
-        """Make room for a rule that stands for so many of llama.cpp's."""
+        """Count a rule that becomes several of llama.cpp's against the limit."""
         self.num_symbols += symbols
         self.rules.append(None)
         return len(self.rules) - 1

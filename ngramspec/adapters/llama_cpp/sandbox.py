@@ -97,7 +97,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self._thread.budget
 
     def spend(self, size: int) -> str:
-        """Take a step, and so many characters; return nothing to be seen."""
+        """Count a step and characters against the limits; return ""."""
         self._budget.step()
         self._budget.size(size)
         return ""

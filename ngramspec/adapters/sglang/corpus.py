@@ -36,7 +36,7 @@ class Corpus:
         max_trie_depth: Tokens of a text's end that batch_get is shown, >= 1.
         min_bfs_breadth: Not used: trees are as wide as pays.
         max_bfs_breadth: Most tokens of the same depth, >= 1.
-        draft_token_num: Rows per request, >= 1: the newest token and so many drafted ones less one.
+        draft_token_num: Rows per request, >= 1: the newest token and the draft.
         match_type: Not used; "BFS" and "PROB" are SGLang's rules.
         capacity: Not used; NGRAMSPEC_PARAMS has our pool's.
         external_sam_budget: Not used: a corpus has as much of a tree as it deserves.

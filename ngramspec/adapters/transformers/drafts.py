@@ -22,7 +22,7 @@ class Drafts:
     rest of the call: the text goes on as without drafts.
 
     Args:
-        drafter: Of at least so many slots as the batch has rows.
+        drafter: With at least one slot per row of the batch.
         rows: Rows of the batch.
         width: Longest draft in tokens.
         vocab_size: Drafts end before an id that is not below it.
@@ -67,7 +67,7 @@ class Drafts:
         self._guard(lambda: self._drafter.accept(row, token_ids, num_accepted))
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Teach the policy what a pass over so many tokens took."""
+        """Teach the policy what a pass of this size took."""
         policy = self._drafter.policy
         if policy is not None:
             self._guard(lambda: policy.observe(num_tokens, seconds))

@@ -87,7 +87,7 @@ class CutPass(Pass):
         return self._forward(token_ids, mask, positions)
 
     def keep(self, counts: npt.NDArray[np.int64], queries: int) -> None:
-        """Keep the first tokens of the pass, as many as `counts` says. O(layers)."""
+        """Keep the first `counts` tokens of each row of the pass. O(layers)."""
         kept = int(counts[0])
         if self._next is not None:
             self._next = self._next + kept

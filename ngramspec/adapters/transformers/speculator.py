@@ -89,7 +89,7 @@ class NgramSpeculator:
 
     @contextmanager
     def lend(self, slots: int) -> Iterator[Drafter]:
-        """Lend a drafter of so many free slots: one for each row of a batch."""
+        """Lend a drafter with a free slot for each row of a batch."""
         drafter = self._take(slots)
         try:
             yield drafter
@@ -144,7 +144,7 @@ class GivenDrafter:
         """Lend the drafter; InputError when it has fewer slots than the batch has rows."""
         if self._drafter.slots < slots:
             raise InputError(
-                f"a batch of {slots} rows needs a Drafter of as many slots, "
+                f"a batch of {slots} rows needs a Drafter of {slots} slots, "
                 f"got one of {self._drafter.slots}: create_drafter(..., slots={slots})"
             )
         yield self._drafter

@@ -47,7 +47,7 @@ class Texts:
             self._to_device(row, place)
 
     def seen(self, length: int) -> Any:
-        """Return what all rows hold after so many emitted tokens, a view."""
+        """Return what all rows hold after a number of emitted tokens, a view."""
         return self.ids[:, : self.prompt_len + length]
 
     def columns(self, start: int, end: int) -> Any:

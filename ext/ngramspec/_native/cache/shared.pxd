@@ -38,7 +38,7 @@ cdef inline ShardC* shared_shard(const SharedC* x, token_t newest) noexcept nogi
 
 cdef Status shared_init(SharedC* x, Py_ssize_t ngram_min, Py_ssize_t ngram_max, Py_ssize_t max_ngrams) noexcept nogil
 cdef void shared_free(SharedC* x) noexcept nogil
-# make room for so many adds per shard
+# make room for num_adds[i] adds in shard i
 cdef Status shared_reserve(SharedC* x, const Py_ssize_t* num_adds) noexcept nogil
 # count tokens[start:end] as followers of the n-grams before each
 cdef Status shared_learn(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil

@@ -82,16 +82,15 @@ cdef object _from_sequence(object token_ids, str name):
     return array.astype(np.int32)
 
 
-cdef object _refusal(object token_ids, str name):
-    expected = f"{name} must be an int32 array of shape (n,), C-contiguous"
-    if token_ids is None:
-        return InputError(f"{expected}, got None")
-    dtype = getattr(token_ids, "dtype", None)
-    shape = getattr(token_ids, "shape", None)
+cdef object _refusal(object values, str name, str expected="an int32 array of shape (n,), C-contiguous"):
+    dtype = getattr(values, "dtype", None)
+    shape = getattr(values, "shape", None)
     if dtype is None or shape is None:
-        return InputError(f"{expected}, got {type(token_ids).__name__}")
-    strided = "" if getattr(getattr(token_ids, "flags", None), "c_contiguous", True) else ", strided"
-    return InputError(f"{expected}, got {dtype} of shape {tuple(shape)}{strided}")
+        got = "None" if values is None else type(values).__name__
+    else:
+        strided = "" if getattr(getattr(values, "flags", None), "c_contiguous", True) else ", strided"
+        got = f"{dtype} of shape {tuple(shape)}{strided}"
+    return InputError(f"{name} must be {expected}, got {got}")
 
 
 cdef const uint64_t[:, ::1] entries_view(object entries):
@@ -103,8 +102,7 @@ cdef const uint64_t[:, ::1] entries_view(object entries):
             return view
     except (ValueError, TypeError, BufferError):
         pass
-    raise InputError(f"entries must be a uint64 array of shape (n, 2), C-contiguous, got "
-                     f"{getattr(entries, 'dtype', type(entries).__name__)} of shape {getattr(entries, 'shape', '')}")
+    raise _refusal(entries, "entries", "a uint64 array of shape (n, 2), C-contiguous")
 
 
 cdef const float[::1] floats_view(object values, str name):
@@ -116,8 +114,7 @@ cdef const float[::1] floats_view(object values, str name):
             return view
     except (ValueError, TypeError, BufferError):
         pass
-    raise InputError(f"{name} must be a float32 array of shape (n,), C-contiguous, got "
-                     f"{getattr(values, 'dtype', type(values).__name__)} of shape {getattr(values, 'shape', '')}")
+    raise _refusal(values, name, "a float32 array of shape (n,), C-contiguous")
 
 
 cdef const float[::1] probabilities_view(object values, str name):

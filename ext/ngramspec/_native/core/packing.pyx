@@ -96,7 +96,7 @@ cdef int part_bits(Py_ssize_t n, size_t item_bytes) noexcept nogil:
 
 
 cdef void sort_parts(item_t* items, item_t* spare, const uint32_t* ends, int bits) noexcept nogil:
-    """Sort items that lie in 2**bits parts by their upper bits; spare holds as many as the largest part."""
+    """Sort items that lie in 2**bits parts by their upper bits; spare has room for the largest part."""
     cdef uint32_t start = 0
     cdef Py_ssize_t i
     for i in range(<Py_ssize_t>1 << bits):

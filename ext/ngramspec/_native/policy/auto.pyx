@@ -259,10 +259,10 @@ cdef class Candidates:
 
 
 cdef double LATELY = 0.99   # weight of the past in the rate, per step
-cdef double FAR = 4.0       # a step counts as at most so many times its expected time, or one so many-th
+cdef double FAR = 4.0       # a step counts as at most FAR times its expected time, and at least 1 / FAR of it
 cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
 cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
-cdef double LITTLE = 1.5      # so many times the tokens of a pass without
+cdef double LITTLE = 1.5      # times the tokens of a pass without
 cdef double STAKE = 2.0       # passes that trying sizes may lose
 cdef double SPENT = 0.005     # of which so much comes back with each pass
 cdef enum:
@@ -286,7 +286,7 @@ cdef class AutoPolicy:
     Args:
         max_draft: Longest draft in tokens, 0..1024; 0 = none.
         costs: CostTable to begin with, in any unit; None = each further token costs a tenth of a pass.
-        fixed: Always draft so many tokens, as far as there are; None = choose.
+        fixed: Always draft this number of tokens, if there are enough; None = choose.
 
     Raises:
         InputError: An argument is out of its bounds.
@@ -425,7 +425,7 @@ cdef class AutoPolicy:
         return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
 
     def observe(self, Py_ssize_t num_tokens, double seconds):
-        """Learn what a pass over so many tokens took. Nothing is learnt from times that are not > 0."""
+        """Learn what a pass over this number of tokens took. Nothing is learnt from times that are not > 0."""
         self._costs.add(num_tokens, seconds)
 
     def step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds=0.0):

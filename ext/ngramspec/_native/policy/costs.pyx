@@ -194,7 +194,7 @@ cdef class Calibrations:
         return self.each[self.count - 1]
 
 
-cdef double FAR = 4.0        # an observation counts as at most so many times the estimate
+cdef double FAR = 4.0        # an observation counts as at most FAR times the estimate
 cdef double FOLLOWED = 0.25  # share of a change of a known size's time, in its logarithm, that all sizes follow
 cdef double REMEMBERED = 32.0    # observations that an estimate is the mean of
 cdef double NEW = 0.25       # observations that the guess for a size that was never seen stands for
@@ -206,7 +206,7 @@ cdef double FLATTEST = 0.01  # bounds of that, times the given one
 cdef double STEEPEST = 100.0
 cdef enum:
     SMALL = 256              # sizes that count for it: large batches follow other rules
-    USUAL = 64               # a change is one when it moves the cost of so many tokens
+    USUAL = 64               # a change is one when it moves the cost of this many tokens
     NEAR = 4                 # sizes are like one that differs by this part of it
     EARLY = 8                # observations before which a much lower one replaces the estimate
     NEAREST = 4              # observed sizes that tell the ratio beyond them
@@ -246,7 +246,7 @@ cdef class PassCosts:
         self.steep = self.pace = 1.0
 
     def cost(self, Py_ssize_t tokens):
-        """Return the cost of a pass over so many tokens.
+        """Return the cost of a pass over this number of tokens.
 
         Raises:
             InputError: tokens < 1.
