@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.formats.pool_file import open_pool
     from ngramspec.formats.suffix_file import open_suffix_index
+    from ngramspec.llm import LLM
 
 __all__ = [
     "DRAFTER_NAMES",
+    "LLM",
     "AutoPolicy",
     "Drafter",
     "DynamicFile",
@@ -51,6 +53,7 @@ __all__ = [
 
 # Loaded when first used, so that importing the package stays light.
 _LATE = {
+    "LLM": "ngramspec.llm",
     "DynamicFile": "ngramspec.formats.dynamic_file",
     "NgramDraft": "ngramspec.adapters.llama_cpp",
     "NgramSpeculator": "ngramspec.adapters.transformers",

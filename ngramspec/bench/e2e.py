@@ -17,7 +17,7 @@ from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.engine import Engine, Generation, Request, Sampling
 from ngramspec.engine.policy import make_policy
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
@@ -41,13 +41,18 @@ class Mode:
 
 @dataclass(frozen=True)
 class Run:
-    """One generation: its tokens, and its figures after the first of them."""
+    """One generation: its tokens, and its figures after the first of them.
+
+    guessed: For each token whether it is of an accepted draft.
+    """
 
     token_ids: tuple[int, ...]
+    guessed: tuple[bool, ...]
     seconds: float
     prompt_seconds: float
     draft_seconds: float
     steps: int
+    drafts: int
     drafted: int
     accepted: int
     finish_reason: str
@@ -206,6 +211,15 @@ class Bench:
         by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
         return tuple(Outcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes)
 
+    def ask(self, request: Request) -> Generation:
+        """Run a request without drafts.
+
+        Raises:
+            InputError: The prompt does not fit.
+            BackendError: The target fails.
+        """
+        return _run_alone(Engine(self._target, None, exact=self._exact), request)
+
     def _run(self, mode: Mode, request: Request) -> Run:
         engine = Engine(
             self._target,
@@ -214,21 +228,31 @@ class Bench:
             policy=self._policies[mode],
             exact=self._exact,
         )
-        (made,) = engine.generate([request])
-        engine.close()
-        if made.error is not None:
-            raise made.error
+        made = _run_alone(engine, request)
         timings = made.timings
         return Run(
             token_ids=tuple(made.token_ids),
+            guessed=tuple(made.accepted),
             seconds=timings.decode_seconds,
             prompt_seconds=timings.prompt_seconds,
             draft_seconds=engine.stats().draft_seconds,
             steps=max(0, timings.num_steps - 1),  # the first one read the prompt
+            drafts=timings.num_drafts,
             drafted=timings.num_draft_tokens,
             accepted=timings.num_accepted_tokens,
             finish_reason=made.finish_reason or "",
         )
+
+
+def _run_alone(engine: Engine, request: Request) -> Generation:
+    """Run a request to its end and close the engine."""
+    try:
+        (made,) = engine.generate([request])
+    finally:
+        engine.close()
+    if made.error is not None:
+        raise made.error
+    return made
 
 
 def _known(name: str) -> set[str]:

@@ -13,7 +13,7 @@ from ngramspec.cli.tasks import DRAFTERS, TASK_NAMES, TASKS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ngramspec.cli.measure import Models, TaskResult
+    from ngramspec.cli.measure import Benches, TaskResult
 
 EPILOG = """\b
 Examples:
@@ -81,28 +81,26 @@ def demo(**options: Any) -> None:
 
     A model of 5.5 million parameters that ships with the package edits and copies code, greedily,
     without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
-    bit-exact setting (flash attention, one thread), or the exit code is 1. The times are of
-    llama-cpp-python's default setting, in interleaved runs; each run has a fresh drafter, so
-    nothing is learned from an earlier run.
+    bit-exact setting (flash attention, one thread), or the exit code is 1. The times are without
+    flash attention, in interleaved runs; each run has a fresh drafter, so no text is learned from
+    an earlier run, but the policy goes on.
     """
-    from ngramspec.cli.measure import load_models, warm_up
+    from ngramspec.cli.measure import open_benches
     from ngramspec.drafters.names import parse_names
-    from ngramspec.models import embedded_model
 
     if options["exact"] and options["threads"] != 1:
         raise click.UsageError("--exact is for one thread: drop --threads")
     drafters = tuple(options["drafters"]) or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in drafters))
-    models = load_models(embedded_model(), options["threads"], options["exact"])
-    warm_up(models)
     console = _console(options)
-    if not options["as_json"]:
-        _show_head(console, options)
-    results = list(_results(models, console, drafters, options))
+    with open_benches(drafters, options["threads"], options["exact"]) as benches:
+        if not options["as_json"]:
+            _show_head(console, options)
+        results = list(_results(benches, console, options))
     if options["as_json"]:
         _print_json(results, options)
     else:
-        _show_tables(console, results, options, models.one)
+        _show_tables(console, results, options, benches.one)
     _fail_on_difference(results)
 
 
@@ -112,22 +110,19 @@ def _console(options: dict[str, Any]) -> Console:
     return Console(no_color=options["no_color"] or None, highlight=False)
 
 
-def _results(
-    models: Models, console: Console, drafters: Sequence[str], options: dict[str, Any]
-) -> Iterator[TaskResult]:
+def _results(benches: Benches, console: Console, options: dict[str, Any]) -> Iterator[TaskResult]:
     from ngramspec.cli.measure import count_runs, run_task
     from ngramspec.cli.progress import progress
     from ngramspec.cli.report import show_text
 
     chosen = [task for task in TASKS if task.name in (options["tasks"] or TASK_NAMES)]
-    total = count_runs(len(chosen), len(drafters), options["repeats"], models)
+    total = count_runs(len(chosen), options["repeats"], benches)
     done = 0
     for task in chosen:
         with progress(task.title, total, done) as advance:
             result = run_task(
-                models,
+                benches,
                 task,
-                drafters,
                 repeats=options["repeats"],
                 max_tokens=options["max_tokens"],
                 advance=advance,
@@ -187,7 +182,7 @@ def _show_timed_equality(
 ) -> None:
     partings = [o.timed_parting for r in results for o in r.outcomes if o.timed_parting]
     margins = [abs(parting.margin) for parting in partings if parting.margin is not None]
-    text = f"Times are of llama-cpp-python's default setting; there {same} of {texts} are equal"
+    text = f"Times are without flash attention; there {same} of {texts} are equal"
     if margins:
         text += f",\nthe others part where two tokens are at most {max(margins):.3f} logits apart"
     console.print(f"{text}.")

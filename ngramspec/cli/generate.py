@@ -60,10 +60,21 @@ def _option(section: str, *flags: str, **settings: Any) -> Callable[[Function], 
     "-t",
     "--threads",
     type=click.IntRange(1, 512),
-    help="Default: that of llama-cpp-python; 1 for the embedded model.",
+    help="Default: one per physical core; 1 for the embedded model.",
 )
-@_option(MODEL, "-fa", "--flash-attn", is_flag=True, help="Use flash attention.")
-@_option(MODEL, "--exact", is_flag=True, help="Bit-exact setting: flash attention, one thread.")
+@_option(
+    MODEL,
+    "-fa",
+    "--flash-attn",
+    is_flag=True,
+    help="Use flash attention.",
+)
+@_option(
+    MODEL,
+    "--exact",
+    is_flag=True,
+    help="Bit-exact setting for Q8_0 weights on the CPU: flash attention, one thread.",
+)
 @_option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")
 @_option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
 @_option(
@@ -121,22 +132,27 @@ def generate(**options: Any) -> None:
     stderr. A draft changes only the speed: with one seed the text is that of plain decoding, up to
     the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
     """
-    from ngramspec.cli.session import open_session
+    from ngramspec.cli.session import open_llm, open_session, read_grammar
+    from ngramspec.errors import InputError
 
     choice = take_draft_choice(options)
     if options["exact"] and options["threads"] not in (None, 1):
         raise click.UsageError("--exact is for one thread: drop --threads")
     prompt = _read_prompt(options)
-    session = open_session(options, choice, prompt)
+    if not prompt.strip():
+        raise InputError("the prompt is empty")
+    read_grammar(options)  # says what is wrong before the model is loaded
     if options["model"] is None and not options["as_json"]:
-        click.echo(f"no --model given: using the embedded model {session.path.name}", err=True)
-    try:
+        from ngramspec.models import embedded_model
+
+        name = embedded_model().name
+        click.echo(f"no --model given: using the embedded model {name}", err=True)
+    with open_llm(options, choice) as llm:  # closing it saves what was learned, also on Ctrl-C
+        session = open_session(llm, options, prompt)
         if options["as_json"]:
             _print_json(session)
         else:
             _print_text(session, options["no_color"])
-    finally:  # Ctrl-C keeps what was learned too
-        session.save_lookup_cache()
 
 
 def _read_prompt(options: dict[str, Any]) -> str:
@@ -165,8 +181,8 @@ def _print_text(session: Session, no_color: bool) -> None:
             click.echo(piece[0], nl=False)
     click.echo()
     click.echo(session.summary(), err=True)
-    for stats in session.generation.stats.values():
-        click.echo(stats.line(), err=True)
+    for line in session.stats_lines():
+        click.echo(line, err=True)
     if session.compares:
         click.echo(session.comparison().line(), err=True)
 

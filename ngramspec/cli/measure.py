@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ngramspec.bench.rounds import run_in_turns
-from ngramspec.cli.compare import Parting, find_parting
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.bench.e2e import PLAIN, Bench, Mode, Run
+from ngramspec.bench.e2e import Outcome as Timed
+from ngramspec.bench.parting import Parting, find_parting
 from ngramspec.cli.options import DEFAULT_SPEC
+from ngramspec.cli.session import EXACT
 from ngramspec.cli.tasks import SETTINGS, Task
 from ngramspec.cli.text import Piece, decode_pieces
+from ngramspec.drafters.names import parse_names
+from ngramspec.engine import Sampling
+from ngramspec.models import embedded_model
 
-if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp import Generation
-
-N_CTX = 2048
-PLAIN = "none"
+CONTEXT_SIZE = 2048
+GREEDY = Sampling(temperature=0)
 
 
 @dataclass(frozen=True)
-class Models:
-    """The model loaded twice: `exact` bit-exact, `timed` as it is timed; they may be one."""
+class Benches:
+    """The same modes on two targets of one model: `exact` bit-exact, `timed` as it is timed.
 
-    exact: Any
-    timed: Any
+    They may be one. modes: The one without drafts first.
+    """
+
+    model: LlamaModel
+    modes: tuple[Mode, ...]
+    exact: Bench
+    timed: Bench
 
     @property
     def one(self) -> bool:
@@ -38,15 +48,15 @@ class Models:
 class Outcome:
     """One task with one drafter, or without one.
 
-    exact, pieces: the generation in the bit-exact setting, and its text.
-    runs: the timed generations, in order.
+    exact, pieces: the run in the bit-exact setting, and its text.
+    runs: the timed runs, in order.
     parting: where the bit-exact text leaves the one without drafts; None: nowhere.
     timed_parting: the same for the timed texts.
     """
 
     drafter: str
-    exact: Generation
-    runs: tuple[Generation, ...]
+    exact: Run
+    runs: tuple[Run, ...]
     parting: Parting | None
     timed_parting: Parting | None
     pieces: tuple[Piece, ...]
@@ -54,12 +64,12 @@ class Outcome:
     @property
     def tokens(self) -> int:
         """Tokens after the first one, which belongs to the prompt's time."""
-        return int(self.runs[0].token_ids.size) - 1
+        return len(self.runs[0].token_ids) - 1
 
     @property
     def seconds(self) -> float:
         """Time for those tokens, median of the runs."""
-        return statistics.median(run.seconds - run.prompt_seconds for run in self.runs)
+        return statistics.median(run.seconds for run in self.runs)
 
     @property
     def draft_seconds(self) -> float:
@@ -76,87 +86,78 @@ class TaskResult:
     outcomes: tuple[Outcome, ...]
 
 
-def load_models(path: Path, threads: int, exact: bool) -> Models:
-    """Load the model bit-exact and, unless that is what shall be timed, in the default setting."""
-    from ngramspec.cli.model import BIT_EXACT, load_model
+@contextlib.contextmanager
+def open_benches(drafters: Sequence[str], threads: int, exact: bool) -> Iterator[Benches]:
+    """Load the embedded model bit-exact and, unless that is what is timed, without flash attention.
 
-    strict = load_model(path, n_ctx=N_CTX, **BIT_EXACT)
-    if exact:
-        return Models(strict, strict)
-    return Models(strict, load_model(path, n_ctx=N_CTX, n_threads=threads, n_threads_batch=threads))
+    Args:
+        drafters: Names with commas between.
+        threads: CPU threads of the timed target.
+        exact: Time the bit-exact setting.
+    """
+    modes = (Mode(PLAIN, (), {}), *map(_mode, drafters))
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(LlamaModel(embedded_model()))
+
+        def bench(**settings: Any) -> Bench:
+            made = ContextSettings(context_size=CONTEXT_SIZE, **settings)
+            return Bench(stack.enter_context(LlamaTarget(model, made)), modes)
+
+        checked = bench(**EXACT)
+        timed = checked if exact else bench(threads=threads, flash_attn=False)
+        for one in {id(one): one for one in (checked, timed)}.values():
+            one.warm_up(model.tokenize("a b c a b c a b c"), GREEDY)
+        yield Benches(model, modes, checked, timed)
 
 
-def count_runs(tasks: int, drafters: int, repeats: int, models: Models) -> int:
+def count_runs(tasks: int, repeats: int, benches: Benches) -> int:
     """Return how many generations run_task makes in all, for the progress bar."""
-    return tasks * (drafters + 1) * (repeats + (not models.one))
+    return tasks * len(benches.modes) * (repeats + (not benches.one))
 
 
 def run_task(
-    models: Models,
-    task: Task,
-    drafters: Sequence[str],
-    *,
-    repeats: int,
-    max_tokens: int,
-    advance: Callable[[], None],
+    benches: Benches, task: Task, *, repeats: int, max_tokens: int, advance: Callable[[], None]
 ) -> TaskResult:
     """Run one task without drafts and with each drafter, interleaved, `repeats` times each."""
-    from ngramspec.cli.model import chat_tokens
+    prompt = benches.model.tokenize_chat(task.messages)
 
-    prompt = chat_tokens(models.exact, task.messages)
-    modes = (PLAIN, *drafters)
-
-    def rounds_of(llama: Any, count: int) -> list[dict[str, Generation]]:
-        return run_in_turns(
-            modes, count, lambda mode: _generate(llama, prompt, mode, max_tokens), advance
+    def run(bench: Bench, rounds: int) -> tuple[Timed, ...]:
+        return bench.run(
+            prompt, max_tokens=max_tokens, repeats=rounds, sampling=GREEDY, advance=advance
         )
 
-    exact = [] if models.one else rounds_of(models.exact, 1)
-    rounds = rounds_of(models.timed, repeats)
-    outcomes = (_outcome(models, prompt, mode, (exact or rounds)[0], rounds) for mode in modes)
-    return TaskResult(task, len(prompt), tuple(outcomes))
+    checked = () if benches.one else run(benches.exact, 1)
+    timed = run(benches.timed, repeats)
+
+    def outcome(exact: Timed, made: Timed) -> Outcome:
+        mine = exact.runs[0]
+        pieces = decode_pieces(benches.model.piece, mine.token_ids, mine.guessed)
+        parting = _parting(benches.exact, prompt, exact)
+        return Outcome(
+            drafter=made.mode.spec,
+            exact=mine,
+            runs=made.runs,
+            parting=parting,
+            timed_parting=parting if benches.one else _parting(benches.timed, prompt, made),
+            pieces=tuple(pieces),
+        )
+
+    pairs = zip(checked or timed, timed, strict=True)
+    return TaskResult(task, int(prompt.size), tuple(outcome(*pair) for pair in pairs))
 
 
-def warm_up(models: Models) -> None:
-    """Generate a little, so that the first timed run does not pay for cold memory."""
-    for llama in {id(llama): llama for llama in (models.exact, models.timed)}.values():
-        for mode in (PLAIN, "ngram-cache"):
-            _generate(llama, llama.tokenize(b"a b c a b c a b c", add_bos=False), mode, 16)
-
-
-def _generate(llama: Any, prompt: Sequence[int], mode: str, max_tokens: int) -> Generation:
-    from ngramspec.adapters.llama_cpp import NgramDraft, generate_tokens
-
-    # A fresh drafter each time: nothing learned from the run before, which had the same text.
-    policy = "auto" if mode == DEFAULT_SPEC else "fixed"  # the settings are for fixed lengths
-    draft = None if mode == PLAIN else NgramDraft(mode, policy=policy, params=settings_of(mode))
-    return generate_tokens(llama, prompt, max_tokens=max_tokens, draft=draft, fresh=True)
-
-
-def settings_of(mode: str) -> dict[str, dict[str, Any]]:
+def settings_of(spec: str) -> dict[str, dict[str, Any]]:
     """Return the parameters of each drafter in a comma list."""
-    return {name: dict(SETTINGS[name]) for name in mode.split(",") if name in SETTINGS}
+    return {name: dict(SETTINGS[name]) for name in spec.split(",") if name in SETTINGS}
 
 
-def _outcome(
-    models: Models,
-    prompt: Sequence[int],
-    mode: str,
-    exact: dict[str, Generation],
-    rounds: Sequence[dict[str, Generation]],
-) -> Outcome:
-    mine = exact[mode]
-    runs = tuple(made[mode] for made in rounds)
-    parting = find_parting(models.exact, prompt, exact[PLAIN].token_ids, mine.token_ids)
-    timed = _first(
-        find_parting(models.timed, prompt, rounds[0][PLAIN].token_ids, run.token_ids)
-        for run in runs
-    )
-    if models.one:
-        parting = timed
-    pieces = decode_pieces(models.exact, mine.token_ids.tolist(), mine.accepted.tolist())
-    return Outcome(mode, mine, runs, parting, timed, tuple(pieces))
+def _mode(spec: str) -> Mode:
+    policy = "auto" if spec == DEFAULT_SPEC else "fixed"  # the settings are for fixed lengths
+    return Mode(spec, parse_names(spec, "priority"), settings_of(spec), policy)
 
 
-def _first(partings: Iterable[Parting | None]) -> Parting | None:
-    return next((parting for parting in partings if parting is not None), None)
+def _parting(bench: Bench, prompt: Any, outcome: Timed) -> Parting | None:
+    """Return where the first run that leaves the plain text does so."""
+    plain = outcome.plain[0].token_ids
+    other = next((run.token_ids for run in outcome.runs if run.token_ids != plain), plain)
+    return find_parting(prompt, plain, other, bench.ask)

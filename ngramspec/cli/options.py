@@ -12,6 +12,7 @@ import click
 from ngramspec.cli.group import SectionOption
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
+from ngramspec.tokenizers import fingerprint_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECTION = "Drafts"
@@ -19,11 +20,11 @@ PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "suffix"
 NO_DRAFTS = "none"
 NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", "save_interval", "static", "dynamic")
-FILES = {  # field of DraftChoice -> drafter that reads it, option
-    "lookup_static": ("ngram-cache", "--lookup-cache-static"),
-    "lookup_dynamic": ("ngram-cache", "--lookup-cache-dynamic"),
-    "pool_file": ("ngram-mod", "--pool-file"),
-    "suffix_index": ("suffix", "--suffix-index"),
+FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, option
+    "lookup_static": ("ngram-cache", "static", "--lookup-cache-static"),
+    "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
+    "pool_file": ("ngram-mod", "pool", "--pool-file"),
+    "suffix_index": ("suffix", "static", "--suffix-index"),
 }
 HELP = {
     "size_n": "Tokens matched.",
@@ -77,10 +78,20 @@ class DraftChoice:
     suffix_index: Path | None = None
     policy: str = "auto"
 
-    @property
-    def has_files(self) -> bool:
-        """Tell whether a drafter reads a file, which must be of the model's tokenizer."""
-        return any(getattr(self, field) is not None for field in FILES)
+    def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
+        """Return the parameters by drafter, files included, which must be of the model's tokenizer.
+
+        Raises:
+            FormatError, OSError: The model cannot be read.
+        """
+        made = {name: dict(values) for name, values in self.params.items()}
+        given = {field: path for field in FILES if (path := getattr(self, field)) is not None}
+        known = fingerprint_of(model) if given else None
+        for field, path in given.items():
+            name, parameter, _ = FILES[field]
+            own = made.setdefault(name, {})
+            own.update({parameter: path, "any_tokenizer": self.any_tokenizer, "tokenizer": known})
+        return made
 
     @property
     def label(self) -> str:
@@ -110,11 +121,12 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
             if value is not None:
                 needed.append((name, _flag(name, field.name)))
                 params.setdefault(name, {})[field.name] = value
-    needed += [of for field, of in FILES.items() if values[field] is not None]
+    files = {key: values.pop(key) for key in FILES}
+    needed += [(FILES[key][0], FILES[key][2]) for key, path in files.items() if path is not None]
     order = values.pop("spec_order")
     names = _names(",".join(values.pop("spec_type")), order, needed)
-    rest = {key: values.pop(key) for key in (*FILES, "max_draft", "any_tokenizer", "policy")}
-    return DraftChoice(names, order, params, **rest)
+    rest = {key: values.pop(key) for key in ("max_draft", "any_tokenizer", "policy")}
+    return DraftChoice(names, order, params, **files, **rest)
 
 
 def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.cli.measure import PLAIN, Outcome, TaskResult, settings_of
+from ngramspec.bench.e2e import PLAIN
+from ngramspec.cli.measure import Outcome, TaskResult, settings_of
 from ngramspec.cli.text import marked_text, plain_text, styled
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _row(outcomes: Sequence[Outcome], base: float) -> Row:
         drafter=outcomes[0].drafter,
         tokens_per_second=rate,
         speedup=rate / base if base else 0.0,
-        acceptance=sum(run.num_accepted for run in runs) / drafted if drafted else 0.0,
+        acceptance=sum(run.accepted for run in runs) / drafted if drafted else 0.0,
         mean_accepted_length=sum(o.tokens for o in outcomes) / steps if steps else 0.0,
         draft_us=1e6 * sum(o.draft_seconds for o in outcomes) / steps if steps else 0.0,
         same=sum(outcome.parting is None for outcome in outcomes),
@@ -82,8 +83,8 @@ def show_text(console: Console, result: TaskResult, outcome: Outcome) -> None:
         console.print(Text(marked_text(outcome.pieces)), soft_wrap=True)
     else:
         console.print(Text.assemble(*styled(outcome.pieces)), soft_wrap=True)
-    share = run.num_accepted / max(1, run.token_ids.size)
-    note = f"{run.token_ids.size} tokens, {share:.0%} of them from drafts, {run.steps} decodes"
+    share = run.accepted / max(1, len(run.token_ids))
+    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} decodes"
     console.print(Text(f"{note} ({outcome.drafter})\n", style="dim"))
 
 
@@ -184,13 +185,13 @@ def _outcome_json(outcome: Outcome, row: Row) -> dict[str, Any]:
     return {
         **_row_json(row),
         "parameters": {} if outcome.drafter == PLAIN else settings_of(outcome.drafter),
-        "tokens": int(run.token_ids.size),
+        "tokens": len(run.token_ids),
         "steps": run.steps,
         "drafts": run.drafts,
         "drafted": run.drafted,
-        "accepted": run.num_accepted,
+        "accepted": run.accepted,
         "finish_reason": run.finish_reason,
-        "seconds": [round(run.seconds - run.prompt_seconds, 6) for run in outcome.runs],
+        "seconds": [round(run.seconds, 6) for run in outcome.runs],
         "prompt_seconds": [round(run.prompt_seconds, 6) for run in outcome.runs],
         **{
             name: None if it is None else {"position": it.position, "margin": it.margin}

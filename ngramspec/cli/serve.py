@@ -84,8 +84,6 @@ def _take_choice(options: dict[str, Any]) -> DraftChoice:
         if options["model_draft"] is None:
             raise click.UsageError("--spec-type draft-simple needs --model-draft")
         options["spec_type"] = tuple(n for n in names if n != "draft-simple") or ("none",)
-    if options["spec_order"] != "priority":
-        raise click.UsageError("--spec-order given: the server asks drafters by priority")
     return take_draft_choice(options)
 
 

@@ -57,8 +57,8 @@ OPTIONS: tuple[Any, ...] = (
            help="Reuse what slots hold of a prompt."),
     running(SLOTS, "exact"),
     option(SLOTS, "--max-queue", type=COUNT, default=256,
-           help="Requests that may wait for a slot; more get 503. Of several keys each may have as "
-           "many as places are left; more get 429."),
+           help="Requests that may wait for a slot; more get 503. With several keys, "
+           "each may have no more than there are places left; more get 429."),
     option(SLOTS, "--kept-memory", type=SizeType(0), default="1G", metavar="SIZE",
            help="Memory for what is learned under several keys, namespaces and sizes of drafters; "
            "beyond it, whoever has most loses its oldest."),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -16,16 +14,12 @@ from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.options import DraftChoice
 from ngramspec.cli.target import layers_of
-from ngramspec.drafters.config import CacheConfig, SuffixConfig
-from ngramspec.drafters.statistics import open_index, open_static
+from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
-from ngramspec.formats.cache_file import Origin
-from ngramspec.formats.dynamic_file import Autosave, DynamicFile
 from ngramspec.server import ServerSettings
-from ngramspec.tokenizers import fingerprint_of
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
@@ -91,45 +85,14 @@ def open_engine(
         target,
         choice.names or None,
         slots=options["parallel"],
-        params=drafter_params(choice, target.model.path, saves),
+        params=open_shared(choice.parameters(target.model.path), saves),
         draft_model=open_draft_model(options, target, models),
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
         kept_bytes=options["kept_memory"],
+        order=choice.order,
     )
-
-
-def drafter_params(
-    choice: DraftChoice, model: Path, stack: contextlib.ExitStack
-) -> dict[str, dict[str, Any]]:
-    """Return the parameters by drafter, files opened where all requests share them."""
-    params = {name: dict(values) for name, values in choice.params.items()}
-    if not choice.has_files:
-        return params
-    known = fingerprint_of(model)
-    for name in {"ngram-mod", "ngram-cache", "suffix"} & set(choice.names):
-        own = params.setdefault(name, {})
-        own.update(tokenizer=known, any_tokenizer=choice.any_tokenizer)
-    if choice.pool_file is not None:
-        _need_folder(choice.pool_file)
-        params["ngram-mod"]["pool"] = choice.pool_file
-    if choice.suffix_index is not None:
-        config = SuffixConfig(**params["suffix"], static=choice.suffix_index)
-        params["suffix"]["static"] = open_index(config)
-    if choice.lookup_static is not None:
-        cache = CacheConfig(**params["ngram-cache"], static=choice.lookup_static)
-        params["ngram-cache"]["static"] = open_static(cache)
-    if choice.lookup_dynamic is not None:
-        _need_folder(choice.lookup_dynamic)
-        cache = CacheConfig(**params["ngram-cache"])
-        bounds = (cache.ngram_min, cache.ngram_max, cache.max_ngrams)
-        origin = Origin(known.digest, known.vocab_size)
-        file = DynamicFile(choice.lookup_dynamic, *bounds, origin, choice.any_tokenizer)
-        params["ngram-cache"]["dynamic"] = file
-        saving = Autosave(file, cache.save_interval) if cache.save_interval else None
-        stack.callback(file.close if saving is None else saving.stop)
-    return params
 
 
 def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,8 +199,3 @@ def _variables(text: str | None) -> dict[str, Any]:
     if not isinstance(made, dict):
         raise InputError("--chat-template-kwargs must be a JSON object")
     return made
-
-
-def _need_folder(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
@@ -13,33 +12,25 @@ OPEN, CLOSE = "«", "»"  # what stands for the colour where there is none
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
 
-class PieceDecoder:
-    """Turns tokens into text as they come; a character of several tokens comes with the last."""
+def decode_pieces(
+    piece: Callable[[int], bytes], token_ids: Iterable[int], accepted: Iterable[bool]
+) -> list[Piece]:
+    """Return the text in pieces, neighbours of the same kind joined.
 
-    def __init__(self, llama: Any) -> None:
-        self._llama = llama
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, token_id: int) -> str:
-        """Return the text that this token completes, maybe none."""
-        return self._decoder.decode(bytes(self._llama.detokenize([token_id])))
-
-    def finish(self) -> str:
-        """Return what an unfinished character at the end becomes."""
-        return self._decoder.decode(b"", True)
-
-
-def decode_pieces(llama: Any, token_ids: Iterable[int], accepted: Iterable[bool]) -> list[Piece]:
-    """Return the text in pieces, neighbours of the same kind joined."""
-    decoder = PieceDecoder(llama)
+    Args:
+        piece: Returns the bytes of a token, as LlamaModel.piece.
+        token_ids: The text; a character of several tokens comes with the last of them.
+        accepted: For each token whether a draft guessed it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pieces: list[Piece] = []
     for token_id, is_accepted in zip(token_ids, accepted, strict=True):
-        text = decoder.feed(int(token_id))
+        text = decoder.decode(piece(int(token_id)))
         if pieces and pieces[-1][1] == bool(is_accepted):
             text = pieces.pop()[0] + text
         pieces.append((text, bool(is_accepted)))
-    pieces.append((decoder.finish(), False))
-    return [piece for piece in pieces if piece[0]]
+    pieces.append((decoder.decode(b"", True), False))
+    return [made for made in pieces if made[0]]
 
 
 def plain_text(pieces: Iterable[Piece]) -> str:

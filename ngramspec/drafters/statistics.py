@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.records import entries_of_records
@@ -24,6 +26,7 @@ from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
 from ngramspec.formats.suffix_file import open_suffix_index
 from ngramspec.tokenizers import Fingerprint, fingerprint_of
 
+DRAFTERS_WITH_FILES = ("ngram-mod", "ngram-cache", "suffix")
 AnyConfig: TypeAlias = CacheConfig | ModConfig | SuffixConfig
 
 
@@ -72,6 +75,48 @@ def save_with(owner: object, file: DynamicFile, seconds: float) -> None:
         weakref.finalize(owner, Autosave(file, seconds).stop)
     else:
         weakref.finalize(owner, file.close)
+
+
+def open_shared(
+    params: Mapping[str, Mapping[str, Any]], saves: contextlib.ExitStack
+) -> dict[str, dict[str, Any]]:
+    """Open the files of drafter parameters once, for all drafters that are made of them.
+
+    Args:
+        params: Parameters by drafter name. A pool stays a path: it is mapped by whoever opens it.
+        saves: Saves a dynamic cache when it is closed, and at intervals until then.
+
+    Returns:
+        The parameters with opened files, as a copy.
+
+    Raises:
+        As open_static and open_dynamic; FileNotFoundError: The folder of a file that will be
+        written does not exist.
+    """
+    made = {name: dict(own) for name, own in params.items()}
+    mod, cache, suffix = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
+    if isinstance(mod.get("pool"), (str, os.PathLike)):
+        _need_folder(mod["pool"])
+    if suffix.get("static") is not None:
+        suffix["static"] = open_index(SuffixConfig(**suffix))
+    if cache.get("static") is not None:
+        cache["static"] = open_static(CacheConfig(**cache))
+    path = cache.get("dynamic")
+    if isinstance(path, (str, os.PathLike)):
+        _need_folder(path)
+        config = CacheConfig(**cache)
+        bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
+        file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
+        cache["dynamic"] = file
+        saving = Autosave(file, config.save_interval) if config.save_interval else None
+        saves.callback(file.close if saving is None else saving.stop)
+    return made
+
+
+def _need_folder(path: str | os.PathLike[str]) -> None:
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
 
 
 def open_or_make_pool(config: ModConfig) -> HashPool:

@@ -57,6 +57,7 @@ class Drafters:
         slots: Slots of the engine.
         params: Parameters by drafter name.
         max_bytes: Memory of what is kept, besides what requests wait or run with, in bytes, >= 0.
+        order: Of the names, as for create_drafter; those of a request are asked by priority.
 
     Raises:
         As create_drafter.
@@ -70,8 +71,9 @@ class Drafters:
         slots: int,
         params: Params | None = None,
         max_bytes: int = KEPT_BYTES,
+        order: str = "priority",
     ) -> None:
-        self.types = () if spec is None else parse_names(spec, "priority")
+        self.types = () if spec is None else parse_names(spec, order)
         if max_bytes < 0:
             raise InputError(f"max_bytes must be >= 0, got {max_bytes}")
         self._slots = slots
@@ -184,7 +186,7 @@ class Drafters:
         params = {name: {**self._params.get(name, {}), **own.get(name, {})} for name in types}
         try:
             self._pools.join(params, namespace)
-            made = create_drafter(types, slots=self._slots, params=params)
+            made = create_drafter(types, slots=self._slots, params=params, order="given")
         except BaseException:
             self._forget_pools()
             raise

@@ -44,6 +44,7 @@ class Engine:
             batches and drafts inside that setting.
         kept_bytes: Memory for drafters of other sizes and namespaces than the default, >= 0; see
             Drafters.
+        order: Which of the named drafters is asked first, as for create_drafter.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -67,6 +68,7 @@ class Engine:
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
+        order: str = "priority",
     ) -> None:
         _check(target, slots, max_queue, exact)
         self._target = target
@@ -75,7 +77,7 @@ class Engine:
         self._slots = [Slot(i, target.context_size, self._capacity) for i in range(slots)]
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
-        self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes)
+        self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes, order)
         self._own = None if named else SlotwiseSource(drafter, getattr(drafter, "name", "own"))
         self._prediction = PredictionSource(slots)
         self._draft_model = draft_model
@@ -146,7 +148,7 @@ class Engine:
         return self._stepper.step()
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Run requests to their end in the calling thread; as many at a time as there are slots.
+        """Run requests to their end in the calling thread, one per slot at a time.
 
         Raises:
             As submit; the requests before it are cancelled then.
@@ -270,7 +272,7 @@ class Engine:
 
     @property
     def _full(self) -> bool:
-        """Tell whether as many wait as may."""
+        """Tell whether the queue is full."""
         return len(self._queue) >= self._max_queue + self._num_idle
 
     def _check_open(self, tenant: str) -> None:
@@ -333,7 +335,7 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
         )
     most = _capacity(target, exact)
     if most < slots:
-        raise InputError(f"{slots} slots need batches of as many tokens, the target allows {most}")
+        raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
 
 
 def _capacity(target: Target, exact: bool) -> int:

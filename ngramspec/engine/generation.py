@@ -35,7 +35,7 @@ class Chunk:
 
     generation: Generation
     token_ids: tuple[int, ...]
-    num_accepted: int  # so many of token_ids, from the first on, are accepted draft tokens
+    num_accepted: int  # number of token_ids, from the first on, that are accepted draft tokens
     text: str
     spans: tuple[tuple[str, bool], ...]  # text in pieces, and whether accepted drafts made them
     logprobs: tuple[TokenLogprob, ...]  # one per token when asked for
@@ -80,6 +80,18 @@ class Generation:
     def accepted(self) -> list[bool]:
         """Return for each token whether a draft had guessed it, as a new list."""
         return list(map(bool, self.transcript.accepted().tolist()))
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the rate of the tokens after the first one, which belongs to the prompt's time."""
+        seconds = self.timings.decode_seconds
+        return (self.num_tokens - 1) / seconds if seconds > 0 and self.num_tokens > 1 else 0.0
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Return the tokens per decode after the first one, which read the prompt; 0 without."""
+        steps = self.timings.num_steps - 1
+        return (self.num_tokens - 1) / steps if steps > 0 else 0.0
 
     @property
     def text(self) -> str:

@@ -20,7 +20,7 @@ from ngramspec.build import BuildOptions, Means, NoProgress, build
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_executor import build_on_ray
 from ngramspec.cli.options import DraftChoice
-from ngramspec.cli.serve_setup import drafter_params
+from ngramspec.drafters.statistics import open_shared
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
@@ -173,7 +173,7 @@ def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
     built(invoke, *FEW)
     choice = DraftChoice(("suffix",), "priority", {}, suffix_index=Path("code.ngx"))
     with contextlib.ExitStack() as stack:
-        params = drafter_params(choice, embedded_model(), stack)
+        params = open_shared(choice.parameters(embedded_model()), stack)
         index = params["suffix"]["static"]
         assert isinstance(index, SuffixIndex)
         drafter = create_drafter("suffix", params=params)
@@ -185,5 +185,7 @@ def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
         Path("code.ngx").unlink()  # it is mapped
         Path("code.ngx").write_bytes(resealed(bytes(data)))
         with pytest.raises(VocabMismatchError, match="built with another tokenizer"):
-            drafter_params(choice, embedded_model(), stack)
-        drafter_params(dataclasses.replace(choice, any_tokenizer=True), embedded_model(), stack)
+            open_shared(choice.parameters(embedded_model()), stack)
+        open_shared(
+            dataclasses.replace(choice, any_tokenizer=True).parameters(embedded_model()), stack
+        )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import Any
 
 import pytest
+
+from ngramspec.bench.e2e import Bench, Run
 
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
 
@@ -90,17 +93,16 @@ def test_bit_exact_setting_can_be_timed(invoke: Any) -> None:
 
 
 def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ngramspec.adapters import llama_cpp as adapter
+    original = Bench._run
 
-    original = adapter.generate_tokens
+    def cheating(self: Bench, mode: Any, request: Any) -> Run:
+        made = original(self, mode, request)
+        ids = made.token_ids
+        if not mode.names or len(ids) < 10:
+            return made
+        return dataclasses.replace(made, token_ids=(*ids[:7], ids[7] + 1, *ids[8:]))
 
-    def cheating(llama: Any, prompt: Any, **options: Any) -> Any:
-        made = original(llama, prompt, **options)
-        if options["draft"] is not None and made.token_ids.size > 9:
-            made.token_ids[7] += 1
-        return made
-
-    monkeypatch.setattr(adapter, "generate_tokens", cheating)
+    monkeypatch.setattr(Bench, "_run", cheating)
     result = invoke(*QUICK, "--drafter", "ngram-cache", "--json")
     assert result.exit_code == 1
     assert "Error: task repeat, ngram-cache: the texts part at token 8" in result.stderr

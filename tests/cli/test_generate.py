@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ngramspec.bench.parting import find_parting
+from ngramspec.cli.text import decode_pieces, marked_text, plain_text, styled
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
@@ -89,17 +91,10 @@ def test_comparison_is_told_in_words(invoke: Any) -> None:
 
 
 def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ngramspec.adapters import llama_cpp as adapter
+    def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
+        return find_parting(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    original = adapter.generate_tokens
-
-    def other(llama: Any, prompt: Any, **options: Any) -> Any:
-        made = original(llama, prompt, **options)
-        if made.token_ids.size > 6:
-            made.token_ids[5] += 1
-        return made
-
-    monkeypatch.setattr(adapter, "generate_tokens", other)
+    monkeypatch.setattr("ngramspec.cli.session.find_parting", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(
@@ -172,20 +167,6 @@ def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
     assert third["text"] == first["text"]
 
 
-def test_time_of_the_taker_is_not_counted(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ngramspec.cli.text import PieceDecoder
-
-    feed = PieceDecoder.feed
-
-    def slowly(self: PieceDecoder, token_id: int) -> str:
-        time.sleep(0.05)
-        return feed(self, token_id)
-
-    monkeypatch.setattr(PieceDecoder, "feed", slowly)
-    made = run_json(invoke, "-p", PROMPT)
-    assert made["seconds"] < 0.05 * len(made["token_ids"])
-
-
 def test_model_file_is_named_without_a_note(invoke: Any) -> None:
     from ngramspec import embedded_model
 
@@ -194,19 +175,11 @@ def test_model_file_is_named_without_a_note(invoke: Any) -> None:
     assert "embedded" not in result.stderr
 
 
-def test_characters_of_several_tokens_are_whole(invoke: Any) -> None:
-    from ngramspec.cli.text import PieceDecoder, decode_pieces, marked_text, plain_text, styled
-
-    class Bytes:
-        def detokenize(self, tokens: list[int]) -> bytes:
-            return bytes(tokens)
-
+def test_characters_of_several_tokens_are_whole() -> None:
     ids = list("a é\n✓b".encode())
-    accepted = [i % 2 == 0 for i in range(len(ids))]
-    pieces = decode_pieces(Bytes(), ids, accepted)
+    pieces = decode_pieces(lambda token: bytes([token]), ids, [i % 2 == 0 for i in ids])
     assert plain_text(pieces) == "a é\n✓b"
+    cut = decode_pieces(lambda token: bytes([token]), [*b"ok", 0xE2], [True] * 3)
+    assert plain_text(cut) == "ok\N{REPLACEMENT CHARACTER}"
     assert list(styled([("x", True), ("y", False)])) == [("x", "green"), ("y", "bold")]
     assert marked_text([("x\n\ny", True), ("z", False)]) == "«x»\n\n«y»z"
-    decoder = PieceDecoder(Bytes())
-    assert [decoder.feed(byte) for byte in "é".encode()] == ["", "é"]
-    assert decoder.feed(0xE2) + decoder.finish() == "\N{REPLACEMENT CHARACTER}"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from adversaries import FakeDrafter
 
-from ngramspec.adapters.llama_cpp import Generation, NgramDraft, generate_tokens
+from helpers.host_loop import Generation, generate_tokens
+from ngramspec.adapters.llama_cpp import NgramDraft
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 TASK = (

@@ -29,9 +29,10 @@ LEVELS = {
     "build": 4,
     "adapters": 5,
     "compat": 5,
-    "bench": 5,
-    "server": 6,
-    "cli": 7,
+    "llm": 6,
+    "bench": 6,
+    "server": 7,
+    "cli": 8,
 }
 # Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {

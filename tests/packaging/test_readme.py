@@ -1,4 +1,4 @@
-"""The Python blocks of the README and of the page on integrations run as they stand."""
+"""The Python blocks of the README and of two pages of docs run as they stand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+NAMES = ("engine", "integrations")  # pages whose blocks are programs
 README = (ROOT / "README.md").read_text()
-PAGES = {"README": README, "integrations": (ROOT / "docs" / "integrations.md").read_text()}
+DOCS = ROOT / "docs"
+PAGES = {"README": README, **{name: (DOCS / f"{name}.md").read_text() for name in NAMES}}
 BLOCKS = {
     f"{name}-{number}": block
     for name, page in PAGES.items()

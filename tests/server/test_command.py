@@ -115,7 +115,6 @@ def test_an_unknown_host_is_told() -> None:
         (("--cache-reuse", "256"), "prefixes are reused anyway"),
         (("--spec-type", "ngram-mud"), "did you mean ngram-mod"),
         (("--spec-type", "draft-simple"), "needs --model-draft"),
-        (("--spec-order", "given"), "by priority"),
         (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
         (("--chat-template", "a", "--chat-template-file", "b"), "either"),
         (("--chat-template", "vicuna"), "is no template"),

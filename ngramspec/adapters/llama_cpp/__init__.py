@@ -11,12 +11,6 @@ from ngramspec.adapters.llama_cpp.attach import attach
 from ngramspec.adapters.llama_cpp.attachment import Attachment
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.draft import NgramDraft
-from ngramspec.adapters.llama_cpp.generate import (
-    Generation,
-    TokenEvent,
-    generate_tokens,
-    stream_tokens,
-)
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -25,14 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Attachment",
     "DraftCounters",
-    "Generation",
     "LlamaModel",
     "LlamaTarget",
     "NgramDraft",
-    "TokenEvent",
     "attach",
-    "generate_tokens",
-    "stream_tokens",
 ]
 
 

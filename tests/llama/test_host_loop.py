@@ -1,4 +1,4 @@
-"""generate_tokens and stream_tokens: the same tokens, and figures that add up."""
+"""The host's own loop with drafts attached: the same tokens, and figures that add up."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from adversaries import FakeDrafter, garbage, half_right
 
-from ngramspec import attach
-from ngramspec.adapters.llama_cpp import (
-    Generation,
-    NgramDraft,
-    TokenEvent,
-    generate_tokens,
-    stream_tokens,
-)
+from helpers.host_loop import Generation, TokenEvent, generate_tokens, stream_tokens
+from ngramspec import NgramDraft, attach
 from ngramspec.errors import BackendError, InputError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4

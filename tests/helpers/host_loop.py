@@ -1,4 +1,4 @@
-"""Token-level generation with a record of what the drafts did; the engine of demo and benchmarks.
+"""The host's own loop, token by token, with a record of what an attached drafter did.
 
 The loop is the host's own `Llama.generate`: sample, compare, keep. This module only adds which
 tokens came from an accepted draft, and the figures.

@@ -1,0 +1,371 @@
+"""LLM: a GGUF model, its engine and its drafters in one object; the front door."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import queue
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.statistics import open_shared
+from ngramspec.engine import (
+    Chunk,
+    Engine,
+    EngineThread,
+    Generation,
+    Request,
+    Sampling,
+    Speculation,
+)
+from ngramspec.engine.policy import DraftPolicy, make_policy
+from ngramspec.errors import InputError
+from ngramspec.models import embedded_model
+from ngramspec.tokenizers import fingerprint_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]  # one prompt: its text or its token ids
+Messages = Sequence[Mapping[str, Any]]  # one conversation: role and content of each message
+CONTEXT_SIZE = 4096
+AHEAD = 64  # requests of a list that wait in the engine's queue
+MAX_QUEUE = 1 << 16
+_CHECK_SECONDS = 1.0  # between looks at a stream whose engine may have failed
+_SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
+_REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
+
+
+class LLM:
+    """A model that generates with drafts; texts are those of plain decoding, only faster.
+
+    Args:
+        model: A GGUF file; of a split model, the first. None: the embedded model, on one thread.
+        drafter: Names of n-gram drafters with commas between, or None for plain decoding.
+        slots: Requests that share batches, 1..256; more wait.
+        context_size: Tokens of prompt and answer per request, at most what the model was trained
+            with; 0 = exactly that.
+        threads: Of the CPU, None = one per physical core.
+        n_gpu_layers: Layers on the GPU, -1 = all.
+        flash_attn: True, False or "auto".
+        params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
+            `pool`) are opened once, and must be of this model's tokenizer.
+        policy: "auto", "gate" or "fixed", see make_policy; or your own.
+        max_draft: Longest draft in tokens, >= 1.
+        exact: Use only settings in which drafts cannot change a bit; tried at start.
+        order: Which drafter is asked first, as for create_drafter.
+
+    Raises:
+        InputError: A value is out of its bounds, a drafter or parameter is unknown.
+        FormatError: Not a GGUF file, or a damaged statistics file.
+        VocabMismatchError: A statistics file was built with another tokenizer.
+        BackendError: llama-cpp-python is not installed or cannot run the model, or exact is not
+            possible.
+        OSError: A file cannot be read.
+
+    model: The LlamaModel: tokenize, detokenize, chat template, metadata.
+    engine: The Engine, for what goes beyond this class. Its steps run in a thread of its own.
+
+    Thread-safety: all methods, from any thread; requests of several threads share batches.
+
+    Example:
+        >>> with LLM() as llm:
+        ...     made = llm.generate("import os", max_tokens=4, temperature=0)
+        ...     len(made.token_ids)
+        4
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        drafter: str | Iterable[str] | None = "suffix",
+        *,
+        slots: int = 4,
+        context_size: int = CONTEXT_SIZE,
+        threads: int | None = None,
+        n_gpu_layers: int = 0,
+        flash_attn: bool | Literal["auto"] = "auto",
+        params: Mapping[str, Mapping[str, Any]] | None = None,
+        policy: str | DraftPolicy = "auto",
+        max_draft: int = 62,
+        exact: bool = False,
+        order: str = "priority",
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            path = embedded_model() if model is None else model
+            self.model = stack.enter_context(LlamaModel(path, n_gpu_layers=n_gpu_layers))
+            saves = stack.enter_context(contextlib.ExitStack())  # done once no request runs
+            known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
+            settings = ContextSettings(
+                slots=slots,
+                context_size=min(context_size, self.model.n_ctx_train),
+                n_batch=max(ContextSettings.n_batch, slots),
+                threads=1 if model is None and threads is None else threads,
+                flash_attn=flash_attn,
+            )
+            self.target = stack.enter_context(_open_target(self.model, settings, exact))
+            if isinstance(policy, str):
+                costs = find_costs(self.model, self.target.settings)
+                policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
+            self.engine = Engine(
+                self.target,
+                drafter,
+                slots=slots,
+                params=known,
+                policy=policy,
+                max_queue=MAX_QUEUE,
+                exact=exact,
+                order=order,
+            )
+            thread = EngineThread(self.engine)
+            # Also when it is collected or the process ends: no step may run into freed memory.
+            self._finalizer = weakref.finalize(self, _end, thread, saves, stack.pop_all())
+
+    def _with_tokenizer(
+        self, drafter: str | Iterable[str] | None, params: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        """Return the parameters, with the model's tokenizer where a drafter reads a file."""
+        made = {name: dict(own) for name, own in params.items()}
+        names = () if drafter is None else parse_names(drafter, "priority")
+        for name, own in made.items():
+            if name not in names:
+                raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
+            if any(isinstance(value, (str, os.PathLike)) for value in own.values()):
+                own.setdefault("tokenizer", fingerprint_of(self.model.path))
+        return made
+
+    @overload
+    def generate(self, prompts: Text, **options: Any) -> Generation: ...
+
+    @overload
+    def generate(self, prompts: Sequence[Text], **options: Any) -> list[Generation]: ...
+
+    def generate(
+        self, prompts: Text | Sequence[Text], **options: Any
+    ) -> Generation | list[Generation]:
+        """Continue one prompt or a list of them.
+
+        Args:
+            prompts: A text, the token ids of one (integers, shape (n,)), or a sequence of these.
+                Special tokens in a text are text: for rendered prompts give the ids.
+            **options: Fields of `Request` (max_tokens, stop, logprobs, timeout, ...), of
+                `Sampling` (temperature, top_p, seed, grammar, ...), or `sampling=Sampling(...)`.
+                `prediction`: what the answer may be, as text or ids. `speculation`: a
+                `Speculation`, or False for no drafts.
+
+        Returns:
+            Generation: text, token_ids, accepted (which tokens drafts guessed), finish_reason,
+            timings; owned by the caller. Of a sequence a list, in its order, in which a request
+            that failed has finish_reason "error" and its `error`.
+
+        Raises:
+            InputError: An option is unknown or out of its bounds, or a prompt does not fit; of a
+                sequence the other requests are cancelled then.
+            BackendError: The model failed; of a sequence in its `error` only.
+            StateError: The LLM is closed.
+        """
+        if _is_one(prompts):
+            return self._run_one(self._request(self._prompt_ids(prompts), options))
+        return self._run_all(self._request(self._prompt_ids(p), options) for p in prompts)
+
+    @overload
+    def chat(
+        self, messages: Messages, *, tools: Sequence[Any] | None = None, **options: Any
+    ) -> Generation: ...
+
+    @overload
+    def chat(
+        self, messages: Sequence[Messages], *, tools: Sequence[Any] | None = None, **options: Any
+    ) -> list[Generation]: ...
+
+    def chat(
+        self,
+        messages: Any,
+        *,
+        tools: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Generation | list[Generation]:
+        """Answer one conversation, or each of a list of them.
+
+        Args:
+            messages: Mappings with role and content, as OpenAI has them, or a sequence of such
+                conversations.
+            tools: Tools that the model's template shows it.
+            **options: As for generate.
+
+        Returns:
+            As generate.
+
+        Raises:
+            As generate; InputError also when the model has no chat template, or it refuses.
+        """
+        if _is_conversation(messages):
+            return self._run_one(self._chat_request(messages, tools, options))
+        return self._run_all(self._chat_request(one, tools, options) for one in messages)
+
+    def stream(
+        self, prompt: Text | Messages, *, tools: Sequence[Any] | None = None, **options: Any
+    ) -> Iterator[Chunk]:
+        """Generate and hand out what comes as it comes; closing the iterator ends the request.
+
+        Args:
+            prompt: A text, token ids, or the messages of a conversation.
+            tools: As for chat.
+            **options: As for generate.
+
+        Returns:
+            An iterator of Chunk: text, token_ids, which pieces of the text drafts guessed, and at
+            the end the finish_reason. `chunk.generation` is the whole.
+
+        Raises:
+            As generate and chat; what fails on the way is raised by the iterator.
+        """
+        if _is_conversation(prompt):
+            prompt_ids = self.model.tokenize_chat(cast("Messages", prompt), tools=tools)
+        else:
+            prompt_ids = self._prompt_ids(prompt)
+        request = self._request(prompt_ids, options)
+        chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
+        return _hand_out(self.engine.submit(request, chunks.put), chunks)
+
+    def run(self, request: Request) -> Generation:
+        """Run a request that is made already; see generate for what is returned and raised."""
+        return self._run_one(request)
+
+    def close(self) -> None:
+        """End all requests, save what was learned, free the model; a second call does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prompt_ids(self, prompt: Any) -> npt.NDArray[np.int32]:
+        if isinstance(prompt, str):
+            return self.model.tokenize(prompt)
+        return _as_ids(prompt, "the prompt")
+
+    def _chat_request(
+        self, messages: Messages, tools: Sequence[Any] | None, options: Mapping[str, Any]
+    ) -> Request:
+        return self._request(self.model.tokenize_chat(messages, tools=tools), options)
+
+    def _request(self, prompt_ids: npt.NDArray[np.int32], options: Mapping[str, Any]) -> Request:
+        """Return a request of options that are fields of Request or Sampling."""
+        given = dict(options)
+        sampling = given.pop("sampling", None) or Sampling()
+        own = {name: given.pop(name) for name in _SAMPLING & set(given)}
+        if isinstance(given.get("stop"), str):
+            given["stop"] = (given["stop"],)
+        elif "stop" in given:
+            given["stop"] = tuple(given["stop"])
+        if isinstance(given.get("speculation"), bool):
+            given["speculation"] = Speculation(enabled=given["speculation"])
+        if "prediction" in given:
+            text = given.pop("prediction")
+            plain = isinstance(text, str)
+            given["prediction_ids"] = (
+                self.model.tokenize(text, add_special=False)
+                if plain
+                else _as_ids(text, "prediction")
+            )
+        for name in set(given) - _REQUEST:
+            raise InputError(f"unknown option {name!r}; {nearest(name, _SAMPLING | _REQUEST)}")
+        sampling = dataclasses.replace(sampling, **own) if own else sampling
+        return Request(prompt_ids=prompt_ids, sampling=sampling, **given)
+
+    def _run_one(self, request: Request) -> Generation:
+        generation = self.engine.submit(request)
+        try:
+            generation.wait()
+        finally:
+            generation.cancel()
+        if generation.error is not None:
+            raise generation.error
+        return generation
+
+    def _run_all(self, requests: Iterable[Request]) -> list[Generation]:
+        made: list[Generation] = []
+        pending: deque[Generation] = deque()
+        try:
+            for request in requests:
+                if len(pending) >= self.engine.num_slots + AHEAD:
+                    pending.popleft().wait()
+                made.append(self.engine.submit(request))
+                pending.append(made[-1])
+            for generation in pending:
+                generation.wait()
+        except BaseException:
+            for generation in made:
+                generation.cancel()
+            raise
+        return made
+
+
+def _end(thread: EngineThread, saves: contextlib.ExitStack, models: contextlib.ExitStack) -> None:
+    thread.close(drain=False)
+    saves.close()
+    if not thread.alive:  # a step that hangs still uses the model
+        models.close()
+
+
+def _open_target(model: LlamaModel, settings: ContextSettings, exact: bool) -> LlamaTarget:
+    if not exact:
+        return LlamaTarget(model, settings)
+    found = find_exact(model, settings.threads or physical_cores(), settings.slots)
+    return open_exact(model, found, settings.slots, settings.context_size)
+
+
+def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Chunk]:
+    """Yield chunks until the last one; also end where the engine has failed and sends no more."""
+    try:
+        while True:
+            try:
+                chunk = chunks.get(timeout=_CHECK_SECONDS)
+            except queue.Empty:
+                if generation.finish_reason is None:
+                    continue
+                break
+            yield chunk
+            if chunk.finish_reason is not None:
+                break
+    finally:
+        generation.cancel()
+    if generation.error is not None:
+        raise generation.error
+
+
+def _is_one(prompts: Any) -> bool:
+    """Tell whether this is one prompt: a text, or ids."""
+    if isinstance(prompts, (str, bytes)):
+        return True
+    if isinstance(prompts, np.ndarray):
+        return prompts.ndim <= 1
+    return bool(len(prompts)) and isinstance(prompts[0], (int, np.integer))
+
+
+def _is_conversation(messages: Any) -> bool:
+    return not isinstance(messages, str) and len(messages) > 0 and isinstance(messages[0], Mapping)
+
+
+def _as_ids(prompt: Any, name: str) -> npt.NDArray[np.int32]:
+    made = np.asarray(prompt)
+    if made.ndim != 1 or (made.size and made.dtype.kind not in "iu"):
+        raise InputError(f"{name} must be a text or a sequence of token ids, got {prompt!r:.80}")
+    if made.size and (int(made.min()) < 0 or int(made.max()) >= 1 << 31):
+        raise InputError(f"token ids of {name} must be in 0..2147483647")
+    return made.astype(np.int32)

@@ -1,0 +1,256 @@
+"""LLM: one prompt or many, text, ids or chat, streams; every documented error; its end."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.together import run_together
+from ngramspec import LLM, NgramCache, embedded_model
+from ngramspec.engine import Generation, Request, Sampling, Speculation
+from ngramspec.errors import BackendError, FormatError, InputError, StateError
+
+CODE = "def area(width, height):\n    return width * height\n"
+CHAT = [{"role": "user", "content": f"Repeat this code:\n\n```python\n{CODE}```"}]
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(slots=2) as made:
+        yield made
+
+
+def test_a_text_gives_one_result_and_a_list_a_list(llm: LLM) -> None:
+    alone = [llm.generate(text, **GREEDY) for text in ("import os", CODE)]
+    both = llm.generate(["import os", CODE], **GREEDY)
+    assert [made.token_ids for made in both] == [made.token_ids for made in alone]
+    assert alone[0].text == llm.model.detokenize(alone[0].token_ids)
+    assert alone[0].finish_reason == "length"
+    assert len(alone[0].accepted) == len(alone[0].token_ids) == 40
+    assert alone[0].tokens_per_second > 0
+    assert llm.generate([]) == []
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_token_ids_are_what_the_text_is(llm: LLM, kind: Callable[[Any], Any]) -> None:
+    ids = llm.model.tokenize("import os").tolist()
+    expected = llm.generate("import os", **GREEDY).token_ids
+    assert llm.generate(kind(ids), **GREEDY).token_ids == expected
+    both = llm.generate([kind(ids), "import os"], **GREEDY)
+    assert [made.token_ids for made in both] == [expected, expected]
+
+
+def test_chat_uses_the_template_and_drafts_what_is_repeated(llm: LLM) -> None:
+    made = llm.chat(CHAT, **GREEDY)
+    assert "return width * height" in made.text
+    assert made.finish_reason == "stop"
+    assert sum(made.accepted) == made.timings.num_accepted_tokens > 5
+    assert made.mean_accepted_length > 1.5
+    two = llm.chat([CHAT, CHAT], **GREEDY)
+    assert [one.text for one in two] == [made.text, made.text]
+
+
+def test_a_stream_hands_out_the_same_text(llm: LLM) -> None:
+    expected = llm.chat(CHAT, **GREEDY)
+    for prompt in (CHAT, llm.model.tokenize_chat(CHAT)):
+        chunks = list(llm.stream(prompt, **GREEDY))
+        assert "".join(chunk.text for chunk in chunks) == expected.text
+        assert [t for chunk in chunks for t in chunk.token_ids] == expected.token_ids
+        assert [chunk.finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+        assert chunks[-1].finish_reason == "stop"
+        assert chunks[-1].generation.text == expected.text
+
+
+def test_time_of_the_taker_of_a_stream_is_not_counted(llm: LLM) -> None:
+    made = None
+    for chunk in llm.stream(CHAT, **GREEDY, speculation=False):
+        time.sleep(0.05)
+        made = chunk.generation
+    assert made is not None
+    assert made.timings.decode_seconds < 0.05 * made.num_tokens / 2
+
+
+def test_a_stream_that_is_closed_ends_its_request(llm: LLM) -> None:
+    stream = llm.stream("x", max_tokens=-1, ignore_eos=True)
+    generation = next(stream).generation
+    stream.close()  # type: ignore[attr-defined]
+    assert generation.wait(30)
+    assert generation.finish_reason == "cancelled"
+
+
+def test_drafts_change_no_text(llm: LLM) -> None:
+    with_drafts = llm.chat(CHAT, **GREEDY)
+    without = llm.chat(CHAT, **GREEDY, speculation=False)
+    given = llm.chat(CHAT, **GREEDY, speculation=Speculation(types=("ngram-simple",)))
+    assert without.token_ids == with_drafts.token_ids == given.token_ids
+    assert without.timings.num_draft_tokens == 0
+
+
+def test_options_are_those_of_requests_and_sampling(llm: LLM) -> None:
+    hot = Sampling(temperature=5, top_k=0, top_p=1, min_p=0)
+    first = llm.generate("x", sampling=hot, seed=1, max_tokens=8)
+    again = llm.generate("x", sampling=hot, seed=1, max_tokens=8)
+    other = llm.generate("x", sampling=hot, seed=2, max_tokens=8)
+    assert first.token_ids == again.token_ids != other.token_ids
+    assert llm.generate("x", grammar="root ::= [0-9]+", max_tokens=5).text.isdigit()
+    stopped = llm.generate("import os", **GREEDY, stop="\n", logprobs=2)
+    assert "\n" not in stopped.text
+    assert len(stopped.logprobs[0].top) == 2
+    text = llm.chat(CHAT, **GREEDY).text
+    guessed = llm.chat(CHAT, **GREEDY, prediction=text, cache_prompt=False)
+    assert guessed.timings.num_prediction_accepted > 10
+    ids = llm.model.tokenize(text, add_special=False)
+    assert llm.chat(CHAT, **GREEDY, prediction=ids).text == text
+
+
+def test_more_prompts_than_slots_and_queue_are_run_in_order(llm: LLM) -> None:
+    prompts = [[i % 50 + 5] for i in range(150)]
+    made = llm.generate(prompts, max_tokens=2, temperature=0)
+    assert [one.request.prompt_ids.tolist() for one in made] == prompts
+    assert all(one.error is None and one.num_tokens for one in made)
+
+
+def test_threads_share_the_slots(llm: LLM) -> None:
+    expected = llm.chat(CHAT, **GREEDY).token_ids
+    found: list[list[int]] = []
+
+    def work(number: int) -> None:
+        found.append(llm.chat(CHAT, **GREEDY).token_ids)
+
+    run_together(work, 6)
+    assert found == [expected] * 6
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("x", {"temperatur": 1}, "unknown option 'temperatur'; did you mean temperature?"),
+        ("x", {"temperature": -1}, "temperature must be in"),
+        ("x", {"max_tokens": -2}, "max_tokens must be in"),
+        ("x", {"grammar": "root ::= bar"}, "bar"),
+        ("x", {"prediction": [[1]]}, "prediction must be a text or a sequence of token ids"),
+        ("x", {"prediction": [-1]}, "token ids of prediction must be in 0.."),
+        ("", {}, "the prompt is empty"),
+        ([5, 4096], {}, "must be in 0..4095"),
+        ([5, -1], {}, "must be in 0.."),
+        (np.zeros((), np.int32), {}, "a text or a sequence of token ids"),
+        (["x", 1.5], {}, "a text or a sequence of token ids, got 1.5"),
+        ([5] * 2048, {}, "the prompt has 2048 tokens, the context of a slot 2048"),
+    ],
+)
+def test_wrong_options_are_refused(
+    llm: LLM, prompt: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message.replace("?", ".")):
+        llm.generate(prompt, **options)
+
+
+def test_one_wrong_prompt_of_a_list_cancels_the_others(llm: LLM) -> None:
+    before = llm.engine.stats().finished.get("cancelled", 0)
+    with pytest.raises(InputError, match="the prompt is empty"):
+        llm.generate(["x", ""], ignore_eos=True)
+    while llm.engine.busy:
+        time.sleep(0.01)
+    assert llm.engine.stats().finished["cancelled"] == before + 1
+
+
+def test_a_model_without_template_has_no_chat(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm.model, "chat_template", None)
+    for ask in (llm.chat, llm.stream):
+        with pytest.raises(InputError, match="no chat template"):
+            ask(CHAT)  # type: ignore[operator]
+
+
+def test_what_fails_on_the_way_is_raised_once_and_kept_in_lists(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any) -> bool:
+        self.fail(BackendError("the device is gone"))
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(llm.engine), "step", broken)
+        with pytest.raises(BackendError, match="the device is gone"):
+            llm.generate("x")
+        with pytest.raises(BackendError, match="the device is gone"):
+            list(llm.stream("x"))
+        made = llm.generate(["x", "y"])
+    assert [one.finish_reason for one in made] == ["error", "error"]
+    assert all(isinstance(one.error, BackendError) for one in made)
+    assert llm.generate("x", max_tokens=1).num_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "absent.gguf"}, OSError, "absent.gguf"),
+        ({"model": __file__}, FormatError, "is not a GGUF file"),
+        ({"drafter": "ngram-mud"}, InputError, "did you mean ngram-mod"),
+        ({"params": {"ngram-mod": {}}}, InputError, "which is not in suffix"),
+        ({"params": {"suffix": {"static": "absent.ngx"}}}, OSError, "absent.ngx"),
+        ({"drafter": None, "params": {"suffix": {}}}, InputError, "which is not in"),
+        ({"slots": 0}, InputError, "slots must be in"),
+        ({"policy": "guess"}, InputError, "policy must be one of auto"),
+        ({"order": "random", "drafter": "ngram-mod"}, InputError, "order must be"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        LLM(**options)
+
+
+def test_what_is_learned_is_saved_by_close(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    params = {"ngram-cache": {"dynamic": path}}
+    llm = LLM(drafter="ngram-cache", params=params, policy="fixed")
+    assert llm.chat(CHAT, **GREEDY).num_tokens
+    assert not path.exists()
+    llm.close()
+    llm.close()
+    assert path.stat().st_size > 1000
+    with pytest.raises(StateError):
+        llm.generate("x")
+    with LLM(drafter="ngram-cache", params=params) as again:
+        dynamic = again.engine.drafters.dynamic_file
+        assert dynamic is not None
+        assert isinstance(dynamic.cache, NgramCache)
+        assert len(dynamic.cache.entries(1)) > 10
+
+
+def test_the_order_of_the_drafters_may_be_the_callers() -> None:
+    with LLM(drafter="ngram-cache,ngram-mod", order="given") as llm:
+        assert llm.engine.drafters.types == ("ngram-cache", "ngram-mod")
+        made = llm.chat(CHAT, **GREEDY)
+        assert list(llm.engine.source_stats())[:2] == ["ngram-cache", "ngram-mod"]
+        assert made.num_tokens
+
+
+def test_the_end_of_the_object_is_the_end_of_its_thread() -> None:
+    llm = LLM(embedded_model(), threads=1)
+    llm.generate("x", max_tokens=1)
+    gone = weakref.ref(llm)
+    running = [t for t in threading.enumerate() if t.name == "ngramspec-engine"]
+    del llm
+    gc.collect()
+    assert gone() is None
+    left = [t for t in threading.enumerate() if t.name == "ngramspec-engine"]
+    assert len(left) == len(running) - 1
+
+
+def test_exact_settings_are_tried(llm: LLM) -> None:
+    with LLM(exact=True, slots=1) as exact:
+        assert 0 < exact.target.exact_batch < 64
+        made = exact.run(Request(prompt_ids=exact.model.tokenize("import os"), max_tokens=4))
+        assert isinstance(made, Generation)
+        assert made.num_tokens == 4
