@@ -103,7 +103,7 @@ mutants: $(STAMP)
 # A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
 define sanitized
 	rm -rf build/$@ && mkdir -p build/$@
-	cp -r ext ngramspec tests benchmarks tools examples setup.py pyproject.toml README.md LICENSE build/$@
+	cp -r ext ngramspec tests benchmarks tools examples docs setup.py pyproject.toml README.md LICENSE build/$@
 	find build/$@/ngramspec -name '*.so' -delete
 	cd build/$@ && NGRAMSPEC_SANITIZE=$(1) ../../$(BIN)/python setup.py -q build_ext --inplace
 endef
