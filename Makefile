@@ -110,13 +110,15 @@ endef
 SANITIZED := OMP_NUM_THREADS=1 PYTHONPATH=.
 SANITIZED_PYTEST := ../../$(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=1800 -k "not leaking"
 
+# Python and llama.cpp are not instrumented. Reports of every process lie in build/asan and build/tsan.
 asan: $(STAMP)
 	$(call sanitized,address$(COMMA)undefined)
-	cd build/asan && $(SANITIZED) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	cd build/asan && $(SANITIZED) ASAN_OPTIONS="detect_leaks=0 log_path=$(CURDIR)/build/asan/report" \
+		UBSAN_OPTIONS="print_stacktrace=1 log_path=$(CURDIR)/build/asan/report" \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		$(SANITIZED_PYTEST) $(ASAN_TESTS)
+	! cat build/asan/report.* 2>/dev/null
 
-# Python and llama.cpp are not instrumented. Reports of every process lie in build/tsan.
 tsan: $(STAMP)
 	$(call sanitized,thread)
 	cd build/tsan && $(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \

@@ -306,7 +306,8 @@ cdef class Transcript:
             return ENDING_FULL
         if self._pieces.ends[token]:
             return ENDING_TOKEN
-        memcpy(self.c.text + before, self._pieces.text + self._pieces.starts[token], <size_t>size)
+        if size:  # a text without bytes may have no memory yet
+            memcpy(self.c.text + before, self._pieces.text + self._pieces.starts[token], <size_t>size)
         self.c.text_len += size
         self.c.tokens[self.c.len] = token
         self.c.accepted[self.c.len] = accepted
