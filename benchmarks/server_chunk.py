@@ -25,16 +25,16 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import Served, ServerSettings
-from ngramspec.server.answer import Answer
-from ngramspec.server.bridge import Bridge
-from ngramspec.server.chat_events import ChatEvents
-from ngramspec.server.chat_plan import ChatPlan
-from ngramspec.server.completion_events import CompletionEvents
-from ngramspec.server.completion_plan import CompletionPlan
-from ngramspec.server.native_events import NativeEvents
-from ngramspec.server.native_plan import NativePlan
-from ngramspec.server.sse import Events, EventStream
-from ngramspec.server.tools import Tools
+from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.chat.tools import Tools
+from ngramspec.server.llama_server.events import NativeEvents
+from ngramspec.server.llama_server.plan import NativePlan
+from ngramspec.server.openai.chat_events import ChatEvents
+from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.completion_events import CompletionEvents
+from ngramspec.server.openai.completion_plan import CompletionPlan
+from ngramspec.server.response.answer import Answer
+from ngramspec.server.response.sse import Events, EventStream
 
 WARM = 500  # chunks that are not counted
 TURNS = 3  # of the event loop, until a chunk is written

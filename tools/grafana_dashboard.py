@@ -1,4 +1,4 @@
-"""Write ngramspec/server/dashboard/grafana.json: python tools/grafana_dashboard.py [--check]."""
+"""Write ngramspec/server/metrics/grafana.json: python tools/grafana_dashboard.py [--check]."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PATH = Path(__file__).parents[1] / "ngramspec" / "server" / "dashboard" / "grafana.json"
+PATH = Path(__file__).parents[1] / "ngramspec" / "server" / "metrics" / "grafana.json"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24  # columns of Grafana's grid
 QUANTILES = (0.5, 0.9, 0.99)

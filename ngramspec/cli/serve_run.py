@@ -23,7 +23,7 @@ from ngramspec.cli.serve_setup import (
 from ngramspec.cli.target import open_model, open_target
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.server import Served, create_app
-from ngramspec.server.run import LAST_SECONDS, HttpServer, bind, url_of
+from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 
 # Seconds for the parts of the end, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0

@@ -13,13 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
-from ngramspec.server import llama_routes, ollama_routes, openai_routes, status_routes
-from ngramspec.server.bridge import Bridge
+from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.errors import ApiError
-from ngramspec.server.guard import Guard
-from ngramspec.server.keys import ApiKeys
-from ngramspec.server.metrics import metrics_router
-from ngramspec.server.page import ASSETS, page_router
+from ngramspec.server.http.guard import Guard
+from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.llama_server import routes as llama_server
+from ngramspec.server.llama_server import status
+from ngramspec.server.metrics.routes import metrics_router
+from ngramspec.server.ollama import routes as ollama
+from ngramspec.server.openai import routes as openai
+from ngramspec.server.page.routes import ASSETS, page_router
 from ngramspec.server.served import Served
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
@@ -27,10 +30,10 @@ from ngramspec.server.settings import ServerSettings
 MakeRouter = Callable[[Served, ServerSettings], APIRouter]
 # A further API adds its router, or what makes one, and its paths that need no key.
 ROUTERS: list[APIRouter] = [
-    status_routes.router,
-    openai_routes.router,
-    llama_routes.router,
-    ollama_routes.router,
+    status.router,
+    openai.router,
+    llama_server.router,
+    ollama.router,
 ]
 MADE_ROUTERS: list[MakeRouter] = [metrics_router, page_router]
 PUBLIC: list[str] = [*ASSETS]

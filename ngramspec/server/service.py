@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec.errors import InputError
-from ngramspec.server.bodies import read
-from ngramspec.server.bridge import Bridge, Plan
+from ngramspec.server.bridge.bridge import Bridge, Plan
+from ngramspec.server.request.bodies import read
+from ngramspec.server.response.sse import Events, EventStream, finished
 from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
-from ngramspec.server.sse import Events, EventStream, finished
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation

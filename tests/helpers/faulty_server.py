@@ -17,7 +17,8 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli import main, serve_run
 from ngramspec.engine import Engine
-from ngramspec.server import preparation, run
+from ngramspec.server.bridge import preparation
+from ngramspec.server.http import run
 
 FOLDER = Path(os.environ["NGRAMSPEC_FAULTS"])
 

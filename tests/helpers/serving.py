@@ -23,8 +23,8 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import DraftPolicy, Engine, EngineThread, Gate, Sampling
 from ngramspec.server import Served, ServerSettings, create_app
-from ngramspec.server.bridge import Bridge
-from ngramspec.server.run import HttpServer, bind, url_of
+from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.http.run import HttpServer, bind, url_of
 from ngramspec.server.service import Service
 
 CODE = "def area(width, height):\n    return width * height\n"

@@ -82,6 +82,22 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
         assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
 
 
+PROTOCOLS = {"openai", "llama_server", "ollama"}
+SHARED = {"bridge", "chat", "http", "request", "response", "structured"}
+SERVER = sorted((PACKAGE / "server").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SERVER, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_protocols_know_nothing_of_one_another(path: Path) -> None:
+    own = path.parent.name
+    others = {name.split(".")[2] for name in imports(path) if name.startswith("ngramspec.server.")}
+    if own in PROTOCOLS:
+        assert not others & (PROTOCOLS - {own})
+    elif own in SHARED:
+        assert not others & (PROTOCOLS | {"metrics", "page", "app"})
+        assert own != "structured" or others <= {"structured", "errors"}
+
+
 def test_native_modules_cimport_downwards_only() -> None:
     sources = sorted(NATIVE.rglob("*.p*"))
     assert {path.parent.name for path in sources} == set(NATIVE_LEVELS)

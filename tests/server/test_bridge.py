@@ -10,8 +10,8 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServerSettings
-from ngramspec.server.answer import Answer
-from ngramspec.server.bridge import Bridge
+from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.response.answer import Answer
 
 
 def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop() -> None:

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 import ngramspec
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request
-from ngramspec.server.collector import EngineCollector
+from ngramspec.server.metrics.collector import EngineCollector
 
 ROOT = Path(__file__).parents[2]
-PATH = Path(ngramspec.__file__).parent / "server" / "dashboard" / "grafana.json"
+PATH = Path(ngramspec.__file__).parent / "server" / "metrics" / "grafana.json"
 METRIC = re.compile(r"\b(?:(?:vllm|llamacpp|ngramspec):|process_)[a-z0-9_]+")
 LABEL = re.compile(r'(\w+)=~?"')
 GRID_WIDTH = 24

@@ -105,7 +105,7 @@ def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
     made.begin()
     wait_until(made.busy)
     made.begin()
-    wait_until(lambda: "requests_deferred 1\n" in httpx.get(f"{made.url}/metrics").text)
+    wait_until(lambda: "requests_deferred 1.0\n" in httpx.get(f"{made.url}/metrics").text)
     made.switch_on("fail")
     assert all("has ended: ZeroDivisionError" in message for message in made.messages())
     assert made.server.wait() == 1

@@ -13,8 +13,8 @@ from helpers.serving import Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.ollama.parameters import KINDS
-from ngramspec.server.bodies import ChatBody, CompletionBody, NativeBody
-from ngramspec.server.ollama_bodies import ChattingBody, GenerateBody
+from ngramspec.server.ollama.bodies import ChattingBody, GenerateBody
+from ngramspec.server.request.bodies import ChatBody, CompletionBody, NativeBody
 
 VALUES = (-1, 1 << 63, 10**310, float("nan"), "\ud800", [[]], [{}], {"x": 1})
 HELLO = {"role": "user", "content": "x"}

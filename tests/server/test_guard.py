@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngramspec.server import ServerSettings
-from ngramspec.server.guard import SMALL_BODY, BodyRoom, Guard, HeldBody
-from ngramspec.server.keys import ApiKeys
+from ngramspec.server.http.guard import SMALL_BODY, BodyRoom, Guard, HeldBody
+from ngramspec.server.http.keys import ApiKeys
 
 
 def guarded(settings: ServerSettings, app: Any) -> Guard:

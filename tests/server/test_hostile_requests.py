@@ -14,10 +14,11 @@ import pytest
 
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.server import bridge as bridges
-from ngramspec.server import llama_routes, ollama_routes
-from ngramspec.server.bridge import Bridge
-from ngramspec.server.preparation import Preparation
+from ngramspec.server.bridge import bridge as bridges
+from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.bridge.preparation import Preparation
+from ngramspec.server.llama_server import routes as llama_routes
+from ngramspec.server.ollama import routes as ollama_routes
 
 Start = Callable[..., Serving]
 COMPLETION, CHATS, GENERATE = "/v1/completions", "/v1/chat/completions", "/api/generate"

@@ -15,8 +15,8 @@ from helpers.serving import Serving
 from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.server.errors import ApiError
-from ngramspec.server.gbnf import Rules
-from ngramspec.server.json_schema import add_schema
+from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_schema import add_schema
 
 Accepts = Callable[[Any, str], bool]
 PERSON = {

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.serving import CHAT, Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.server.keys import ApiKeys, presented_key
+from ngramspec.server.http.keys import ApiKeys, presented_key
 
 KEYS = ("first-key", "second-key-é")
 

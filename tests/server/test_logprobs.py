@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ngramspec.engine import TokenLogprob
-from ngramspec.server.logprobs import LogprobFormat
+from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.served import Served
 
 

@@ -21,7 +21,7 @@ from ngramspec import DynamicFile
 from ngramspec.engine import Engine, Gate, Request, Speculation
 from ngramspec.errors import FormatError
 from ngramspec.server import Served, ServerSettings, create_app
-from ngramspec.server.collector import MAX_POSITIONS, EngineCollector
+from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z0-9_:]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)

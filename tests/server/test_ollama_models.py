@@ -11,7 +11,7 @@ import pytest
 from helpers.serving import Serving
 from ngramspec._version import __version__
 from ngramspec.ollama import parse_modelfile
-from ngramspec.server.ollama_info import human_number
+from ngramspec.server.ollama.info import human_number
 
 NAMES = (
     "tiny", "tiny:latest", "Tiny", "library/tiny", "registry.ollama.ai/library/tiny:latest",

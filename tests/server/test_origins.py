@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from helpers.serving import CHAT, Serving
 from ngramspec.server import ServerSettings
 from ngramspec.server.errors import ApiError
-from ngramspec.server.origins import Origins
+from ngramspec.server.http.origins import Origins
 
 Start = Callable[..., Serving]
 BODY = json.dumps({"content": "x"}).encode()

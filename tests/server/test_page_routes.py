@@ -17,7 +17,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec import SuffixPool
 from ngramspec.engine import Engine, Request
 from ngramspec.server import Served, ServerSettings, create_app
-from ngramspec.server.page import ASSETS
+from ngramspec.server.page.routes import ASSETS
 
 LIVE = "/v1/ngramspec/live"
 CAPACITIES = {"suffix": SuffixPool().capacity, "ngram-mod": 1 << 22}

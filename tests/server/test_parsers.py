@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramspec.server.call_parser import CallParser
-from ngramspec.server.thinking import ThinkSplitter
+from ngramspec.server.chat.call_parser import CallParser
+from ngramspec.server.chat.thinking import ThinkSplitter
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "60"))
 CUTS = st.lists(st.integers(0, 200), max_size=12)

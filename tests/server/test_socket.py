@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramspec.server.run import bind, url_of
+from ngramspec.server.http.run import bind, url_of
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

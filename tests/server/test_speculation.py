@@ -9,7 +9,7 @@ import pytest
 
 from helpers.serving import CODE, REPEAT, Serving
 from ngramspec.server.errors import ApiError
-from ngramspec.server.speculation import speculation_of
+from ngramspec.server.request.speculation import speculation_of
 
 WAYS: list[dict[str, Any]] = [
     {"speculative.enabled": False},

@@ -18,7 +18,7 @@ from ngramspec.engine import Engine, FixedLength
 from ngramspec.engine.drafters import MAX_KINDS
 from ngramspec.errors import InputError
 from ngramspec.server import Served, ServerSettings, create_app
-from ngramspec.server.keys import ApiKeys
+from ngramspec.server.http.keys import ApiKeys
 
 Start = Callable[..., Serving]
 ALICE, BOB = "key-of-alice", "key-of-bob"

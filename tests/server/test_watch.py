@@ -14,7 +14,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine
 from ngramspec.server import Served, ServerSettings, create_app
-from ngramspec.server.watch import EngineWatch
+from ngramspec.server.bridge.watch import EngineWatch
 
 
 @dataclass

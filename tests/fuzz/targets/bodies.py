@@ -26,10 +26,11 @@ from helpers.serving import running_engine
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
-from ngramspec.server import Served, ServerSettings, create_app, ollama_bodies
-from ngramspec.server.bodies import ChatBody, CompletionBody, NativeBody
+from ngramspec.server import Served, ServerSettings, create_app
 from ngramspec.server.errors import INTERNAL
-from ngramspec.server.llama_routes import DetokenizeBody, TokenizeBody
+from ngramspec.server.llama_server.routes import DetokenizeBody, TokenizeBody
+from ngramspec.server.ollama import bodies as ollama_bodies
+from ngramspec.server.request.bodies import ChatBody, CompletionBody, NativeBody
 
 STATUSES = {200, 400, 401, 403, 404, 405, 408, 413, 499, 501, 503}
 MOST_SECONDS = 20.0  # of processor time per request, with up to 4 x 256 tokens written in it

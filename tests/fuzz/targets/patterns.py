@@ -75,7 +75,7 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.server.json_pattern", "ngramspec.server.gbnf"),
+    instrumented=("ngramspec.server.structured.json_pattern", "ngramspec.server.structured.gbnf"),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=300,

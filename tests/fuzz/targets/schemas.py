@@ -17,9 +17,9 @@ from fuzz.llama_grammar import Child
 from fuzz.target import Finding, Run, Target
 from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.errors import InputError
-from ngramspec.server.bodies import SamplingBody
 from ngramspec.server.errors import ApiError
-from ngramspec.server.grammar import grammar_of as grammar_of_body
+from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.request.grammar import grammar_of as grammar_of_body
 from reference.json_schema import fits, is_plain
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
@@ -119,9 +119,9 @@ def written(child: Child, grammar: str, choices: bytes) -> list[Any]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.server.json_schema",
-        "ngramspec.server.json_pattern",
-        "ngramspec.server.gbnf",
+        "ngramspec.server.structured.json_schema",
+        "ngramspec.server.structured.json_pattern",
+        "ngramspec.server.structured.gbnf",
     ),
     mutate=json_inputs.mutation(MEMBERS),
     words=tuple(f'"{name}"' for name in MEMBERS),

@@ -13,7 +13,7 @@ from ngramspec.drafters.config import CONFIGS
 from ngramspec.engine.drafters import Drafters
 from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
-from ngramspec.server.speculation import speculation_of
+from ngramspec.server.request.speculation import speculation_of
 
 OWN = {
     "types": ("none", "ngram-mod", "ngram-cache,ngram-mod", "suffix", ["ngram-simple"], "default"),
@@ -84,7 +84,7 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.server.speculation", "ngramspec.drafters", "ngramspec.engine"),
+    instrumented=("ngramspec.server.request.speculation", "ngramspec.drafters", "ngramspec.engine"),
     mutate=json_inputs.mutation(MEMBERS),
     words=tuple(MEMBERS),
     max_bytes=2048,

@@ -1,0 +1,263 @@
+"""Bridge: hands requests to the engine and carries chunks from its thread to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ngramspec.errors import NgramspecError
+from ngramspec.server.bridge.preparation import ClientGone, Preparation
+from ngramspec.server.bridge.watch import EngineWatch
+from ngramspec.server.errors import ApiError, api_error, bad_request
+from ngramspec.server.response.answer import Answer
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+    from ngramspec.engine import Chunk, Engine, Request
+    from ngramspec.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+CHECK_SECONDS = 0.5  # how often waiting and blocked answers are looked at
+
+
+class Plan(Protocol):
+    """What a route made of a request's body."""
+
+    @property
+    def requests(self) -> Sequence[Request]:
+        """Return one request per choice."""
+
+    @property
+    def stream(self) -> bool:
+        """Tell whether chunks are wanted as they come."""
+
+
+P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
+
+
+class Bridge:
+    """Between the engine's thread and one event loop.
+
+    The loop is woken once per step of the engine at most, however many answers get a chunk in it,
+    and not at all for answers that are not streamed until they end.
+    """
+
+    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._preparation = Preparation(max_bytes=4 * settings.max_body_bytes)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrived: deque[tuple[Answer, int, Chunk]] = deque()
+        self._woken = False
+        self._answers: set[Answer] = set()
+        self._closing = False
+        self.watch = EngineWatch(engine, settings.stall_timeout)
+
+    @property
+    def num_open(self) -> int:
+        """Return how many answers are on their way."""
+        return len(self._answers)
+
+    async def open(
+        self, prepare: Callable[[], P], receive: Receive, size: int, tenant: str = ""
+    ) -> tuple[P, Answer]:
+        """Prepare requests and submit them, both in a thread: that may take milliseconds.
+
+        Args:
+            prepare: Makes the plan.
+            receive: Of the client's connection: nothing is submitted for one that has left.
+            size: Bytes of the body.
+            tenant: Who asks, as for Engine.submit.
+
+        Raises:
+            ApiError: The request is refused; nothing runs.
+        """
+        self._loop = asyncio.get_running_loop()
+        arrived = self._engine.announce()
+        opening = _Opening(tenant)
+        try:
+            plan, answer = await self.prepare(
+                lambda: self._open(prepare, arrived, opening), receive, size, opening.abandon
+            )
+        finally:
+            arrived()  # also when its turn never came
+        answer.opened = answer.written = self._loop.time()
+        self._answers.add(answer)
+        return plan, answer
+
+    async def prepare(
+        self,
+        work: Callable[[], T],
+        receive: Receive,
+        size: int,
+        abandon: Callable[[Future[T]], None] = lambda future: None,
+    ) -> T:
+        """Return what work() returns, which runs in a thread; arguments as Preparation.run has.
+
+        Raises:
+            ApiError: What the work raised, or there is no room for it, or the client has left.
+        """
+        run = self._preparation.run
+        try:
+            return await run(work, size=size, receive=receive, abandon=abandon)
+        except ClientGone as error:
+            raise ApiError(499, "the client has gone") from error
+        except NgramspecError as error:
+            raise api_error(error, self._settings.retry_after) from error
+        except RecursionError as error:
+            raise bad_request("the body is nested too deep") from error
+
+    async def finish(self, work: Callable[[], T]) -> T:
+        """Return what work() returns, which runs in a thread: the end of an answer."""
+        return await asyncio.wrap_future(self._preparation.submit(work))
+
+    def close(self, answer: Answer) -> None:
+        """Forget an answer; what still runs of it is cancelled."""
+        self._answers.discard(answer)
+        if not answer.ended:
+            answer.cancel(ApiError(499, "the client has gone"))
+
+    def refuse(self) -> None:
+        """Take no more requests."""
+        self._closing = True
+        self._preparation.close()
+
+    def join(self) -> None:
+        """Wait for requests that are being prepared, after `refuse`, however long they take."""
+        self._preparation.join()
+
+    def cancel_all(self) -> None:
+        """End all answers: the server closes."""
+        self._cancel_all(self._closed())
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Look after waiting answers in the block."""
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            if not self._preparation.finish():
+                log.warning("a request is still being prepared")
+
+    # -- in a worker thread ------------------------------------------------------------------------
+
+    def _open(
+        self, prepare: Callable[[], P], arrived: Callable[[], None], opening: _Opening
+    ) -> tuple[P, Answer]:
+        try:
+            if self._closing:
+                raise self._closed()
+            if self.watch.trouble:
+                raise self._failed()
+            plan = prepare()
+            most = self._settings.max_buffered_chunks
+            answer = Answer(self._put, streamed=plan.stream, max_items=most)
+            opening.submit(self._engine, plan.requests, answer)
+            return plan, answer
+        finally:
+            arrived()  # before the event loop has its turn
+
+    # -- in the engine's thread --------------------------------------------------------------------
+
+    def _put(self, answer: Answer, index: int, chunk: Chunk) -> None:
+        self._arrived.append((answer, index, chunk))
+        if not self._woken:
+            self._woken = True
+            assert self._loop is not None
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to read
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    # -- in the event loop -------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        self._woken = False  # before the queue is read: what comes after that wakes again
+        arrived = self._arrived
+        while arrived:
+            answer, index, chunk = arrived.popleft()
+            answer.deliver(index, chunk)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            now = loop.time()
+            try:
+                if self.watch.look(now):
+                    self._cancel_all(self._failed())
+                for answer in list(self._answers):
+                    self._check(answer, now)
+            except Exception:  # the watch goes on
+                log.exception("looking after the answers failed")
+
+    def _check(self, answer: Answer, now: float) -> None:
+        settings = self._settings
+        if answer.blocked_since and now - answer.blocked_since > settings.slow_client_timeout:
+            answer.cancel(ApiError(503, "the client reads too slowly", code="slow_client"))
+            answer.drop()
+        if now - answer.opened > settings.queue_timeout and not answer.started:
+            message = f"no slot was free for {settings.queue_timeout:g} seconds"
+            after = settings.retry_after
+            answer.cancel(ApiError(503, message, code="server_overloaded", retry_after=after))
+        elif answer.streamed and 0 < settings.sse_ping_interval < now - answer.written:
+            answer.ping()
+
+    def _cancel_all(self, error: ApiError) -> None:
+        for answer in list(self._answers):
+            answer.cancel(error)
+
+    def _failed(self) -> ApiError:
+        after = self._settings.retry_after
+        return ApiError(503, self.watch.trouble, code="engine_failed", retry_after=after)
+
+    def _closed(self) -> ApiError:
+        after = self._settings.retry_after
+        return ApiError(503, "the server is closing", code="server_closing", retry_after=after)
+
+
+class _Opening:
+    """Submits the requests of an answer in a thread, as long as somebody waits for it."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._gone = False
+
+    def submit(self, engine: Engine, requests: Sequence[Request], answer: Answer) -> None:
+        """Submit all requests of an answer, or none.
+
+        Raises:
+            NgramspecError: One is refused; the others are cancelled.
+            ClientGone: Nobody waits for them.
+        """
+        try:
+            for index, request in enumerate(requests):
+                if self._gone:
+                    raise ClientGone
+                made = engine.submit(request, answer.receiver(index), self._tenant)
+                answer.generations.append(made)
+        except BaseException:
+            for made in answer.generations:
+                made.cancel()
+            raise
+
+    def abandon(self, future: Future[tuple[P, Answer]]) -> None:
+        """Cancel what was submitted, and submit no more: nobody waits for it."""
+        self._gone = True
+        future.add_done_callback(_cancel)
+
+
+def _cancel(future: Future[tuple[P, Answer]]) -> None:
+    """Cancel the generations of an answer that nobody takes."""
+    if not future.cancelled() and future.exception() is None:
+        for made in future.result()[1].generations:
+            made.cancel()

@@ -1,0 +1,1 @@
+"""Chats: messages, templates, reasoning and tool calls, in no protocol of their own."""

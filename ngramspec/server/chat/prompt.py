@@ -1,0 +1,135 @@
+"""The prompt of a chat: messages and tools in the model's own template, Jinja's or Go's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ngramspec.errors import FormatError, InputError
+from ngramspec.ollama.chat_template import ChatTemplate, Think
+from ngramspec.ollama.go_limits import Limits
+from ngramspec.server.chat.messages import Message, messages_of, without_tools
+from ngramspec.server.chat.tools import Tools
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.request.bodies import ChatBody
+from ngramspec.server.served import Served
+
+# What a template gets from elsewhere.
+_RESERVED = {"messages", "tools", "template", "add_generation_prompt", "bos_token", "eos_token"}
+LEVELS = ("low", "medium", "high")
+
+
+def chat_text(body: ChatBody, served: Served, tools: Tools) -> str:
+    """Return the prompt of a chat, ready for the answer or to go on with the last one.
+
+    Raises:
+        ApiError: The model has no chat template.
+        InputError: The template refuses the messages.
+    """
+    messages, variables, prefill = _template_input(body, served, tools)
+    given = [dict(tool.given) for tool in tools.tools] if _knows_tools(served) else []
+    if served.go_template is not None:
+        return go_text(served.go_template, messages, given, variables) + prefill
+    text = served.model.render_chat(
+        messages,
+        tools=given or None,
+        add_generation_prompt=body.add_generation_prompt is not False,
+        template=served.template,
+        **variables,
+    )
+    return text + prefill
+
+
+def parsed_template(text: str) -> ChatTemplate:
+    """Return a template.
+
+    Raises:
+        InputError: It is not Go's.
+    """
+    try:
+        return ChatTemplate.parse(text)
+    except FormatError as error:
+        raise InputError(str(error)) from error
+
+
+def go_text(
+    template: str,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any],
+) -> str:
+    """Return the prompt of a conversation.
+
+    Args:
+        template: In Go's language.
+        messages: As messages_of returns them.
+        tools: As clients write them.
+        variables: Those of Jinja templates; enable_thinking and reasoning_effort are looked at.
+
+    Raises:
+        InputError: The template is not Go's, or does not fit the data.
+    """
+    given = [_for_go(message) for message in messages]
+    parsed, think = parsed_template(template), _think(variables)
+    try:
+        limits = Limits.for_data(given, tools)
+        return parsed.render(given, tools=tools, think=think, limits=limits)
+    except FormatError as error:
+        raise InputError(str(error)) from error
+
+
+def with_examples(
+    messages: Sequence[Message], examples: Sequence[Mapping[str, Any]]
+) -> list[Message]:
+    """Return messages with a model's own ones before them, behind the system message."""
+    if not examples:
+        return list(messages)
+    lead = 1 if messages[0]["role"] == "system" else 0
+    return [*messages[:lead], *messages_of(examples), *messages[lead:]]
+
+
+def _think(variables: Mapping[str, Any]) -> Think:
+    effort, wanted = variables.get("reasoning_effort"), variables.get("enable_thinking")
+    if effort in LEVELS:
+        return cast("Think", effort)
+    return wanted if isinstance(wanted, bool) else None
+
+
+def _for_go(message: Message) -> Message:
+    made = dict(message)
+    for ours, theirs in (("reasoning_content", "thinking"), ("name", "tool_name")):
+        if ours in made:
+            made[theirs] = made.pop(ours)
+    return made
+
+
+def _template_input(
+    body: ChatBody, served: Served, tools: Tools
+) -> tuple[list[Message], dict[str, Any], str]:
+    """Return messages and variables for the template, and the begun answer to go on with."""
+    if not served.chat_template:
+        raise not_supported("this model has no chat template: use /v1/completions", "messages")
+    messages = messages_of(body.messages, served.system)
+    messages = with_examples(messages, served.recipe.messages)
+    prefill = ""
+    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+        if len(messages) == 1:
+            raise bad_request("messages must not begin with the assistant's answer", "messages")
+        prefill = messages.pop()["content"]
+    if not _knows_tools(served):
+        messages = without_tools(messages, tools)
+    taken = _RESERVED & set(body.chat_template_kwargs or {})
+    if taken:
+        raise bad_request(
+            f"chat_template_kwargs must not have {', '.join(sorted(taken))}", "chat_template_kwargs"
+        )
+    variables = {**served.template_variables, **(body.chat_template_kwargs or {})}
+    if body.reasoning_effort == "none":
+        variables["enable_thinking"] = False
+    elif body.reasoning_effort:
+        variables["reasoning_effort"] = body.reasoning_effort
+    return messages, variables, prefill
+
+
+def _knows_tools(served: Served) -> bool:
+    return (".Tools" if served.go_template else "tools") in served.chat_template

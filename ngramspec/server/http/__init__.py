@@ -1,0 +1,1 @@
+"""Connections, keys, origins: what every request passes first."""

@@ -1,0 +1,145 @@
+"""Guard: what every request passes first: origin, key, size of the body; last resort for errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Collection
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ngramspec.server.errors import INTERNAL, ApiError
+from ngramspec.server.http.keys import ApiKeys, presented_key
+from ngramspec.server.http.origins import Origins
+from ngramspec.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+# Open to everybody, as in llama-server. The page at / asks for the key itself.
+PUBLIC = frozenset(("/", "/health", "/v1/health", "/models", "/v1/models", "/favicon.ico"))
+SMALL_BODY = 256 << 10  # bytes that every request may hold, whatever others do
+
+
+class Guard:
+    """ASGI middleware. Streams pass it untouched, so it costs nothing per chunk.
+
+    public: Paths that need no key, besides PUBLIC.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        keys: ApiKeys,
+        public: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._public = PUBLIC | frozenset(public)
+        self._max_body = settings.max_body_bytes
+        self._keys = keys
+        self._origins = Origins(settings)
+        self._room = BodyRoom(max(settings.max_held_bytes, settings.max_body_bytes))
+        self._retry_after = settings.retry_after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check an HTTP request and hand it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = _Started(send)
+        held = HeldBody(self._room)
+        try:
+            self._check(scope)
+            await self._app(scope, self._counted(receive, held), started)
+        except ApiError as error:
+            await self._fail(error, scope, receive, started)
+        except Exception:
+            log.exception("%s %r failed", scope["method"], scope["path"])  # it may hold newlines
+            await self._fail(ApiError(500, INTERNAL), scope, receive, started)
+        finally:
+            held.release()
+
+    def _check(self, scope: Scope) -> None:
+        headers, state = Headers(scope=scope), scope.setdefault("state", {})
+        state["key_id"] = ""
+        self._origins.check(scope["method"], headers)
+        if self._keys and scope["path"] not in self._public:
+            found = self._keys.find(presented_key(headers))
+            if found is None:
+                raise ApiError(401, "Invalid API Key", code="invalid_api_key")
+            state["key_id"] = found
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._max_body:
+            raise self._too_large()
+
+    def _counted(self, receive: Receive, held: HeldBody) -> Receive:
+        """Return receive, but with an end to what a body may hold."""
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._max_body:
+                raise self._too_large()
+            if not held.grow(size):
+                words = "the bodies of other requests leave no room for one of this size"
+                after = self._retry_after
+                raise ApiError(503, words, code="server_overloaded", retry_after=after)
+            return message
+
+        return counted
+
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            413, f"the body is larger than {self._max_body} bytes", code="request_too_large"
+        )
+
+    async def _fail(
+        self, error: ApiError, scope: Scope, receive: Receive, started: _Started
+    ) -> None:
+        if not started.yes:
+            await error.response(scope["path"])(scope, receive, started)
+
+
+class BodyRoom:
+    """Bytes that the bodies of all requests may hold, from their arrival to the answer's end."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+
+
+class HeldBody:
+    """What one request's body takes of the room; SMALL_BODY bytes are free of charge.
+
+    Belongs to the event loop.
+    """
+
+    def __init__(self, room: BodyRoom) -> None:
+        self._room = room
+        self._taken = 0
+
+    def grow(self, size: int) -> bool:
+        """Reserve room for a body of this size in bytes; False when there is none."""
+        more = max(0, size - SMALL_BODY) - self._taken
+        if more > self._room.free:
+            return False
+        if more > 0:
+            self._taken += more
+            self._room.free -= more
+        return True
+
+    def release(self) -> None:
+        """Give the room back."""
+        self._room.free += self._taken
+
+
+class _Started:
+    """send, and whether the response has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.yes = False
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        self.yes = True
+        return self._send(message)

@@ -1,0 +1,175 @@
+"""HttpServer: uvicorn with bounded connections and an end that lets running requests finish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from ngramspec.server.http.connections import Connections
+from ngramspec.server.service import Service
+
+log = logging.getLogger(__name__)
+BACKLOG = 2048
+KEEP_ALIVE = 65  # seconds; clients with pools of connections close theirs before
+LAST_SECONDS = 10  # after the drain timeout, for answers to say that they were cancelled
+CHECK_SECONDS = 0.25  # how often connections and engine are looked at
+
+
+class Workers(ThreadPoolExecutor):
+    """The event loop's threads. Its end does not wait for a thread that hangs."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more; what runs goes on."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait for what runs, after `shutdown`."""
+        super().shutdown(wait=True)
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an application until `stop`, or until its engine fails. Signals are its owner's.
+
+    failure: Why it has ended by itself, "" when it did not.
+
+    Args:
+        app: Made by create_app.
+        on_start: Called when requests are taken.
+        on_end: Called when no more are taken.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        on_start: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        service: Service = app.state.service
+        settings = service.settings
+        self.connections = Connections(settings)
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            http=self.connections.protocol(),
+            log_config=None,
+            access_log=settings.access_log,
+            lifespan="on",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=int(settings.drain_timeout) + LAST_SECONDS,
+            ssl_keyfile=settings.ssl_key_file,
+            ssl_certfile=settings.ssl_cert_file,
+        )
+        super().__init__(config)
+        self.failure = ""
+        self.workers = Workers(thread_name_prefix="ngramspec")
+        self._service = service
+        self._on_start = on_start
+        self._on_end = on_end
+
+    def stop(self) -> None:
+        """Begin the end. From any thread, and from a signal's handler."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        asyncio.get_running_loop().set_default_executor(self.workers)
+        await super().startup(sockets)
+        self._looking = asyncio.create_task(self._look())
+        self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, let running ones finish up to the drain timeout, end the rest."""
+        self._on_end()
+        self._service.bridge.refuse()
+        timer = asyncio.create_task(self._cancel_late())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+            self._looking.cancel()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:  # type: ignore[override, unused-ignore]
+        """Leave signals to the owner."""
+        yield
+
+    async def _look(self) -> None:
+        """Look after connections and engine."""
+        loop, watch = asyncio.get_running_loop(), self._service.bridge.watch
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                self.connections.look(loop.time())
+            except Exception:  # the watch goes on
+                log.exception("looking after the connections failed")
+            if watch.lost and not self.should_exit:
+                self.failure = watch.trouble
+                log.critical("the server ends: %s", watch.trouble)
+                self.stop()
+
+    async def _cancel_late(self) -> None:
+        await asyncio.sleep(self._service.settings.drain_timeout)
+        self._service.bridge.cancel_all()
+        self.connections.drop_unsent()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a bound socket that does not listen yet.
+
+    Args:
+        host: Name or address, or the path of a Unix socket, which ends with .sock.
+        port: 0 = any free one.
+
+    Raises:
+        OSError: The address cannot be used; its filename names it.
+    """
+    if host.endswith(".sock"):
+        if os.path.exists(host) and stat.S_ISSOCK(os.stat(host).st_mode):
+            os.unlink(host)  # what a server before left behind
+        family, protocol, address = socket.AF_UNIX, 0, host
+    else:
+        found = _resolve(host, port)
+        # asyncio turns off Nagle's delays only where the protocol is named
+        family, protocol, address = found[0], socket.IPPROTO_TCP, found[4]
+    sock = socket.socket(family, socket.SOCK_STREAM, protocol)
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        place = host if family == getattr(socket, "AF_UNIX", None) else f"{host}:{port}"
+        raise OSError(error.errno, error.strerror, place) from error
+    return sock
+
+
+def url_of(sock: socket.socket, secure: bool = False) -> str:
+    """Return where clients reach a bound socket."""
+    name = sock.getsockname()
+    if isinstance(name, str):
+        return f"unix:{name}"
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http{'s' if secure else ''}://{host}:{name[1]}"
+
+
+def _resolve(host: str, port: int) -> Any:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OSError(error.errno, "unknown host", host) from error
+    return found[0]

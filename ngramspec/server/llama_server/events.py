@@ -1,0 +1,186 @@
+"""How completions look to llama-server's own clients: objects, or a stream of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngramspec.server.errors import ApiError
+from ngramspec.server.llama_server.plan import NativePlan
+from ngramspec.server.request.sampling import SAMPLERS
+from ngramspec.server.response.answer import Item
+from ngramspec.server.response.logprobs import LogprobFormat
+from ngramspec.server.response.sse import SSE, SSE_PING, json_text
+from ngramspec.server.response.timings import chunk_extras, timings_of
+from ngramspec.server.served import Served
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Chunk, Generation, Request, Sampling
+
+
+def native_json(
+    plan: NativePlan, served: Served, generations: Sequence[Generation]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return one object, or a list where the request asked for several answers."""
+    made = [_final(plan, served, index, one) for index, one in enumerate(generations)]
+    return made if plan.as_list else made[0]
+
+
+class NativeEvents:
+    """Completions as llama-server's events; there is no mark at the end."""
+
+    media_type = SSE
+    ping = SSE_PING
+
+    def __init__(self, plan: NativePlan, served: Served, generations: Sequence[Generation]) -> None:
+        self._plan = plan
+        self._served = served
+        self._format = LogprobFormat(served)
+        self._slow = plan.timings_per_token or plan.spans
+        self._counts = [0] * len(generations)  # tokens told
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Return the events for some chunks."""
+        parts: list[bytes] = []
+        for index, chunk in items:
+            made = chunk.generation
+            self._counts[index] += len(chunk.token_ids)
+            if chunk.finish_reason is not None:
+                parts += (b"data: ", self._last(index, chunk), b"\n\n")
+            elif self._slow or chunk.logprobs:
+                parts += (b"data: ", self._slowly(index, chunk), b"\n\n")
+            elif chunk.text or chunk.token_ids:
+                parts += (
+                    b'data: {"index": %d, "content": ' % index,
+                    json_text(chunk.text),
+                    b', "tokens": [%b], "stop": false, "id_slot": %d, "tokens_predicted": %d, '
+                    b'"tokens_evaluated": %d}\n\n'
+                    % (
+                        b", ".join(b"%d" % token for token in chunk.token_ids),
+                        made.slot,
+                        self._counts[index],
+                        made.timings.num_prompt,
+                    ),
+                )
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        """Return nothing: the last event of each answer says that it is the last."""
+        return b""
+
+    def error(self, error: ApiError) -> bytes:
+        """Return an error event."""
+        return b"data: " + json.dumps(error.body("/completion")).encode() + b"\n\n"
+
+    def _slowly(self, index: int, chunk: Chunk) -> bytes:
+        made = chunk.generation
+        event: dict[str, Any] = {
+            "index": index,
+            "content": chunk.text,
+            "tokens": chunk.token_ids,
+            "stop": False,
+            "id_slot": made.slot,
+            "tokens_predicted": self._counts[index],
+            "tokens_evaluated": made.timings.num_prompt,
+            **chunk_extras(chunk, self._plan.timings_per_token, self._plan.spans),
+        }
+        if chunk.logprobs:
+            event["completion_probabilities"] = self._format.native(chunk.logprobs)
+        return json.dumps(event, ensure_ascii=False).encode()
+
+    def _last(self, index: int, chunk: Chunk) -> bytes:
+        """Return the event that closes an answer, with the text and tokens of its last step."""
+        event = _final(self._plan, self._served, index, chunk.generation)
+        if "content" in event:
+            event["content"] = chunk.text
+        if "tokens" in event:
+            event["tokens"] = chunk.token_ids
+        if chunk.logprobs:
+            event["completion_probabilities"] = self._format.native(chunk.logprobs)
+        event.update(chunk_extras(chunk, False, self._plan.spans))
+        return json.dumps(event, ensure_ascii=False).encode()
+
+
+def generation_settings(
+    request: Request, served: Served, seed: int, stream: bool
+) -> dict[str, Any]:
+    """Return llama-server's view of a request's parameters."""
+    wanted = request.speculation
+    types = served.engine.drafters.types if wanted.types is None else wanted.types
+    return {
+        **sampling_settings(request.sampling),
+        "seed": seed,
+        "stop": list(request.stop),
+        "max_tokens": request.max_tokens,
+        "n_predict": request.max_tokens,
+        "n_keep": 0,
+        "n_discard": 0,
+        "stream": stream,
+        "n_probs": request.logprobs or 0,
+        "samplers": list(SAMPLERS),
+        "speculative.types": ",".join(types) if wanted.enabled and types else "none",
+        "speculative.n_max": wanted.max_draft,
+        "timings_per_token": False,
+        "post_sampling_probs": False,
+        "lora": [],
+    }
+
+
+def sampling_settings(sampling: Sampling) -> dict[str, Any]:
+    """Return the sampling parameters under llama-server's names."""
+    made = {name: value for name, value in vars(sampling).items() if name != "seed"}
+    made["logit_bias"] = [
+        {"token": token, "bias": bias if math.isfinite(bias) else None}
+        for token, bias in sampling.logit_bias.items()
+    ]
+    made["dry_sequence_breakers"] = list(sampling.dry_sequence_breakers)
+    return made
+
+
+def _final(plan: NativePlan, served: Served, index: int, made: Generation) -> dict[str, Any]:
+    """Return the object of a finished answer."""
+    request, predicted = made.request, len(made.token_ids)
+    size = made.timings.num_prompt + predicted
+    final: dict[str, Any] = {
+        "index": index,
+        "content": made.text,
+        "tokens": made.token_ids if plan.return_tokens else [],
+        "id_slot": made.slot,
+        "stop": True,
+        "model": served.name,
+        "tokens_predicted": predicted,
+        "tokens_evaluated": made.timings.num_prompt,
+        "generation_settings": generation_settings(request, served, made.seed, plan.stream),
+        "prompt": served.model.detokenize(request.prompt_ids, special=True),
+        "has_new_line": "\n" in made.text,
+        "truncated": made.finish_reason == "length" and size >= served.engine.context_size,
+        "stop_type": _stop_type(made),
+        "stopping_word": made.stop_text,
+        "tokens_cached": size,
+        "timings": timings_of([made]),
+    }
+    if made.logprobs and not plan.stream:
+        final["completion_probabilities"] = LogprobFormat(served).native(made.logprobs)
+    return final if plan.fields is None else _picked(final, plan.fields)
+
+
+def _stop_type(made: Generation) -> str:
+    if made.finish_reason == "length":
+        return "limit"
+    return "word" if made.stop_text else "eos"
+
+
+def _picked(final: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Return some members; "a/b" is member b of member a, under the name b."""
+    picked: dict[str, Any] = {}
+    for path in fields:
+        found: Any = final
+        for name in path.split("/"):
+            if not isinstance(found, Mapping) or name not in found:
+                break
+            found = found[name]
+        else:
+            picked[path.rsplit("/", 1)[-1]] = found
+    return picked

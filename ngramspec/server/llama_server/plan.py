@@ -1,0 +1,79 @@
+"""NativePlan: what a request to llama-server's own completion routes asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ngramspec.engine.request import Request, TokenIds
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.request.bodies import NativeBody, parse
+from ngramspec.server.request.grammar import grammar_of
+from ngramspec.server.request.infill import infill_prompt, missing_tokens
+from ngramspec.server.request.make import check_request, make_requests
+from ngramspec.server.request.prompts import check_length, is_list, prompts_of
+from ngramspec.server.request.speculation import speculation_of
+from ngramspec.server.served import Served
+from ngramspec.server.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class NativePlan:
+    """Completions as engine requests and how they are told."""
+
+    requests: Sequence[Request]
+    stream: bool
+    as_list: bool  # several answers were asked for, or one in a list
+    return_tokens: bool
+    timings_per_token: bool
+    spans: bool
+    fields: Sequence[str] | None  # members of the answer that are wanted, None = all
+
+
+def plan_native(
+    raw: bytes, served: Served, settings: ServerSettings, key_id: str, infill: bool = False
+) -> NativePlan:
+    """Read the body of POST /completion, or of POST /infill.
+
+    Raises:
+        ApiError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body = parse(raw, NativeBody)
+    choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
+    check_request(body, settings, choices)
+    prompts = _prompts(body, served, settings.max_generations // choices, infill)
+    for prompt_ids in prompts:
+        check_length(prompt_ids, served, settings, "prompt")
+    drafts = speculation_of(body.model_extra, key_id)
+    requests = make_requests(
+        body,
+        served,
+        settings,
+        prompts=prompts,
+        choices=choices,
+        grammar=grammar_of(body),
+        max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
+        logprobs=("n_probs", body.n_probs or None),
+        speculation=drafts.speculation,
+    )
+    return NativePlan(
+        requests=requests,
+        stream=bool(body.stream),
+        as_list=len(requests) > 1 or (not infill and is_list(body.prompt)),
+        return_tokens=bool(body.return_tokens),
+        timings_per_token=bool(body.timings_per_token),
+        spans=drafts.spans,
+        fields=body.response_fields,
+    )
+
+
+def _prompts(body: NativeBody, served: Served, most: int, infill: bool) -> list[TokenIds]:
+    if not infill:
+        if body.prompt is None:
+            raise bad_request('"prompt" is required', "prompt")
+        return prompts_of(body.prompt, served, most)
+    missing = missing_tokens(served)
+    if missing:
+        raise not_supported(f"Infill is not supported by this model: {missing}")
+    return [infill_prompt(body, served)]

@@ -1,0 +1,269 @@
+"""EngineCollector: the engine's counters as metrics, under the names that other servers use too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from ngramspec.engine import EngineStats
+from ngramspec.server.metrics.families import Families, Rate, Rising, Row
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Engine
+    from ngramspec.stats import SourceStats
+
+# vLLM's words for why a request ended, by ours.
+FINISHED = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "error"}
+MAX_POSITIONS = 64  # told of a draft; a prediction may be thousands of tokens long
+Value = Callable[[EngineStats], float]
+VLLM_COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("prompt_tokens_total", "Prompt tokens, those found in the cache included.",
+     lambda s: s.num_prompt_tokens + s.num_cached_tokens),
+    ("generation_tokens_total", "Emitted tokens.", lambda s: s.num_emitted_tokens),
+    ("prefix_cache_queries_total", "Prompt tokens looked for in the cache.",
+     lambda s: s.num_prompt_tokens + s.num_cached_tokens),
+    ("prefix_cache_hits_total", "Prompt tokens found in the cache.", lambda s: s.num_cached_tokens),
+)  # fmt: skip
+LLAMACPP_COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("prompt_tokens_total", "Prompt tokens read.", lambda s: s.num_prompt_tokens),
+    ("prompt_tokens_cached_total", "Prompt tokens found in the cache.",
+     lambda s: s.num_cached_tokens),
+    ("prompt_seconds_total", "Time of decodes that held prompt tokens.",
+     lambda s: s.prompt_seconds),
+    ("tokens_predicted_total", "Emitted tokens.", lambda s: s.num_emitted_tokens),
+    ("tokens_predicted_seconds_total", "Time between tokens, summed over slots.",
+     lambda s: s.inter_token_latency.total),
+    ("n_decode_total", "Decodes.", lambda s: s.num_steps),
+)  # fmt: skip
+OWN_COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("requests_total", "Requests submitted.", lambda s: s.num_requests),
+    ("busy_slots_total", "Slots in all decodes.", lambda s: s.num_busy_slots),
+    ("slot_steps_total", "Of these the ones that emitted.", lambda s: s.num_slot_steps),
+    ("rollback_failures_total",
+     "Sequences read again because the target could not take tokens back.",
+     lambda s: s.num_rollback_failures),
+    ("preempted_requests_total", "Requests that failed because the cache was full.",
+     lambda s: s.num_preempted),
+)  # fmt: skip
+SOURCE_COUNTERS: tuple[tuple[str, str, Callable[[SourceStats], int]], ...] = (
+    ("source_drafts_total", "Drafts made.", lambda s: s.num_drafts),
+    ("source_accepted_drafts_total", "Drafts with an accepted token.",
+     lambda s: s.num_accepted_drafts),
+    ("source_draft_tokens_total", "Tokens drafted.", lambda s: s.num_draft_tokens),
+    ("source_accepted_tokens_total", "Drafted tokens accepted.", lambda s: s.num_accepted_tokens),
+)  # fmt: skip
+POOL_GAUGES = (
+    ("pool_cells", "Cells of the shared pool.", "capacity"),
+    ("pool_used_cells", "Cells in use.", "num_used"),
+    ("pool_occupancy_ratio", "Share of cells in use.", "occupancy"),
+    ("pool_false_hit_ratio", "Expected share of unknown n-grams that find an entry.",
+     "false_hit_rate"),
+)  # fmt: skip
+POOL_COUNTERS = (
+    ("pool_replaced_total", "Entries whose continuation was replaced.", "num_replaced"),
+    ("pool_collisions_total", "Entries overwritten by another n-gram.", "num_collided"),
+    ("pool_aged_total", "Entries freed for new ones.", "num_aged"),
+)
+SUFFIX_GAUGES = (
+    ("suffix_pool_tokens", "Tokens in the shared pool of suffix.", "num_tokens"),
+    ("suffix_pool_capacity_tokens", "Tokens that it may hold.", "capacity"),
+    ("suffix_pool_bytes", "Its memory.", "nbytes"),
+)
+SUFFIX_COUNTERS = (
+    ("suffix_pool_known_tokens_total", "Prompt tokens that it held already.", "num_known"),
+    ("suffix_pool_evicted_tokens_total", "Tokens that made room for newer ones.", "num_evicted"),
+)
+
+
+class EngineCollector(Collector):
+    """Reads the engine's counters when asked; the engine does nothing for it.
+
+    Thread-safety: collect from any thread.
+    """
+
+    def __init__(self, engine: Engine, model_name: str) -> None:
+        self._engine = engine
+        self._vllm = Families("vllm", model_name=model_name, engine="0")
+        self._llamacpp = Families("llamacpp")
+        self._own = Families("ngramspec")
+        self._prompt_rate, self._predicted_rate = Rate(), Rate()
+        # A draft that is being verified counts as wasted, and times are estimates.
+        self._wasted, self._seconds = Rising(), Rising()
+        self._lock = threading.Lock()  # rates and rising values remember what was read before
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not read the engine."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families, read now."""
+        stats = self._engine.stats()
+        with self._lock:
+            return [
+                *self._of_vllm(stats),
+                *self._of_llamacpp(stats),
+                *_spec_decode(self._vllm, stats),
+                *_spec_decode(self._llamacpp, stats),
+                *_of_engine(self._own, self._engine, stats),
+                *self._of_sources(self._engine.source_stats()),
+                *_of_pool(self._own, self._engine),
+                *_of_dynamic_file(self._own, self._engine),
+            ]
+
+    def _of_vllm(self, stats: EngineStats) -> Iterator[Metric]:
+        make, engine = self._vllm, self._engine
+        running = sum(slot.state != "idle" for slot in engine.slots())
+        yield make.gauge("num_requests_running", "Requests on a slot.", running)
+        yield make.gauge("num_requests_waiting", "Requests in the queue.", engine.queue_length)
+        for name, text, value in VLLM_COUNTERS:
+            yield make.counter(name, text, value(stats))
+        ended = [((word,), stats.finished.get(own, 0)) for own, word in FINISHED.items()]
+        text = "Finished requests; abort is a cancelled one."
+        yield make.counters("request_success_total", text, ("finished_reason",), ended)
+        histograms = (
+            ("time_to_first_token_seconds", "From submitting to the first token.",
+             stats.time_to_first_token),
+            ("inter_token_latency_seconds", "Between tokens; those of one decode share its time.",
+             stats.inter_token_latency),
+            ("e2e_request_latency_seconds", "From submitting to the end.", stats.request_latency),
+            ("request_queue_time_seconds", "From submitting to a slot.", stats.queue_time),
+            ("iteration_tokens_total", "Tokens per decode.", stats.batch_tokens),
+        )  # fmt: skip
+        for name, text, histogram in histograms:
+            yield make.histogram(name, text, histogram)
+
+    def _of_llamacpp(self, stats: EngineStats) -> Iterator[Metric]:
+        make, engine = self._llamacpp, self._engine
+        for name, text, value in LLAMACPP_COUNTERS:
+            yield make.counter(name, text, value(stats))
+        prompt = self._prompt_rate.read(stats.num_prompt_tokens, stats.prompt_seconds)
+        predicted = self._predicted_rate.read(
+            stats.num_emitted_tokens, stats.inter_token_latency.total
+        )
+        running = sum(slot.state != "idle" for slot in engine.slots())
+        text = "Prompt tokens per second since the last scrape."
+        busy = stats.num_busy_slots / max(stats.num_steps, 1)
+        yield make.gauge("n_busy_slots_per_decode", "Slots per decode, since the start.", busy)
+        yield make.gauge("prompt_tokens_seconds", text, prompt)
+        text = "Emitted tokens per second and slot since the last scrape."
+        yield make.gauge("predicted_tokens_seconds", text, predicted)
+        yield make.gauge("requests_processing", "Requests on a slot.", running)
+        yield make.gauge("requests_deferred", "Requests in the queue.", engine.queue_length)
+
+    def _of_sources(self, sources: Mapping[str, SourceStats]) -> Iterator[Metric]:
+        make = self._own
+        for name, text, value in SOURCE_COUNTERS:
+            rows = [((source.name,), value(source)) for source in sources.values()]
+            yield make.counters(name, text, ("source",), rows)
+        text = "Drafted tokens not accepted, those cut off before verification too."
+        wasted = [((s.name,), s.num_draft_tokens - s.num_accepted_tokens) for s in sources.values()]
+        yield make.counters(
+            "source_wasted_tokens_total", text, ("source",), self._wasted.read(wasted)
+        )
+        yield _per_position(make, sources)
+        yield from _calls(make, sources, self._seconds)
+        failures = {"ngram": 0, **self._engine.source_failures()}
+        text = "Calls of a source that raised; it is off for the request then."
+        rows = [((name,), count) for name, count in failures.items()]
+        yield make.counters("source_failures_total", text, ("source",), rows)
+
+
+def _spec_decode(make: Families, stats: EngineStats) -> Iterator[Metric]:
+    """Yield the counts of verified drafts: the same names in vLLM and llama-server."""
+    yield make.counter("spec_decode_num_drafts_total", "Drafts verified.", stats.num_drafts)
+    text = "Draft tokens verified."
+    yield make.counter("spec_decode_num_draft_tokens_total", text, stats.num_draft_tokens)
+    text = "Draft tokens accepted."
+    yield make.counter("spec_decode_num_accepted_tokens_total", text, stats.num_accepted_tokens)
+    name, text = "spec_decode_num_accepted_tokens_per_pos_total", "Drafts accepted at a position."
+    counts = stats.accepted_per_position[:MAX_POSITIONS]
+    rows = [((str(position),), count) for position, count in enumerate(counts)]
+    yield make.counters(name, text, ("position",), rows)
+
+
+def _of_engine(make: Families, engine: Engine, stats: EngineStats) -> Iterator[Metric]:
+    for name, text, value in OWN_COUNTERS:
+        yield make.counter(name, text, value(stats))
+    seconds = [
+        (("prompt",), stats.prompt_seconds),
+        (("decode",), stats.decode_seconds),
+        (("draft",), stats.draft_seconds),
+        (("verify",), stats.verify_seconds),
+    ]
+    text = "Time of the engine's steps: decodes with prompt tokens, others, drafting, verifying."
+    yield make.counters("phase_seconds_total", text, ("phase",), seconds)
+    yield make.histogram("draft_length_tokens", "Tokens per verified draft.", stats.draft_lengths)
+    yield make.gauge("queue_length", "Requests that wait for a slot.", engine.queue_length)
+    text = "Tokens that a decode may hold."
+    yield make.gauge("batch_capacity_tokens", text, engine.batch_capacity)
+    yield make.gauge("slots", "Slots.", engine.num_slots)
+    yield make.gauge("slot_capacity_tokens", "Tokens that a slot may hold.", engine.context_size)
+    slots = engine.slots()
+    busy = [((str(slot.id),), slot.state != "idle") for slot in slots]
+    yield make.gauges("slot_busy", "1 while a request runs on the slot.", ("slot",), busy)
+    held = [((str(slot.id),), slot.num_past) for slot in slots]
+    yield make.gauges("slot_cached_tokens", "Tokens in the slot's cache.", ("slot",), held)
+
+
+def _per_position(make: Families, sources: Mapping[str, SourceStats]) -> Metric:
+    rows = [
+        ((source.name, str(position)), count)
+        for source in sources.values()
+        for position, count in enumerate(source.accepted_per_position[:MAX_POSITIONS])
+    ]
+    name, text = "source_accepted_tokens_per_pos_total", "Drafts accepted at a position."
+    return make.counters(name, text, ("source", "position"), rows)
+
+
+def _calls(make: Families, sources: Mapping[str, SourceStats], rising: Rising) -> Iterator[Metric]:
+    calls: list[Row] = []
+    seconds: list[Row] = []
+    for source in sources.values():
+        for call in ("begin", "propose", "accept"):
+            key = (source.name, call)
+            calls.append((key, getattr(source, f"{call}_calls")))
+            seconds.append((key, getattr(source, f"{call}_ns") / 1e9))
+    labels = ("source", "call")
+    yield make.counters("source_calls_total", "Calls.", labels, calls)
+    text = "Time in calls; propose and accept are estimated from every 16th."
+    yield make.counters("source_seconds_total", text, labels, rising.read(seconds))
+
+
+def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
+    """Yield the figures of the pools: all of namespaces together, and those that are shared."""
+    pools, suffix_pools = engine.drafters.pools(), engine.drafters.suffix_pools()
+    pool, suffix_pool = pools.pop("", None), suffix_pools.pop("", None)
+    used = sum(other.num_used for other in pools.values())
+    tokens = sum(other.num_tokens for other in suffix_pools.values())
+    count = len(pools.keys() | suffix_pools.keys())
+    yield make.gauge("namespace_pools", "Namespaces with pools of their own.", count)
+    yield make.gauge("namespace_pool_used_cells", "Cells in use in all of ngram-mod.", used)
+    yield make.gauge("namespace_suffix_pool_tokens", "Tokens in all of suffix.", tokens)
+    kept = sum(engine.drafters.nbytes().values())
+    yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
+    if pool is not None:
+        figures = pool.stats()
+        for name, text, key in POOL_GAUGES:
+            yield make.gauge(name, text, figures[key])
+        for name, text, key in POOL_COUNTERS:
+            yield make.counter(name, text, figures[key])
+    if suffix_pool is not None:
+        for name, text, key in SUFFIX_GAUGES:
+            yield make.gauge(name, text, getattr(suffix_pool, key))
+        for name, text, key in SUFFIX_COUNTERS:
+            yield make.counter(name, text, getattr(suffix_pool, key))
+
+
+def _of_dynamic_file(make: Families, engine: Engine) -> Iterator[Metric]:
+    file = engine.drafters.dynamic_file
+    if file is not None:
+        text = "Saves of the dynamic cache."
+        yield make.counter("dynamic_saves_total", text, file.num_saves)
+        text = "Saves that failed; what they would have saved is kept and tried again."
+        yield make.counter("dynamic_save_failures_total", text, file.num_save_failures)
+        failing = bool(file.save_error)
+        yield make.gauge("dynamic_save_failing", "1 while the latest save has failed.", failing)

@@ -1,0 +1,95 @@
+"""Bodies of Ollama's routes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from ngramspec.server.errors import ApiError, bad_request
+from ngramspec.server.ollama.names import serves
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
+from ngramspec.server.served import Served
+
+# Each part but the last ends with a unit, so that there is one way only to read a text.
+_PART, _UNIT = r"0+(?:\.0*)?", "(?:ns|us|µs|ms|s|m|h)"
+_NOTHING = re.compile(rf"[+-]?(?=0)(?:{_PART}{_UNIT})*(?:{_PART})?")
+
+
+class NamedBody(Body):
+    """A body that names a model; `name` is the older field."""
+
+    model: str | None = None
+    name: str | None = None
+
+    def named(self, served: Served) -> str:
+        """Return the name as the client wrote it.
+
+        Raises:
+            ApiError: There is none, or it is another model than the served one.
+        """
+        name = self.model or self.name
+        if not name:
+            raise bad_request("model is required", "model")
+        if not serves(served, name):
+            raise ApiError(404, f"model {name!r} not found", code="model_not_found")
+        return name
+
+
+class GeneratingBody(NamedBody):
+    """Fields of both generating routes."""
+
+    stream: bool | None = None
+    options: dict[str, Any] | None = None
+    format: str | dict[str, Any] | None = None
+    keep_alive: float | str | None = None
+    think: bool | str | None = None
+    truncate: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: Integer | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """Tell whether the model is not to be kept."""
+        kept = self.keep_alive
+        return bool(_NOTHING.fullmatch(kept)) if isinstance(kept, str) else kept == 0
+
+    @property
+    def speculation(self) -> dict[str, Any]:
+        """Return the speculative.* fields, those of the options going before others."""
+        given = {**(self.model_extra or {}), **(self.options or {})}
+        return {name: value for name, value in given.items() if _is_speculative(name)}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return the options that are Ollama's."""
+        given = self.options or {}
+        return {name: value for name, value in given.items() if not _is_speculative(name)}
+
+
+class GenerateBody(GeneratingBody):
+    """POST /api/generate."""
+
+    prompt: str = ""
+    suffix: str = ""
+    system: str | None = None
+    template: str | None = None
+    raw: bool | None = None
+    context: list[Any] | None = None  # token ids
+    images: list[Any] | None = None
+
+
+class ChattingBody(GeneratingBody):
+    """POST /api/chat."""
+
+    messages: Objects | None = None
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
+
+
+class ShowBody(NamedBody):
+    """POST /api/show."""
+
+    verbose: bool | None = None
+
+
+def _is_speculative(name: str) -> bool:
+    return name == "speculative" or name.startswith("speculative.")

@@ -1,0 +1,223 @@
+"""How answers look to Ollama's clients: one object, or a line of JSON per step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ngramspec.server.chat.call_parser import Delta
+from ngramspec.server.chat.parser import read_message
+from ngramspec.server.errors import ApiError
+from ngramspec.server.ollama.plan import OllamaPlan
+from ngramspec.server.response.answer import Item
+from ngramspec.server.response.logprobs import LogprobFormat
+from ngramspec.server.response.sse import json_text
+from ngramspec.server.response.timings import chunk_extras
+from ngramspec.server.served import Served
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Chunk, Generation
+
+NDJSON = "application/x-ndjson"
+
+
+def now_text() -> str:
+    """Return the time in RFC 3339, in UTC with a fraction."""
+    return time_text(datetime.now(timezone.utc))
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time of UTC in RFC 3339."""
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def ollama_json(
+    plan: OllamaPlan, served: Served, generations: Sequence[Generation]
+) -> dict[str, Any]:
+    """Return the whole answer as one object."""
+    if not generations:
+        return _idle(plan)
+    made = generations[0]
+    message = read_message(plan.parser(), made.text)
+    calls, loose = _read_calls([call["function"] for call in message.calls])
+    shown = _shown(plan, message.content + loose, message.reasoning, calls)
+    final = {**_head(plan), **shown, **_last(plan, served, made)}
+    if made.logprobs:
+        final["logprobs"] = LogprobFormat(served).chat(made.logprobs)["content"]
+    return final
+
+
+class OllamaEvents:
+    """An answer as lines of JSON; the last one has "done": true and the figures."""
+
+    media_type = NDJSON
+    ping = b""
+
+    def __init__(self, plan: OllamaPlan, served: Served, generations: Sequence[Generation]) -> None:
+        self._plan = plan
+        self._served = served
+        self._generations = generations
+        self._parser = plan.parser()
+        self._calls: list[dict[str, Any]] = []  # found so far, the last maybe not complete
+        self._num_told = 0  # of these
+        self._format = LogprobFormat(served)
+        self._logprobs: list[dict[str, Any]] = []  # not yet told
+        model = json.dumps(plan.model, ensure_ascii=False).encode()
+        self._start = b'{"model": ' + model + b', "created_at": "'
+        self._middle = b'", "response": '
+        self._tail = b', "done": false}\n'
+        if plan.chat:
+            self._middle = b'", "message": {"role": "assistant", "content": '
+            self._tail = b'}, "done": false}\n'
+        asked = [made.request.logprobs for made in generations]
+        self._quick = not plan.spans and asked == [None]
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Return the lines for some chunks."""
+        parts: list[bytes] = []
+        time = now_text().encode()
+        for _, chunk in items:
+            if self._quick and self._parser.plain and chunk.finish_reason is None:
+                if chunk.text:
+                    text = json_text(chunk.text)
+                    parts += (self._start, time, self._middle, text, self._tail)
+            else:
+                self._encode_slowly(parts, chunk)
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        """Return the line of a request that only loads; others have theirs by now."""
+        return b"" if self._generations else _line(_idle(self._plan))
+
+    def error(self, error: ApiError) -> bytes:
+        """Return an error as a line, as Ollama does within a stream."""
+        return _line(error.body("/api/"))
+
+    def _encode_slowly(self, parts: list[bytes], chunk: Chunk) -> None:
+        """Add the lines of a chunk that is more than a piece of text."""
+        last = chunk.finish_reason is not None
+        self._logprobs += self._format.chat(chunk.logprobs)["content"]
+        extras = chunk_extras(chunk, False, self._plan.spans)
+        content = reasoning = ""
+        for delta in self._parser.feed(chunk.text, last):
+            if delta.kind == "content":
+                content += delta.text
+            elif delta.kind == "reasoning":
+                reasoning += delta.text
+            else:
+                _add_call(self._calls, delta)
+        calls, loose = self._complete_calls(last)
+        content += loose
+        if reasoning and (content or calls):
+            parts.append(self._piece("", reasoning, [], {}))
+            reasoning = ""
+        if content or reasoning or calls or (extras and chunk.token_ids):
+            parts.append(self._piece(content, reasoning, calls, extras))
+        if last:
+            figures = _last(self._plan, self._served, chunk.generation)
+            parts.append(_line({**_head(self._plan), **_shown(self._plan, "", "", []), **figures}))
+
+    def _complete_calls(self, last: bool) -> tuple[list[dict[str, Any]], str]:
+        """Return calls that were not told yet, and at the end the text of one that has no end."""
+        until = len(self._calls) if last else self._parser.num_calls
+        fresh, self._num_told = self._calls[self._num_told : until], until
+        return _read_calls(fresh)
+
+    def _piece(
+        self, content: str, reasoning: str, calls: list[dict[str, Any]], extras: dict[str, Any]
+    ) -> bytes:
+        line = {**_head(self._plan), **_shown(self._plan, content, reasoning, calls)}
+        if self._logprobs:
+            line["logprobs"], self._logprobs = self._logprobs, []
+        return _line({**line, "done": False, **extras})
+
+
+def _head(plan: OllamaPlan) -> dict[str, Any]:
+    return {"model": plan.model, "created_at": now_text()}
+
+
+def _shown(
+    plan: OllamaPlan, content: str, reasoning: str, calls: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the members that hold the answer; thinking and tool_calls only where there are."""
+    more: dict[str, Any] = {"thinking": reasoning} if reasoning else {}
+    if not plan.chat:
+        return {"response": content, **more}
+    if calls:
+        more["tool_calls"] = calls
+    return {"message": {"role": "assistant", "content": content, **more}}
+
+
+def _idle(plan: OllamaPlan) -> dict[str, Any]:
+    """Return the answer to a request without a prompt."""
+    done = {"done": True, "done_reason": plan.idle_reason}
+    return {**_head(plan), **_shown(plan, "", "", []), **done}
+
+
+def _last(plan: OllamaPlan, served: Served, made: Generation) -> dict[str, Any]:
+    """Return what closes an answer: why it ended, its tokens and its figures."""
+    final: dict[str, Any] = {"done": True, "done_reason": made.finish_reason}
+    if plan.with_context:
+        final["context"] = [*made.request.prompt_ids.tolist(), *_answer_ids(served, made)]
+    return {**final, **figures_of(made)}
+
+
+def figures_of(made: Generation) -> dict[str, int]:
+    """Return counts, and times in nanoseconds; the parts add up to the total or less."""
+    times = made.timings
+    load = _nanoseconds((times.started or times.finished) - times.submitted)
+    prompt, decode = _nanoseconds(times.prompt_seconds), _nanoseconds(times.decode_seconds)
+    return {
+        "total_duration": max(
+            load + prompt + decode, _nanoseconds(times.finished - times.submitted)
+        ),
+        "load_duration": load,
+        "prompt_eval_count": times.num_prompt,
+        "prompt_eval_duration": prompt,
+        "eval_count": len(made.token_ids),
+        "eval_duration": decode,
+        "draft_n": times.num_draft_tokens,
+        "draft_n_accepted": times.num_accepted_tokens,
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return max(0, int(seconds * 1e9))
+
+
+def _answer_ids(served: Served, made: Generation) -> list[int]:
+    """Return the tokens of an answer without its stop text."""
+    if not made.stop_text:
+        return made.token_ids
+    return [int(token) for token in served.model.tokenize(made.text, add_special=False)]
+
+
+def _add_call(calls: list[dict[str, Any]], delta: Delta) -> None:
+    if delta.kind == "call":
+        del calls[delta.index :]  # one that turned out to be none
+        calls.append({"name": delta.text, "arguments": ""})
+    else:
+        calls[delta.index]["arguments"] += delta.text
+
+
+def _read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Return calls with arguments as objects, and the text of those that are not whole."""
+    made: list[dict[str, Any]] = []
+    loose = ""
+    for call in calls:
+        name, text = call["name"], call["arguments"]
+        try:
+            arguments = json.loads(text or "{}")
+        except ValueError:
+            arguments = None
+        if isinstance(arguments, dict):
+            made.append({"function": {"name": name, "arguments": arguments}})
+        else:
+            loose += f'{{"name": {json.dumps(name)}, "arguments": {text}'
+    return made, loose
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"

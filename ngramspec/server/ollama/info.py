@@ -1,0 +1,165 @@
+"""What Ollama's routes tell about the served model."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timezone
+from typing import Any
+
+from ngramspec.errors import InputError
+from ngramspec.ollama.modelfile import ExampleMessage, Modelfile
+from ngramspec.server.ollama.events import time_text
+from ngramspec.server.ollama.names import listed_name
+from ngramspec.server.ollama.prompt import capabilities, ollama_view
+from ngramspec.server.served import Served
+
+FOREVER = "2286-11-20T17:46:40Z"  # the model stays as long as the server
+# Names of llama.cpp's file types, by number.
+FILE_TYPES = {
+    **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K"},
+    **{11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S"},
+    **{17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS"},
+    **{23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S"},
+    **{29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0"},
+    38: "MXFP4",
+}
+# Texts even where they look like numbers; two that Ollama leaves out.
+TEXTS = ("general.", "tokenizer.ggml.model", "tokenizer.ggml.pre")
+NUMBERS = ("general.file_type", "general.quantization_version", "general.alignment")
+LEFT_OUT = ("general.name", "tokenizer.chat_template")
+
+
+def tags(served: Served) -> dict[str, Any]:
+    """Return the models that can be used: the served one."""
+    return {"models": [_entry(served)]}
+
+
+def running(served: Served) -> dict[str, Any]:
+    """Return the models that are loaded."""
+    entry = _entry(served)
+    del entry["modified_at"]
+    size = entry["size"] if served.model.n_gpu_layers else 0
+    more = {"expires_at": FOREVER, "size_vram": size, "context_length": served.engine.context_size}
+    return {"models": [{**entry, **more}]}
+
+
+def show(served: Served) -> dict[str, Any]:
+    """Return all about the model."""
+    recipe, view = served.recipe, ollama_view(served)
+    made = {
+        "license": "\n".join(recipe.licenses),
+        "modelfile": modelfile_text(served),
+        "parameters": _parameters(served),
+        "template": view.chat_template,
+        "system": served.system,
+        "details": _details(served),
+        "messages": [dict(message) for message in recipe.messages],
+        "model_info": _model_info(served),
+        "capabilities": capabilities(served),
+        "modified_at": time_text(_modified(served)),
+    }
+    optional = ("license", "system", "messages", "parameters")
+    return {name: value for name, value in made.items() if value or name not in optional}
+
+
+def modelfile_text(served: Served) -> str:
+    """Return the model as a Modelfile."""
+    recipe = served.recipe
+    messages = [(str(m.get("role")), str(m.get("content", ""))) for m in recipe.messages]
+    try:
+        text = Modelfile(
+            base=str(served.model.path),
+            template=ollama_view(served).go_template,
+            system=served.system or None,
+            parameters=recipe.parameters,
+            messages=tuple(ExampleMessage(*message) for message in messages),
+            licenses=recipe.licenses,
+            draft=",".join(served.engine.drafters.types) or "none",
+        ).to_text()
+    except InputError as error:  # a text with quotes that Modelfiles cannot hold
+        text = f"# {' '.join(str(error).split())}\nFROM {served.model.path}\n"
+    return f"# Modelfile of {listed_name(served)}, as ngramspec serves it\n{text}"
+
+
+def _entry(served: Served) -> dict[str, Any]:
+    name, stored = listed_name(served), served.recipe.stored
+    size = served.model.path.stat().st_size if stored is None else stored.size
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": time_text(_modified(served)),
+        "size": size,
+        "digest": _digest(served),
+        "details": _details(served),
+    }
+
+
+def _modified(served: Served) -> datetime:
+    stored = served.recipe.stored
+    if stored is not None:
+        return stored.modified
+    return datetime.fromtimestamp(served.model.path.stat().st_mtime, timezone.utc)
+
+
+def _digest(served: Served) -> str:
+    """Return the manifest's digest; for a plain file one that changes when the file does."""
+    stored, path = served.recipe.stored, served.model.path
+    if stored is not None:
+        return stored.digest
+    state = path.stat()
+    return hashlib.sha256(f"{path.name}:{state.st_size}:{state.st_mtime_ns}".encode()).hexdigest()
+
+
+def _details(served: Served) -> dict[str, Any]:
+    model, stored = served.model, served.recipe.stored
+    family = (stored and stored.family) or model.architecture
+    given = model.metadata.get("general.file_type", "")
+    kind = int(given) if given.isdigit() else model.file_type
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": list(stored.families if stored and stored.families else [family]),
+        "parameter_size": (stored and stored.parameter_size) or human_number(model.num_params),
+        "quantization_level": (stored and stored.quantization) or FILE_TYPES.get(kind, "unknown"),
+    }
+
+
+def human_number(count: int) -> str:
+    """Return a count of parameters as Ollama writes it, such as 8.0B or 137M."""
+    for unit, letter, digits in ((10**9, "B", 1), (10**6, "M", 2)):
+        if count >= unit:
+            return f"{count / unit:.{digits if count % unit else 0}f}{letter}"
+    return f"{count / 1000:.0f}K" if count >= 1000 else str(count)
+
+
+def _parameters(served: Served) -> str:
+    """Return the parameters as `ollama show --parameters` writes them."""
+    lines = []
+    for name, value in served.recipe.parameters.items():
+        texts = [f'"{text}"' for text in value] if isinstance(value, tuple) else [str(value)]
+        lines += [f"{name:<30} {text}" for text in texts]
+    return "\n".join(lines)
+
+
+def _model_info(served: Served) -> dict[str, Any]:
+    """Return the GGUF file's metadata with numbers as such."""
+    made: dict[str, Any] = {
+        name: _typed(name, text)
+        for name, text in served.model.metadata.items()
+        if name not in LEFT_OUT
+    }
+    return {**made, "general.parameter_count": served.model.num_params}
+
+
+def _typed(name: str, text: str) -> Any:
+    if name.startswith(TEXTS) and name not in NUMBERS:
+        return text
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,210 @@
+"""The prompts of Ollama's routes: its templates, system messages, suffixes and contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.errors import FormatError
+from ngramspec.ollama.go_limits import Limits
+from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
+from ngramspec.server.chat.thinking import OPEN
+from ngramspec.server.chat.tools import Tools, tools_of
+from ngramspec.server.errors import bad_request
+from ngramspec.server.ollama.bodies import ChattingBody, GenerateBody, GeneratingBody
+from ngramspec.server.request.bodies import ChatBody
+from ngramspec.server.request.infill import fill_prompt, missing_tokens
+from ngramspec.server.request.prompts import check_ids
+from ngramspec.server.served import Served
+
+PLAIN = "{{ .Prompt }}"  # what Ollama takes where a model has no template at all
+NO_TOOLS = Tools()
+MAX_TEMPLATE = 1 << 16  # characters of a request's own; some 50 us for every action in it
+
+
+@dataclass(frozen=True)
+class OllamaPrompt:
+    """What the model is to continue.
+
+    thinking: It opens the reasoning.
+    parses_thinking: Reasoning is told apart from the answer.
+    template: The one that wrote it, "" for none.
+    """
+
+    ids: TokenIds
+    thinking: bool = False
+    parses_thinking: bool = False
+    template: str = ""
+    tools: Tools = NO_TOOLS
+
+
+def ollama_view(served: Served, template: str | None = None) -> Served:
+    """Return the served model as Ollama's routes see it: its Go template goes first.
+
+    template: Instead of all others.
+    """
+    recipe = served.recipe
+    if template is not None:
+        recipe = replace(recipe, template=template, template_first=True)
+        return replace(served, template=None, recipe=recipe)
+    known = recipe.template or (None if served.chat_template else PLAIN)
+    return replace(served, recipe=replace(recipe, template=known, template_first=True))
+
+
+def capabilities(served: Served) -> list[str]:
+    """Return what the model can do, in Ollama's words."""
+    view = ollama_view(served)
+    made = ["completion"]
+    if view.go_template is None:
+        text = view.chat_template
+        names = {"tools"} if "tools" in text else set()
+        names |= {"thinking"} if "enable_thinking" in text or OPEN in text else set()
+    else:
+        names = set(parsed_template(view.go_template).capabilities)
+    if not missing_tokens(served):
+        names.add("insert")
+    return made + [name for name in ("tools", "insert", "thinking") if name in names]
+
+
+def chat_prompt(body: ChattingBody, served: Served) -> OllamaPrompt:
+    """Return the prompt of a chat; of one that is too long the oldest messages are left out.
+
+    Raises:
+        ApiError, InputError: It cannot be written.
+    """
+    view = ollama_view(served)
+    messages = [_message(message, i) for i, message in enumerate(body.messages or [])]
+    tools = tools_of(ChatBody(messages=[], tools=body.tools))
+    think = _think(body, view)
+    text, ids = _fitting(messages, body, view, tools, think)
+    opened = text.rstrip().endswith(OPEN)
+    return OllamaPrompt(ids, opened, _parses(think), view.chat_template, tools)
+
+
+def generate_prompt(body: GenerateBody, served: Served) -> OllamaPrompt:
+    """Return the prompt of POST /api/generate.
+
+    Raises:
+        ApiError, InputError: It cannot be written.
+    """
+    if body.images:
+        raise bad_request("this server takes text only, no images", "images")
+    if body.raw:
+        if body.template or body.system or body.context:
+            raise bad_request("raw mode does not support template, system, or context", "raw")
+        ids = served.model.tokenize(body.prompt, add_special=True, parse_special=True)
+        return OllamaPrompt(ids)
+    if len(body.template or "") > MAX_TEMPLATE:
+        raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
+    view = ollama_view(served, body.template or None)
+    if body.suffix:
+        return _insert(body, view)
+    if body.system is not None:
+        view = replace(view, system=body.system)
+    if body.context is not None:
+        view = replace(view, recipe=replace(view.recipe, messages=()))
+    think = _think(body, view)
+    messages = [{"role": "user", "content": body.prompt}]
+    text = _text(messages, view, NO_TOOLS, think)
+    opened = text.rstrip().endswith(OPEN)
+    return OllamaPrompt(_ids(text, body, served), opened, _parses(think), view.chat_template)
+
+
+def _insert(body: GenerateBody, view: Served) -> OllamaPrompt:
+    """Return the prompt for the text between prompt and suffix."""
+    template = None if view.go_template is None else parsed_template(view.go_template)
+    if template is not None and "insert" in template.capabilities:
+        limits = Limits.for_data(body.prompt, body.suffix)
+        try:
+            text = template.render(prompt=body.prompt, suffix=body.suffix, limits=limits)
+        except FormatError as error:
+            raise bad_request(str(error), "template") from error
+        return OllamaPrompt(_ids(text, body, view))
+    if missing_tokens(view):
+        raise bad_request(f'"{body.model}" does not support insert', "suffix")
+    return OllamaPrompt(fill_prompt(view, body.prompt, body.suffix))
+
+
+def _ids(text: str, body: GenerateBody, served: Served) -> TokenIds:
+    """Return the tokens of a text behind those of an earlier answer."""
+    model = served.model
+    if not body.context:
+        return model.tokenize_prompt(text)
+    check_ids(body.context, model.vocab_size, "context")
+    more = model.tokenize(text, add_special=False, parse_special=True)
+    return np.concatenate([np.array(body.context, dtype=np.int32), more])
+
+
+def _fitting(
+    messages: list[dict[str, Any]],
+    body: ChattingBody,
+    view: Served,
+    tools: Tools,
+    think: Mapping[str, Any],
+) -> tuple[str, TokenIds]:
+    """Return the longest end of a chat that fits, with the system messages before it.
+
+    A chat that is cut leaves room for an answer: a quarter of the context, or what was asked for.
+    """
+
+    def written(first: int) -> tuple[str, TokenIds]:
+        kept = [one for one in messages[:first] if one["role"] == "system"] + messages[first:]
+        text = _text(kept, view, tools, think)
+        return text, view.model.tokenize_prompt(text)
+
+    size, last = view.engine.context_size, len(messages) - 1
+    made = written(0)
+    if made[1].size < size or body.truncate is False or not last:
+        return made
+    wanted = body.parameters.get("num_predict")
+    asked = wanted if isinstance(wanted, int) and wanted > 0 else size // 4
+    room = size - min(asked, size // 2)
+    low, high = 1, last  # the last message stays whatever its size
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if written(middle)[1].size < room else (middle + 1, high)
+    return written(low)
+
+
+def _text(
+    messages: list[dict[str, Any]], view: Served, tools: Tools, think: Mapping[str, Any]
+) -> str:
+    return chat_text(ChatBody(messages=messages, **think), view, tools)
+
+
+def _think(body: GeneratingBody, view: Served) -> dict[str, Any]:
+    """Return the members of an OpenAI body that say how to think; a thinking model does.
+
+    A model whose template knows nothing of it may think as well, but is not told to.
+    """
+    able = "thinking" in capabilities(view)
+    wanted = able if body.think is None else body.think
+    if isinstance(wanted, str) and wanted not in LEVELS:
+        raise bad_request(f"think must be true, false, {', '.join(LEVELS)}, got {wanted!r}")
+    if body.think is None and not able:
+        return {}
+    made: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": bool(wanted)}}
+    return {**made, "reasoning_effort": wanted} if isinstance(wanted, str) else made
+
+
+def _parses(think: Mapping[str, Any]) -> bool:
+    return bool(think) and bool(think["chat_template_kwargs"]["enable_thinking"])
+
+
+def _message(given: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Return a message of Ollama's as OpenAI has them."""
+    if given.get("images"):
+        raise bad_request("this server takes text only, no images", f"messages[{index}].images")
+    role = given.get("role")
+    made: dict[str, Any] = {"role": role, "content": given.get("content") or ""}
+    for theirs, ours in (("thinking", "reasoning_content"), ("tool_name", "name")):
+        if given.get(theirs):
+            made[ours] = given[theirs]
+    for name in ("tool_calls", "tool_call_id"):
+        if given.get(name):
+            made[name] = given[name]
+    return made

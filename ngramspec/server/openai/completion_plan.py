@@ -1,0 +1,97 @@
+"""CompletionPlan: what a request for a text completion asks for, ready for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ngramspec.engine.request import Request, TokenIds
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.openai.chat_plan import prediction_of
+from ngramspec.server.request.bodies import CompletionBody, parse
+from ngramspec.server.request.grammar import grammar_of
+from ngramspec.server.request.infill import fill_prompt, missing_tokens
+from ngramspec.server.request.make import check_request, make_requests
+from ngramspec.server.request.prompts import check_length, prompts_of
+from ngramspec.server.request.speculation import speculation_of
+from ngramspec.server.served import Served
+from ngramspec.server.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class CompletionPlan:
+    """Text completions as engine requests and how they are told."""
+
+    requests: Sequence[Request]
+    stream: bool
+    choices: int  # how many requests in a row belong to one prompt
+    echoes: Sequence[str]  # per request, the text that its answer begins with
+    include_usage: bool
+    timings_per_token: bool
+    spans: bool
+
+
+def plan_completion(
+    raw: bytes, served: Served, settings: ServerSettings, key_id: str
+) -> CompletionPlan:
+    """Read the body of a completion request.
+
+    Raises:
+        ApiError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body = parse(raw, CompletionBody)
+    choices = 1 if body.n is None else body.n
+    if body.best_of is not None and body.best_of != choices:
+        raise not_supported("best_of is not supported: it must equal n", "best_of")
+    if body.echo and body.logprobs:
+        raise not_supported("echo cannot be used with logprobs", "echo")
+    check_request(body, settings, choices)
+    prompts = _prompts(body, served, settings.max_generations // choices)
+    for prompt_ids in prompts:
+        check_length(prompt_ids, served, settings, "prompt")
+    drafts = speculation_of(body.model_extra, key_id)
+    requests = make_requests(
+        body,
+        served,
+        settings,
+        prompts=prompts,
+        choices=choices,
+        grammar=grammar_of(body, body.response_format),
+        max_tokens=body.num_tokens,
+        logprobs=("logprobs", _logprobs(body)),
+        speculation=drafts.speculation,
+        prediction_ids=prediction_of(body, served),
+    )
+    return CompletionPlan(
+        requests=requests,
+        stream=bool(body.stream),
+        choices=choices,
+        echoes=[_echo(body, served, request.prompt_ids) for request in requests],
+        include_usage=body.include_usage,
+        timings_per_token=bool(body.timings_per_token),
+        spans=drafts.spans,
+    )
+
+
+def _prompts(body: CompletionBody, served: Served, most: int) -> list[TokenIds]:
+    if body.suffix is None:
+        return prompts_of(body.prompt, served, most)
+    missing = missing_tokens(served)
+    if missing:
+        raise bad_request(f"this model cannot take a suffix: {missing}", "suffix")
+    if not isinstance(body.prompt, str):
+        raise bad_request("prompt must be a text when there is a suffix", "prompt")
+    return [fill_prompt(served, body.prompt, body.suffix)]
+
+
+def _echo(body: CompletionBody, served: Served, prompt_ids: TokenIds) -> str:
+    if not body.echo:
+        return ""
+    return body.prompt if isinstance(body.prompt, str) else served.model.detokenize(prompt_ids)
+
+
+def _logprobs(body: CompletionBody) -> int | None:
+    if body.logprobs is None or body.logprobs is False:
+        return None
+    return int(body.logprobs)

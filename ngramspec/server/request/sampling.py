@@ -1,0 +1,118 @@
+"""From the fields of a body to Sampling, with the server's defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ngramspec.engine.sampling import Sampling
+from ngramspec.server.errors import bad_request
+from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.served import Served
+
+SAME_NAME = tuple(
+    field.name
+    for field in dataclasses.fields(Sampling)
+    if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers")
+)
+ANY_SEED = 0xFFFFFFFF
+RANDOM_SEEDS = (-1, ANY_SEED)  # what llama-server and its clients write for "any"
+# llama-server's samplers in their order, with the letter of each and what leaves it out.
+SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "penalties": ("e", {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}),
+    "dry": ("d", {"dry_multiplier": 0.0}),
+    "top_n_sigma": ("s", {"top_n_sigma": -1.0}),
+    "top_k": ("k", {"top_k": 0}),
+    "typ_p": ("y", {"typical_p": 1.0}),
+    "top_p": ("p", {"top_p": 1.0}),
+    "min_p": ("m", {"min_p": 0.0}),
+    "xtc": ("x", {"xtc_probability": 0.0}),
+    "temperature": ("t", {"temperature": 1.0, "dynatemp_range": 0.0}),
+}
+_INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
+OTHER_NAMES = {"typical_p": "typ_p", "top-k": "top_k", "temp": "temperature"}
+
+
+def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
+    """Return how the tokens of a request are chosen.
+
+    Raises:
+        ApiError: A field that cannot be used.
+        InputError: A value out of its bounds.
+    """
+    given: dict[str, Any] = {name: getattr(body, name, None) for name in SAME_NAME}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.get("top_k", 0) < 0:
+        given["top_k"] = 0  # "all", as -1 is with other servers
+    if body.seed is not None:
+        seed = body.seed % (1 << 32)
+        given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
+    if body.dry_sequence_breakers is not None:
+        given["dry_sequence_breakers"] = tuple(body.dry_sequence_breakers)
+    if body.logit_bias is not None:
+        given["logit_bias"] = dict(_biases(body.logit_bias, served))
+    if body.samplers:
+        given.update(_left_out(body.samplers))
+    return dataclasses.replace(served.sampling, grammar=grammar, **given)
+
+
+def with_seed(sampling: Sampling, index: int) -> Sampling:
+    """Return the sampling of a request's choice number `index`: seeds count up, past ANY_SEED."""
+    if sampling.seed is None or not index:
+        return sampling
+    return dataclasses.replace(sampling, seed=(sampling.seed + index) % ANY_SEED)
+
+
+def stops_of(body: SamplingBody, served: Served) -> tuple[str, ...]:
+    """Return the stop texts of a request; without any the server's."""
+    given = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return tuple(text for text in given if text) or served.stop
+
+
+def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) -> Iterable[Any]:
+    """Yield (token id, bias); texts stand for all of their tokens, false for never."""
+    pairs = given.items() if isinstance(given, dict) else given
+    for pair in pairs:
+        if len(pair) != 2:
+            raise bad_request("logit_bias must hold pairs of a token and a bias", "logit_bias")
+        token, bias = pair
+        if bias is False:
+            bias = -math.inf
+        if isinstance(bias, bool) or not isinstance(bias, (int, float)):
+            raise bad_request(f"logit_bias must be numbers or false, got {bias!r}", "logit_bias")
+        for token_id in _tokens(token, served):
+            yield token_id, bias
+
+
+def _tokens(token: Any, served: Served) -> list[int]:
+    if isinstance(token, str) and not _INTEGER.fullmatch(token):
+        return [int(i) for i in served.model.tokenize(token, add_special=False)]
+    size = served.model.vocab_size
+    if isinstance(token, bool) or not isinstance(token, (int, str)) or not 0 <= int(token) < size:
+        raise bad_request(f"logit_bias must name tokens in 0..{size - 1}", "logit_bias")
+    return [int(token)]
+
+
+def _left_out(samplers: list[str] | str) -> dict[str, Any]:
+    """Return the values that switch off the samplers that are not in a list.
+
+    Raises:
+        ApiError: The list has another order than the server's, or an unknown name.
+    """
+    letters = {letter: name for name, (letter, _) in SAMPLERS.items()}
+    if isinstance(samplers, str):
+        samplers = [letters.get(letter, letter) for letter in samplers]
+    names = [OTHER_NAMES.get(name, name) for name in samplers]
+    order = list(SAMPLERS)
+    if any(name not in order for name in names) or names != sorted(set(names), key=order.index):
+        raise bad_request(
+            f"samplers can be left out but not moved; the order is {', '.join(order)}", "samplers"
+        )
+    off: dict[str, Any] = {}
+    for name, (_, values) in SAMPLERS.items():
+        if name not in names:
+            off.update(values)
+    return off

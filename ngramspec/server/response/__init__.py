@@ -1,0 +1,1 @@
+"""What all protocols need to answer: streams, figures, log-probabilities."""

@@ -1,0 +1,131 @@
+"""EventStream: writes what an answer's chunks become, with little work per chunk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.bridge.preparation import until_gone
+from ngramspec.server.errors import ApiError
+from ngramspec.server.http.connections import dropper
+from ngramspec.server.response.answer import Answer, Item
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Generation
+
+FIRST_CHUNK_SECONDS = 1.0  # so long the status may still become that of an error
+SSE = "text/event-stream; charset=utf-8"
+SSE_PING = b": ping\n\n"
+SSE_DONE = b"data: [DONE]\n\n"
+
+
+class Events(Protocol):
+    """How chunks look in one API. Bytes made ahead are what keeps `encode` cheap."""
+
+    media_type: str
+    ping: bytes  # keeps the connection visible while nothing else is sent, b"" for none
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Return the events for some chunks, finished generations included; maybe none."""
+
+    def end(self) -> bytes:
+        """Return what follows when all generations are finished."""
+
+    def error(self, error: ApiError) -> bytes:
+        """Return the event for a failure after the first one was sent."""
+
+
+def json_text(text: str) -> bytes:
+    """Return a JSON string in UTF-8."""
+    return encode_basestring(text).encode("utf-8", "replace")
+
+
+class EventStream(Response):
+    """Streams an answer. A client that goes away, or reads too slowly, loses its slot."""
+
+    def __init__(self, bridge: Bridge, answer: Answer, events: Events) -> None:
+        super().__init__()
+        self._bridge = bridge
+        self._answer = answer
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write until the answer or the client is at its end."""
+        answer = self._answer
+        answer.drop = dropper(scope)
+        run = asyncio.create_task(self._run(scope, receive, send))
+        watch = asyncio.create_task(until_gone(receive))
+        try:
+            await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not run.done():
+                answer.cancel(ApiError(499, "the client has gone"))
+            await run
+        finally:
+            watch.cancel()
+            run.cancel()
+            self._bridge.close(answer)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer, events = self._answer, self._events
+        try:
+            items = await self._first()
+        except ApiError as error:
+            await error.response(scope["path"])(scope, receive, send)
+            return
+        await send(self._start())
+        try:
+            while items != []:
+                body = events.ping if items is None else events.encode(items)
+                if body:
+                    await self._write(send, body)
+                items = await answer.take()
+            body = events.end()
+        except ApiError as error:
+            body = events.error(error)
+        await self._write(send, body, last=True)
+
+    async def _first(self) -> list[Item] | None:
+        """Wait a little for the first chunk: until it comes an error may still have its status."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            return await asyncio.wait_for(self._answer.take(), FIRST_CHUNK_SECONDS)
+        return None
+
+    async def _write(self, send: Send, body: bytes, last: bool = False) -> None:
+        answer, time = self._answer, asyncio.get_running_loop().time
+        answer.blocked_since = answer.written = time()
+        await send({"type": "http.response.body", "body": body, "more_body": not last})
+        answer.blocked_since = 0.0
+
+    def _start(self) -> Message:
+        headers = [
+            (b"content-type", self._events.media_type.encode()),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+async def finished(bridge: Bridge, answer: Answer, receive: Receive) -> list[Generation]:
+    """Wait for all of an answer that is not streamed; without a client it is cancelled.
+
+    Raises:
+        ApiError: A generation failed, or the client has gone.
+    """
+    run = asyncio.create_task(answer.finish())
+    watch = asyncio.create_task(until_gone(receive))
+    try:
+        await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not run.done():
+            answer.cancel(ApiError(499, "the client has gone"))
+        return await run
+    finally:
+        watch.cancel()
+        run.cancel()
+        bridge.close(answer)

@@ -1,0 +1,78 @@
+"""What a response tells about cost and drafts: timings, usage, further members of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Chunk, Generation
+
+
+def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
+    """Return llama-server's timings; of several, counts add up and times are the longest."""
+    all_timings = [made.timings for made in generations]
+    cached = sum(t.num_cached for t in all_timings)
+    prompt = sum(t.num_prompt - t.num_cached for t in all_timings)
+    predicted = sum(len(made.token_ids) for made in generations)
+    prompt_ms = 1e3 * max(t.prompt_seconds for t in all_timings)
+    predicted_ms = 1e3 * max(t.decode_seconds for t in all_timings)
+    made = {
+        "cache_n": cached,
+        "prompt_n": prompt,
+        "prompt_ms": round(prompt_ms, 3),
+        "prompt_per_token_ms": _per(prompt_ms, prompt),
+        "prompt_per_second": _per(1e3 * prompt, prompt_ms),
+        "predicted_n": predicted,
+        "predicted_ms": round(predicted_ms, 3),
+        "predicted_per_token_ms": _per(predicted_ms, predicted),
+        "predicted_per_second": _per(1e3 * predicted, predicted_ms),
+    }
+    drafted = sum(t.num_draft_tokens for t in all_timings)
+    if drafted:
+        made["draft_n"] = drafted
+        made["draft_n_accepted"] = sum(t.num_accepted_tokens for t in all_timings)
+    return made
+
+
+def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, Any]:
+    """Return OpenAI's usage.
+
+    Args:
+        generations: All of the response.
+        choices: So many in a row belong to one prompt, which counts once.
+    """
+    firsts = [made.timings for made in generations[::choices]]
+    prompt = sum(t.num_prompt for t in firsts)
+    completion = sum(len(made.token_ids) for made in generations)
+    accepted = sum(made.timings.num_prediction_accepted for made in generations)
+    rejected = sum(made.timings.num_prediction_rejected for made in generations)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(t.num_cached for t in firsts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": rejected,
+        },
+    }
+
+
+def _per(amount: float, count: float) -> float:
+    return round(amount / count, 6) if count else 0.0
+
+
+def chunk_extras(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
+    """Return further members of a chunk's event.
+
+    timings: llama-server's timings so far. spans: "speculative", with the text in pieces, each
+    with True where accepted draft tokens made it, and how many tokens were accepted.
+    """
+    made: dict[str, Any] = {}
+    if timings:
+        made["timings"] = timings_of([chunk.generation])
+    if spans:
+        pieces = [[text, accepted] for text, accepted in chunk.spans]
+        made["speculative"] = {"accepted": chunk.num_accepted, "spans": pieces}
+    return made

@@ -1,0 +1,1 @@
+"""From JSON schemas and patterns to GBNF."""
