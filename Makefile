@@ -113,7 +113,7 @@ SANITIZED_PYTEST := ../../$(BIN)/python -m pytest -o timeout=0 -o faulthandler_t
 # Python and llama.cpp are not instrumented. Reports of every process lie in build/asan and build/tsan.
 asan: $(STAMP)
 	$(call sanitized,address$(COMMA)undefined)
-	cd build/asan && $(SANITIZED) ASAN_OPTIONS="detect_leaks=0 log_path=$(CURDIR)/build/asan/report" \
+	cd build/asan && $(SANITIZED) ASAN_OPTIONS="detect_leaks=0 allocator_may_return_null=1 log_path=$(CURDIR)/build/asan/report" \
 		UBSAN_OPTIONS="print_stacktrace=1 log_path=$(CURDIR)/build/asan/report" \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		$(SANITIZED_PYTEST) $(ASAN_TESTS)

@@ -142,7 +142,8 @@ class Vocabulary:
 
     def __init__(self, model: Any) -> None:
         self.lib, self.address, self.model = model.library.lib, model.vocabulary.address, model
-        self.pieces = [model.piece(token) for token in range(model.vocab_size)]
+        # With special tokens as text, which is how a grammar sees them.
+        self.pieces = [model.piece(token, True) for token in range(model.vocab_size)]
         self.ends = np.array([model.is_end(token) for token in range(model.vocab_size)])
         closing = {bytes([byte]) for byte in CLOSING}
         self.closing = np.array([piece in closing for piece in self.pieces])

@@ -179,6 +179,8 @@ def test_a_grammar_takes_what_its_schema_allows(
         {"pattern": "a" * 5000},
         {"anyOf": [{"type": "nothing"}]},
         {"allOf": [5]},
+        {"const": math.nan},
+        {"enum": [1, math.inf]},
     ],
 )
 def test_bad_schemas_are_refused(schema: Any) -> None:

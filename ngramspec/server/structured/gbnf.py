@@ -122,8 +122,15 @@ def literal(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a JSON value as text."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return a JSON value as text.
+
+    Raises:
+        ApiError: It holds a number that is not finite, which JSON cannot say.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise bad_request("a schema must hold finite numbers") from None
 
 
 def json_literal(value: Any) -> str:
