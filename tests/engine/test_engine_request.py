@@ -225,11 +225,11 @@ def test_a_closed_engine_takes_nothing_and_cancels_the_rest() -> None:
         ({"slots": 5}, InputError, r"slots must be in 1\.\.4, got 5"),
         ({"max_queue": -1}, InputError, "max_queue must be >= 0"),
         ({"exact": True, "target": {"exact_batch": 0}}, BackendError, "no setting is known"),
-        ({"slots": 4, "target": {"max_batch": 3}}, InputError, "4 slots need batches of as many"),
+        ({"slots": 4, "target": {"max_batch": 3}}, InputError, "4 slots need batches of 4 tokens"),
         (
             {"slots": 4, "exact": True, "target": {"exact_batch": 3}},
             InputError,
-            "4 slots need batches of as many tokens, the target allows 3",
+            "4 slots need batches of 4 tokens, the target allows 3",
         ),
     ],
 )

@@ -153,7 +153,7 @@ def test_parameters_and_policies_are_those_of_the_drafters() -> None:
         (lambda: as_lender("sufix"), "unknown drafter"),
         (
             lambda: as_lender(create_drafter("suffix", slots=2)).lend(3).__enter__(),
-            "a batch of 3 rows needs a Drafter of as many slots, got one of 2",
+            "a batch of 3 rows needs a Drafter of 3 slots, got one of 2",
         ),
     ],
 )
