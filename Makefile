@@ -21,6 +21,10 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
+QUICK := $(addprefix tests/,unit threads property/test_state_machines.py golden replay corpus tokenizers ollama embedded \
+	packaging/test_layers.py packaging/test_imports.py engine $(addprefix server/test_,keys.py field_values.py \
+	json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py) \
+	$(addprefix --ignore=tests/engine/test_,distribution.py exactness.py fast_setting.py lossless.py engine_lossless.py)
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
@@ -28,10 +32,11 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo test check types stubs engines fuzz mutants asan tsan clean
+.PHONY: help demo quick test check types stubs engines fuzz mutants asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
+	@echo "make quick  the tests that need least, in about a minute"
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"
@@ -77,6 +82,10 @@ $(TORCH_STAMP): $(STAMP)
 
 test: check $(TORCH_STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# What needs no torch, Ray, browser or whole server, and least time; few examples of each property.
+quick: $(STAMP)
+	NGRAMSPEC_MAX_EXAMPLES=5 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(QUICK)
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 # Arctic is compiled with the torch that is there; by itself it would fetch another one.

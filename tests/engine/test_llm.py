@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.serving import wait_until
 from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.engine import Generation, Request, Sampling, Speculation
@@ -155,12 +156,14 @@ def test_wrong_options_are_refused(
 
 
 def test_one_wrong_prompt_of_a_list_cancels_the_others(llm: LLM) -> None:
-    before = llm.engine.stats().finished.get("cancelled", 0)
+    wait_until(lambda: not llm.engine.busy)
+    before = dict(llm.engine.stats().finished)
     with pytest.raises(InputError, match="the prompt is empty"):
         llm.generate(["x", ""], ignore_eos=True)
-    while llm.engine.busy:
-        time.sleep(0.01)
-    assert llm.engine.stats().finished["cancelled"] == before + 1
+    wait_until(lambda: not llm.engine.busy)
+    after = dict(llm.engine.stats().finished)
+    assert after.pop("cancelled") == before.pop("cancelled", 0) + 1
+    assert after == before
 
 
 def test_a_model_without_template_has_no_chat(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
