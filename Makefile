@@ -22,9 +22,10 @@ LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
 QUICK := $(addprefix tests/,unit threads property/test_state_machines.py golden replay corpus tokenizers ollama embedded \
-	packaging/test_layers.py packaging/test_imports.py engine $(addprefix server/test_,keys.py field_values.py \
-	json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py) \
-	$(addprefix --ignore=tests/engine/test_,distribution.py exactness.py fast_setting.py lossless.py engine_lossless.py)
+	packaging/test_layers.py packaging/test_imports.py engine $(addprefix server/test_,json_schema.py parsers.py \
+	sampling_fields.py speculation.py tools.py) cli/test_errors.py)
+SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost llama_target \
+	chat_sandbox) $(addprefix unit/test_,auto_speed_up statistics_saving)
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
@@ -85,7 +86,8 @@ test: check $(TORCH_STAMP)
 
 # What needs no torch, Ray, browser or whole server, and least time; few examples of each property.
 quick: $(STAMP)
-	NGRAMSPEC_MAX_EXAMPLES=5 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(QUICK)
+	NGRAMSPEC_MAX_EXAMPLES=5 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(QUICK) \
+		$(patsubst %,--ignore=tests/%.py,$(SLOW))
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 # Arctic is compiled with the torch that is there; by itself it would fetch another one.
