@@ -37,7 +37,7 @@ export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
-	@echo "make quick  the tests that need least, in about a minute"
+	@echo "make quick  the tests that need least, in about a minute and a half"
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"

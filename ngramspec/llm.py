@@ -176,6 +176,10 @@ class LLM:
             BackendError: The model failed; of a sequence in its `error` only.
             StateError: The LLM is closed.
         """
+        if not hasattr(prompts, "__len__"):
+            raise InputError(
+                f"prompts must be a text, token ids or a sequence of these, got {prompts!r:.80}"
+            )
         if _is_one(prompts):
             return self._run_one(self._request(self._prompt_ids(prompts), options))
         return self._run_all(self._request(self._prompt_ids(p), options) for p in prompts)
@@ -238,7 +242,9 @@ class LLM:
             prompt_ids = self._prompt_ids(prompt)
         request = self._request(prompt_ids, options)
         chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
-        return _hand_out(self.engine.submit(request, chunks.put), chunks)
+        stream = _hand_out(self.engine.submit(request, chunks.put), chunks)
+        next(stream)  # into its try: from here on its end is the request's
+        return stream
 
     def run(self, request: Request) -> Generation:
         """Run a request that is made already; see generate for what is returned and raised."""
@@ -267,14 +273,15 @@ class LLM:
     def _request(self, prompt_ids: npt.NDArray[np.int32], options: Mapping[str, Any]) -> Request:
         """Return a request of options that are fields of Request or Sampling."""
         given = dict(options)
-        sampling = given.pop("sampling", None) or Sampling()
+        sampling = given.pop("sampling", Sampling())
+        if not isinstance(sampling, Sampling):
+            raise InputError(f"sampling must be a Sampling, got {sampling!r:.80}")
         own = {name: given.pop(name) for name in _SAMPLING & set(given)}
-        if isinstance(given.get("stop"), str):
-            given["stop"] = (given["stop"],)
-        elif "stop" in given:
-            given["stop"] = tuple(given["stop"])
-        if isinstance(given.get("speculation"), bool):
-            given["speculation"] = Speculation(enabled=given["speculation"])
+        given["stop"] = _as_stops(given.get("stop"))
+        drafts = given.pop("speculation", True)
+        drafts = Speculation(enabled=drafts) if isinstance(drafts, bool) else drafts
+        if not isinstance(drafts, Speculation):
+            raise InputError(f"speculation must be a Speculation or a bool, got {drafts!r:.80}")
         if "prediction" in given:
             text = given.pop("prediction")
             plain = isinstance(text, str)
@@ -286,7 +293,7 @@ class LLM:
         for name in set(given) - _REQUEST:
             raise InputError(f"unknown option {name!r}; {nearest(name, _SAMPLING | _REQUEST)}")
         sampling = dataclasses.replace(sampling, **own) if own else sampling
-        return Request(prompt_ids=prompt_ids, sampling=sampling, **given)
+        return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **given)
 
     def _run_one(self, request: Request) -> Generation:
         generation = self.engine.submit(request)
@@ -330,9 +337,10 @@ def _open_target(model: LlamaModel, settings: ContextSettings, exact: bool) -> L
     return open_exact(model, found, settings.slots, settings.context_size)
 
 
-def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Chunk]:
-    """Yield chunks until the last one; also end where the engine has failed and sends no more."""
+def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:
+    """Yield None, then chunks until the last one, or until the engine has failed."""
     try:
+        yield None
         while True:
             try:
                 chunk = chunks.get(timeout=_CHECK_SECONDS)
@@ -360,6 +368,14 @@ def _is_one(prompts: Any) -> bool:
 
 def _is_conversation(messages: Any) -> bool:
     return not isinstance(messages, str) and len(messages) > 0 and isinstance(messages[0], Mapping)
+
+
+def _as_stops(stop: Any) -> tuple[str, ...]:
+    if stop is None or isinstance(stop, str):
+        return () if stop is None else (stop,)
+    if not isinstance(stop, Iterable):
+        raise InputError(f"stop must be a text or texts, got {stop!r:.80}")
+    return tuple(stop)
 
 
 def _as_ids(prompt: Any, name: str) -> npt.NDArray[np.int32]:

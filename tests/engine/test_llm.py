@@ -88,6 +88,18 @@ def test_a_stream_that_is_closed_ends_its_request(llm: LLM) -> None:
     assert generation.finish_reason == "cancelled"
 
 
+def test_a_stream_that_nobody_begins_ends_its_request_with_it(llm: LLM) -> None:
+    wait_until(lambda: not llm.engine.busy)
+    before = llm.engine.stats().finished.get("cancelled", 0)
+    for end in (lambda stream: stream.close(), lambda stream: None):
+        stream = llm.stream("x", max_tokens=-1, ignore_eos=True)
+        end(stream)
+        del stream
+        gc.collect()
+        wait_until(lambda: not llm.engine.busy)
+    assert llm.engine.stats().finished["cancelled"] == before + 2
+
+
 def test_drafts_change_no_text(llm: LLM) -> None:
     with_drafts = llm.chat(CHAT, **GREEDY)
     without = llm.chat(CHAT, **GREEDY, speculation=False)
@@ -104,6 +116,7 @@ def test_options_are_those_of_requests_and_sampling(llm: LLM) -> None:
     assert first.token_ids == again.token_ids != other.token_ids
     assert llm.generate("x", grammar="root ::= [0-9]+", max_tokens=5).text.isdigit()
     stopped = llm.generate("import os", **GREEDY, stop="\n", logprobs=2)
+    assert llm.generate("import os", **GREEDY, stop=None).num_tokens == 40
     assert "\n" not in stopped.text
     assert len(stopped.logprobs[0].top) == 2
     text = llm.chat(CHAT, **GREEDY).text
@@ -145,6 +158,11 @@ def test_threads_share_the_slots(llm: LLM) -> None:
         ([5, -1], {}, "must be in 0.."),
         (np.zeros((), np.int32), {}, "a text or a sequence of token ids"),
         (["x", 1.5], {}, "a text or a sequence of token ids, got 1.5"),
+        (5, {}, "prompts must be a text, token ids or a sequence of these, got 5"),
+        (None, {}, "prompts must be a text, token ids or a sequence of these, got None"),
+        ("x", {"speculation": "none"}, "speculation must be a Speculation or a bool, got 'none'"),
+        ("x", {"sampling": 5}, "sampling must be a Sampling, got 5"),
+        ("x", {"stop": 5}, "stop must be a text or texts, got 5"),
         ([5] * 2048, {}, "the prompt has 2048 tokens, the context of a slot 2048"),
     ],
 )

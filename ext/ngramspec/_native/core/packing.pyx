@@ -105,7 +105,7 @@ cdef void sort_parts(item_t* items, item_t* spare, const uint32_t* ends, int bit
 
 
 cdef void sort_items(item_t* items, item_t* scratch, Py_ssize_t n) noexcept nogil:
-    """Sort n < 2**32 items in place; scratch holds as many."""
+    """Sort n < 2**32 items in place; scratch has room for n."""
     cdef uint32_t[1 << MAX_PART_BITS] places
     cdef Py_ssize_t i
     cdef uint32_t part, start = 0, count

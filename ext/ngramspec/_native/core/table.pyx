@@ -44,7 +44,7 @@ cdef void _put(CellsC* side, HashCellC cell) noexcept nogil:
 
 
 cdef void _move(TableC* t, Py_ssize_t num_cells) noexcept nogil:
-    """Move the items of the next so many old cells, and on to the end of their run."""
+    """Move the items of the next num_cells old cells, and on to the end of their run."""
     cdef CellsC* old = &t.old
     cdef Py_ssize_t i = old.capacity - <Py_ssize_t>(t.num_staying >> old.shift)
     cdef Py_ssize_t end = i + num_cells

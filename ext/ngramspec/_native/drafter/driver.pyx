@@ -20,7 +20,7 @@ cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
 
 cdef Py_ssize_t branches_right(const token_t* draft, const int32_t* parents, Py_ssize_t n, const token_t* tokens,
                                Py_ssize_t num_tokens, Py_ssize_t* last) noexcept nogil:
-    """One pass is enough: siblings differ, and what comes after a token stands behind it."""
+    """One pass is enough: siblings differ, and children come after their parents."""
     cdef Py_ssize_t right = 0
     cdef Py_ssize_t i
     last[0] = -1
@@ -66,7 +66,7 @@ cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py
 
 
 cdef enum:
-    TIMED_EVERY = 16      # one call in so many reads the clock: it costs more than many a call
+    TIMED_EVERY = 16      # one call in TIMED_EVERY reads the clock, which costs more than a short call
 
 
 cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nogil:

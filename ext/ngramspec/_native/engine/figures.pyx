@@ -57,7 +57,7 @@ cdef class Histogram:
         self.total += value * <double>times
 
     def observe(self, double value, int64_t times=1):
-        """Count a value so many times. Cost: O(log buckets)."""
+        """Count a value `times` times. Cost: O(log buckets)."""
         self.add(value, times)
 
     @property

@@ -60,7 +60,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t size        # the context's
     cdef readonly Py_ssize_t room        # of guess; one less than that of chosen
     cdef public Py_ssize_t length        # tokens held: prompt and emitted ones
-    cdef public Py_ssize_t num_past      # of these the first so many are in the target's cache
+    cdef public Py_ssize_t num_past      # number of these, from the first on, in the target's cache
     cdef public Py_ssize_t num_before    # num_past before the last decode
     cdef public Py_ssize_t num_prompt
     cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it

@@ -73,7 +73,7 @@ GOES_ON, END_TOKEN, STOP_TEXT, FULL, IMPOSSIBLE = range(5)
 
 
 cdef Status transcript_reserve(TranscriptC* t, Py_ssize_t tokens, int64_t num_bytes) noexcept nogil:
-    """Make room for so many more tokens and bytes; nothing changes when there is none."""
+    """Make room for more tokens and bytes; nothing changes when there is none."""
     cdef Py_ssize_t room = t.room
     cdef int64_t text_room = t.text_room
     cdef void* grown
@@ -395,7 +395,7 @@ cdef class Slot:
 
     Attributes:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
-        num_past: Of these the first so many are in the target's cache. While a request decodes this
+        num_past: Number of these, from the first on, in the target's cache. While a request decodes this
             is all but the newest; less while a prompt is read or after a checkpoint was restored.
         count: Tokens after num_past that are in the step's decode.
         draft: The draft of this step, a new int32 array; set to change it.

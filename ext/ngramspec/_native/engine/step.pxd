@@ -12,7 +12,7 @@ cdef class Plan:
     cdef readonly Py_ssize_t capacity
     cdef tuple slots          # of Slot
     cdef list work            # of Slot: those with a count > 0; decoding ones first, then prompts by age
-    cdef Py_ssize_t* claims   # as many as slots
+    cdef Py_ssize_t* claims   # one per slot
     cdef object clock
 
     cdef Py_ssize_t room_for_drafts(self)

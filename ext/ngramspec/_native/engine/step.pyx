@@ -147,7 +147,7 @@ cdef class Plan:
 
     Args:
         slots: All slots of the engine.
-        capacity: Tokens in one decode at most, at least as many as slots.
+        capacity: Tokens in one decode at most, at least one per slot.
 
     Raises:
         InputError: capacity is too small.

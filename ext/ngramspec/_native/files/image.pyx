@@ -47,7 +47,7 @@ cdef struct ImageC:
 
 
 cdef inline uint32_t* _room(WordsC* w, Py_ssize_t words) noexcept nogil:
-    """Where so many words may be written, NULL without memory."""
+    """Where the next words are written; NULL without memory."""
     if grow(<void**>&w.words, &w.capacity, w.len + words, sizeof(uint32_t)) != STATUS_OK:
         return NULL
     w.len += words

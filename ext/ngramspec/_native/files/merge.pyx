@@ -139,7 +139,7 @@ cdef class EntryMerger:
         """Return the next merged entries.
 
         Args:
-            max_entries: At most so many (1024 at least).
+            max_entries: Entries at most; a smaller one counts as 1024.
 
         Returns:
             uint64, shape (n, 2), ascending; empty at the end only. A new array.

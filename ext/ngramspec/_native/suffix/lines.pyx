@@ -32,7 +32,7 @@ cdef enum:
     TOUCH = 16384         # bytes of new lines that get their pages per new token
     PACE = 32             # tokens entered in new lines per new token
     LAG = 256             # newest tokens that are entered last: they may be taken back
-    EARLY = 20            # new lines are begun with one in so many of the tokens still to come
+    EARLY = 20            # new lines are begun with 1 / EARLY of the tokens still to come
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
 cdef hash_t[LONGEST] POWERS  # of the multiplier, by age of the token
