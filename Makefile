@@ -12,6 +12,7 @@ ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
+SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
 ASAN_TESTS ?= tests/unit tests/property tests/threads tests/compat tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/engine tests/server
@@ -21,9 +22,9 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,unit threads property/test_state_machines.py golden replay corpus tokenizers ollama embedded \
-	packaging/test_layers.py packaging/test_imports.py engine $(addprefix server/test_,json_schema.py parsers.py \
-	sampling_fields.py speculation.py tools.py) cli/test_errors.py)
+QUICK := $(addprefix tests/,unit threads property/test_state_machines.py golden replay corpus tokenizers gotemplate ollama \
+	embedded packaging/test_layers.py packaging/test_imports.py engine \
+	$(addprefix server/test_,json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost llama_target \
 	chat_sandbox) $(addprefix unit/test_,auto_speed_up statistics_saving)
 TORCH_STAMP := $(VENV)/.torch
@@ -33,7 +34,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo quick test check types stubs engines fuzz mutants asan tsan clean
+.PHONY: help demo quick test check types stubs engines fuzz soak mutants asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -41,6 +42,7 @@ help:
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"
+	@echo "make soak   clients of every kind, then hostile ones beside well-behaved ones, half an hour each (SOAK_SECONDS)"
 	@echo "make mutants  plants faults one at a time and says which ones no test catches"
 	@echo "make asan   unit, property, thread, facade, engine and server tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
@@ -107,6 +109,10 @@ engines: $(TORCH_STAMP)
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 tests/property
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+# Without the limit that ends a test which hangs in native code; pytest-timeout's holds.
+soak: $(STAMP)
+	NGRAMSPEC_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -o faulthandler_timeout=0 -s tests/soak
 
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants/run.py

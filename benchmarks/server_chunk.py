@@ -24,16 +24,16 @@ import numpy as np
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from ngramspec.engine import Chunk, Engine, Generation, Request
-from ngramspec.server import Served, ServerSettings
+from ngramspec.server import ServedModel, ServerSettings
+from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.chat.tools import Tools
+from ngramspec.server.chat.format import chat_format
 from ngramspec.server.llama_server.events import NativeEvents
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.openai.chat_events import ChatEvents
 from ngramspec.server.openai.chat_plan import ChatPlan
 from ngramspec.server.openai.completion_events import CompletionEvents
 from ngramspec.server.openai.completion_plan import CompletionPlan
-from ngramspec.server.response.answer import Answer
 from ngramspec.server.response.sse import Events, EventStream
 
 WARM = 500  # chunks that are not counted
@@ -77,12 +77,12 @@ def http_send(transport: NullTransport) -> Callable[[Any], Any]:
 def make_events(api: str, generation: Generation) -> Events:
     """Return the events of an API for one generation."""
     model = SimpleNamespace(piece=lambda token, special: b"x")
-    served = Served(name="model", model=cast(Any, model), engine=cast(Engine, None))
+    served = ServedModel(name="model", model=cast(Any, model), engine=cast(Engine, None))
     common: dict[str, Any] = {"requests": [], "stream": True}
     quick: dict[str, Any] = {"timings_per_token": False, "spans": False}
     if api == "chat":
-        plan = ChatPlan(**common, **quick, tools=Tools(), thinking=False, parses_thinking=True,
-                        include_usage=False)  # fmt: skip
+        format = chat_format("", "", parses_reasoning=True)
+        plan = ChatPlan(**common, **quick, format=format, include_usage=False)
         return ChatEvents(plan, served, [generation])
     if api == "completions":
         text = CompletionPlan(**common, **quick, choices=1, echoes=[""], include_usage=False)
@@ -96,9 +96,9 @@ async def measure(api: str, count: int) -> tuple[float, float, float]:
     bridge = Bridge(cast(Engine, None), ServerSettings())
     bridge._loop = asyncio.get_running_loop()
     generation = Generation(Request(prompt_ids=np.array([1], np.int32)), 0)
-    answer = Answer(bridge._put, streamed=True, max_items=1 << 30)
+    answer = Answer(streamed=True, max_items=1 << 30)
     answer.generations = [generation]
-    receive, transport = answer.receiver(0), NullTransport()
+    receive, transport = bridge.receiver(answer, 0), NullTransport()
     stream = EventStream(bridge, answer, make_events(api, generation))
     task = asyncio.create_task(stream(SCOPE, _never, http_send(transport)))
     chunk = Chunk(generation, (5,), 0, " token", ((" token", False),), (), None)

@@ -7,15 +7,20 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.costs import CostTable
+from ngramspec._version import __version__
+from ngramspec.costs import CostTable, save_costs
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp import LlamaTarget
 
 # Kernels change with the size, at 8, 16, 32 and 64 more often than elsewhere.
 SIZES = (
@@ -50,6 +55,42 @@ class Calibration:
             InputError: Nothing was measured.
         """
         return CostTable(tuple(self.medians().items()), name)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures of each size as plain data, in seconds; relative: to one token."""
+        medians = self.medians()
+        alone = medians.get(1)
+        return [
+            {
+                "tokens": size,
+                "seconds": seconds,
+                "relative": None if alone is None else seconds / alone,
+                "seconds_per_token": seconds / size,
+                "fastest_seconds": min(self.seconds[size]),
+                "slowest_seconds": max(self.seconds[size]),
+                "samples": len(self.seconds[size]),
+            }
+            for size, seconds in medians.items()
+        ]
+
+
+def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> None:
+    """Save the costs of a target with what they depend on, so that find_costs knows them again.
+
+    Raises:
+        InputError: Nothing was measured.
+        OSError: The file cannot be written.
+    """
+    from ngramspec.adapters.llama_cpp.saved_costs import cost_key
+
+    about = {
+        "unit": "s",
+        "context": found.context,
+        "rounds": min(map(len, found.seconds.values())),
+        "key": cost_key(target.model, target.settings),
+        "version_of_ngramspec": __version__,
+    }
+    save_costs(found.table(target.model.path.stem), path, about)
 
 
 def sizes_up_to(most: int) -> tuple[int, ...]:

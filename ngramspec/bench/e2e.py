@@ -6,21 +6,26 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec.bench.ours import parse_spec
 from ngramspec.bench.rounds import first_difference, run_in_turns
+from ngramspec.bench.tasks import Task
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine import Engine, Generation, Request, Sampling
 from ngramspec.engine.policy import make_policy
+from ngramspec.engine.request import TokenIds
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
 
 PLAIN = "none"
 WARM_UP = 16  # tokens
@@ -62,6 +67,19 @@ class Run:
         """Tokens after the first one, which belongs to the prompt's time, per second."""
         made = len(self.token_ids) - 1
         return made / self.seconds if made > 0 and self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its figures as plain data."""
+        return {
+            "tokens": len(self.token_ids),
+            "seconds": round(self.seconds, 6),
+            "prompt_seconds": round(self.prompt_seconds, 6),
+            "draft_seconds": round(self.draft_seconds, 6),
+            "steps": self.steps,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "finish_reason": self.finish_reason,
+        }
 
 
 @dataclass(frozen=True)
@@ -115,6 +133,125 @@ class Outcome:
     def accepted(self) -> int:
         """Accepted ones of them."""
         return sum(run.accepted for run in self.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "drafter": self.mode.spec,
+            "parameters": {
+                name: {key: _plain(value) for key, value in given.items()}
+                for name, given in self.mode.params.items()
+            },
+            "tokens_per_second": round(self.tokens_per_second, 2),
+            "ratio": _rounded(self.ratio),
+            "ratios": [round(ratio, 4) for ratio in self.ratios],
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "acceptance": round(self.accepted / self.drafted, 4) if self.drafted else 0.0,
+            "mean_accepted_length": round(self.mean_accepted_length, 4),
+            "identical": self.difference is None,
+            "first_difference": self.difference,
+            "runs": [run.as_json() for run in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class PromptResult:
+    """All outcomes of one prompt, the one without drafts first. text: the plain answer."""
+
+    name: str
+    prompt_len: int
+    text: str
+    outcomes: tuple[Outcome, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "name": self.name,
+            "prompt_tokens": self.prompt_len,
+            "text": self.text,
+            "runs": [outcome.as_json() for outcome in self.outcomes],
+        }
+
+
+@dataclass(frozen=True)
+class Total:
+    """One drafter over all prompts.
+
+    ratio: geometric mean of the prompts' ratios, None where nothing was generated.
+    same: texts equal to the plain ones, of `texts`.
+    """
+
+    drafter: str
+    tokens_per_second: float
+    ratio: float | None
+    drafted: int
+    accepted: int
+    same: int
+    texts: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "drafter": self.drafter,
+            "tokens_per_second": round(self.tokens_per_second, 2),
+            "ratio": _rounded(self.ratio),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "identical_texts": self.same,
+            "texts": self.texts,
+        }
+
+
+def tokenize_tasks(
+    model: LlamaModel, tasks: Sequence[Task], chat: bool | None = None
+) -> list[TokenIds]:
+    """Return tasks in a model's tokens.
+
+    Args:
+        model: The model.
+        tasks: What it is asked.
+        chat: Use its chat template, None = if it has one.
+
+    Raises:
+        InputError: A prompt is longer than the context that the model was trained with.
+    """
+    found = []
+    for task in tasks:
+        if bool(model.chat_template) if chat is None else chat:
+            prompt = model.tokenize_chat(task.messages)
+        else:
+            prompt = model.tokenize("\n\n".join(task.turns), parse_special=True)
+        if prompt.size >= model.n_ctx_train:
+            raise InputError(
+                f"prompt {task.name!r} has {prompt.size} tokens, the model's context is "
+                f"{model.n_ctx_train}"
+            )
+        found.append(prompt)
+    return found
+
+
+def totals(found: Sequence[PromptResult]) -> list[Total]:
+    """Return one row per drafter over all prompts, the one without drafts first."""
+    columns = zip(*(result.outcomes for result in found), strict=True)
+    return [_total(outcomes) for outcomes in columns]
+
+
+def _total(outcomes: Sequence[Outcome]) -> Total:
+    ratios = [outcome.ratio for outcome in outcomes if outcome.ratio]
+    made = [outcome for outcome in outcomes if outcome.tokens_per_second]
+    tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in made]
+    pairs = zip(tokens, made, strict=True)
+    seconds = sum(count / outcome.tokens_per_second for count, outcome in pairs)
+    return Total(
+        drafter=outcomes[0].mode.spec,
+        tokens_per_second=sum(tokens) / seconds if seconds else 0.0,
+        ratio=statistics.geometric_mean(ratios) if ratios else None,
+        drafted=sum(outcome.drafted for outcome in outcomes),
+        accepted=sum(outcome.accepted for outcome in outcomes),
+        same=sum(outcome.difference is None for outcome in outcomes),
+        texts=len(outcomes),
+    )
 
 
 def parse_mode(spec: str, **files: Any) -> Mode:
@@ -257,3 +394,11 @@ def _run_alone(engine: Engine, request: Request) -> Generation:
 
 def _known(name: str) -> set[str]:
     return {field.name for field in dataclasses.fields(CONFIGS[name])}
+
+
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 4)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -124,6 +125,38 @@ def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None =
     if not kept:
         raise FormatError(f"{path}: no request with a prompt and two output tokens")
     return Trace(set_name(path), kept)
+
+
+def load_traces(
+    paths: Sequence[Path],
+    tokenizer_file: str | os.PathLike[str] | None = None,
+    cut: Cut | None = None,
+    *,
+    advance: Callable[[], object] = lambda: None,
+) -> list[Trace]:
+    """Read sets.
+
+    Args:
+        paths: Their files, see find_traces.
+        tokenizer_file: GGUF file or tokenizer.json of the target, for sets with text.
+        cut: What to keep of each set.
+        advance: Called after each set.
+
+    Raises:
+        As load_trace and load_tokenizer.
+    """
+    from ngramspec.tokenizers import load_tokenizer
+
+    tokenizer = None if tokenizer_file is None else load_tokenizer(tokenizer_file)
+    traces = []
+    try:
+        for path in paths:
+            traces.append(load_trace(path, tokenizer, cut))
+            advance()
+    finally:
+        if tokenizer is not None:
+            tokenizer.close()
+    return traces
 
 
 def token_lines(requests: Iterable[Request]) -> Iterator[str]:

@@ -40,6 +40,11 @@ class Result:
     requests: int
     held_out: Tally | None = None
 
+    @property
+    def reported(self) -> Tally:
+        """What to report: the held-out requests, where it has been judged on them."""
+        return self.held_out or self.tally
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -85,7 +90,7 @@ class Tuning:
     def best_for_llama_server(self) -> Result | None:
         """The best that llama-server can do, None if it gains no more than 1 %."""
         found = next((r for r in self.results if r.candidate.for_llama_server), None)
-        pays = found is not None and self.speedup(found.held_out or found.tally) > LEAST_GAIN
+        pays = found is not None and self.speedup(found.reported) > LEAST_GAIN
         return found if pays else None
 
     def speedup(self, tally: Tally) -> float:

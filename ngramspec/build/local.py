@@ -275,7 +275,7 @@ def build(
     started = time.perf_counter()
     plan = find_units(
         paths, include=options.include, exclude=options.exclude, format=options.format,
-        follow_links=options.follow_links,
+        gitignore=options.gitignore, follow_links=options.follow_links,
     )  # fmt: skip
     work = WorkFolder(
         means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)

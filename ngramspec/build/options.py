@@ -29,7 +29,8 @@ class BuildOptions:
     min_count: Pairs of n-gram and follower that came less often are left out, >= 1; 1 of an index.
     max_bytes: Size of the file at most, what is most useful first; None = any. Not of a pool.
     held_out: Share of the documents that is not counted but used to measure, 0..0.9.
-    include, exclude, format, field, roles, follow_links: As find_units and ReadOptions have them.
+    include, exclude, format, field, roles, follow_links, gitignore: As find_units and ReadOptions
+        have them.
     provenance: State names, dates and options in the file. Statistics do not depend on it.
     """
 
@@ -47,6 +48,7 @@ class BuildOptions:
     roles: tuple[str, ...] = ()
     provenance: bool = True
     follow_links: bool = False
+    gitignore: bool = True
 
     def __post_init__(self) -> None:
         """Check the bounds; find_units, ReadOptions and the writers check theirs."""

@@ -233,7 +233,7 @@ def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> Pla
     """Find what to read; it is read twice, by other processes."""
     plan = find_units(
         paths, include=options.include, exclude=options.exclude, format=options.format,
-        follow_links=options.follow_links,
+        gitignore=options.gitignore, follow_links=options.follow_links,
     )  # fmt: skip
     for unit in plan.units:
         if unit.path == "-" or not stat.S_ISREG(os.stat(unit.path).st_mode):

@@ -82,6 +82,8 @@ def provenance(
         del kept["min_count"]
     if not options.follow_links:
         del kept["follow_links"]
+    if options.gitignore:
+        del kept["gitignore"]
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),

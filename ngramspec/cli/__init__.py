@@ -1,16 +1,16 @@
-"""The ngramspec command: one module per command, everything heavy imported when a command runs."""
+"""The ngramspec command: a file per command, everything heavy imported when a command runs."""
 
 from __future__ import annotations
 
 import click
 
 from ngramspec._version import __version__
-from ngramspec.cli.bench_group import bench
+from ngramspec.cli.bench import bench
 from ngramspec.cli.build_cache import build_cache
-from ngramspec.cli.cache_group import cache
+from ngramspec.cli.cache import cache
+from ngramspec.cli.command import CommandGroup
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
-from ngramspec.cli.group import CommandGroup
 from ngramspec.cli.serve import serve
 from ngramspec.cli.tune import tune
 
@@ -42,10 +42,5 @@ def main(debug: bool) -> None:
     """
 
 
-main.add_command(demo)
-main.add_command(generate)
-main.add_command(build_cache)
-main.add_command(cache)
-main.add_command(serve)
-main.add_command(bench)
-main.add_command(tune)
+for one in (demo, generate, build_cache, cache, serve, bench, tune):
+    main.add_command(one)

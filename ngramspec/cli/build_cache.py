@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.build_order import Order, take_order
-from ngramspec.cli.group import SectionCommand
-from ngramspec.cli.interrupt import EXIT_INTERRUPTED, Interrupt, interruptible
-from ngramspec.cli.sizes import LEAST_FILE, ShareType, SizeType
-from ngramspec.cli.vocabulary import (
-    SECTION,
+from ngramspec.cli.command import EXIT_INTERRUPTED, Interrupt, SectionCommand, interruptible
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    FILE,
+    LEAST_FILE,
+    ShareType,
+    SizeType,
+    check_output,
+    given_tokenizer,
     json_option,
-    section_option,
+    option,
+    options,
+    output_option,
     tokenizer_options,
 )
+from ngramspec.cli.output import (
+    duration_text,
+    make_table,
+    number_of,
+    plain_console,
+    print_json,
+    size_text,
+)
+from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.build import BuildResult, Progress
+    from rich.console import Console
+
+    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Means, Progress
+    from ngramspec.corpus import Problems
 
 EPILOG = """\b
 Examples:
@@ -31,182 +49,327 @@ Examples:
   ngramspec build-cache src -o code.pool --kind hash-pool --n-match 16
   ngramspec build-cache src -o code.ngx --kind suffix
 """
-CORPUS, FILE, POOL, RUN, OUTPUT = "Corpus", "File", "Hash pool", "Run", "Output"
-KINDS = ("ngram-cache", "hash-pool", "suffix")
+CORPUS, WRITTEN, TOKENIZER = "Corpus", "File", "Tokenizer"
+POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
+CACHE_KIND, POOL_KIND, INDEX_KIND = KINDS = ("ngram-cache", "hash-pool", "suffix")
+NGRAM_SIZES = ("ngram_min", "ngram_max")
+POOL_SHAPE = ("n_match", "capacity", "check_bits", "max_occupancy")
+# Kinds, and what is only for them.
+OF_KINDS = {
+    (CACHE_KIND,): NGRAM_SIZES,
+    (CACHE_KIND, POOL_KIND): ("min_count",),
+    (CACHE_KIND, INDEX_KIND): ("max_size",),
+    (POOL_KIND,): POOL_SHAPE,
+}
+OF_LOCAL = ("jobs", "resume", "restart", "work")
+LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
+MOST_PROBLEMS = 5
+MEGA = 1e6
 NOTE = "stopping at the next document; Ctrl-C again ends at once"
 GO_ON = "run the same command with --resume to go on"
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
 @click.argument("corpus", nargs=-1, required=True)
-@section_option(
-    FILE,
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The file to write; an old one is replaced when the new one is whole.",
-)
-@section_option(
-    FILE,
-    "--kind",
-    type=click.Choice(KINDS),
-    default=KINDS[0],
-    help="Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for suffix.",
-)
-@section_option(
-    FILE, "--ngram-min", type=click.IntRange(1, 4), help="Shortest n-gram.  [default: 2]"
-)
-@section_option(
-    FILE, "--ngram-max", type=click.IntRange(1, 4), help="Longest n-gram.  [default: 4]"
-)
-@section_option(
-    FILE,
-    "--min-count",
-    type=click.IntRange(1),
-    help="Leave out followers that came less often.  [default: 1]",
-)
-@section_option(
-    FILE,
-    "--max-size",
-    type=SizeType(LEAST_FILE),
-    help="Keep the most useful within this size: 50M.",
-)
-@section_option(FILE, "--no-provenance", is_flag=True, help="State no names, dates and options.")
-@tokenizer_options("without it the embedded model's tokenizer", SECTION)
-@section_option(CORPUS, "--include", multiple=True, metavar="GLOB", help="Only such files; again.")
-@section_option(
-    CORPUS, "--exclude", multiple=True, metavar="GLOB", help="No such files or folders."
-)
-@section_option(
-    CORPUS, "--follow-links", is_flag=True, help="Also read what links outside of a folder name."
-)
-@section_option(
-    CORPUS,
-    "--format",
-    type=click.Choice(["text", "jsonl", "parquet"]),
-    help="Of all files; default: by name, else text.",
-)
-@section_option(CORPUS, "--field", metavar="NAME", help="Field of a record: content, or data.text.")
-@section_option(
-    CORPUS, "--role", multiple=True, metavar="ROLE", help="Only such messages of chats; again."
-)
-@section_option(
-    CORPUS,
-    "--held-out",
-    type=ShareType(),
-    help="Share of the documents, such as 5%, to measure with instead of counting.",
-)
-@section_option(
-    POOL, "--n-match", type=click.IntRange(1, 65535), help="Tokens hashed.  [default: 24]"
-)
-@section_option(
-    POOL, "--capacity", type=SizeType(), metavar="N", help="Cells, 4 bytes each.  [default: 4M]"
-)
-@section_option(
-    POOL, "--check-bits", type=click.IntRange(0, 8), help="Against false hits.  [default: 8]"
-)
-@section_option(
-    POOL,
-    "--max-occupancy",
-    type=click.FloatRange(0, 0.95, min_open=True),
-    help="Share of the cells to fill at most.  [default: 0.5]",
-)
-@section_option(
-    RUN, "-j", "--jobs", type=click.IntRange(1, 1024), help="Threads.  [default: one per CPU]"
-)
-@section_option(
-    RUN, "--memory", type=SizeType(), default="2G", help="Stay below (with Ray: each task)."
-)
-@section_option(RUN, "--resume", is_flag=True, help="Go on with a stopped build.")
-@section_option(RUN, "--restart", is_flag=True, help="Forget a stopped build.")
-@section_option(
-    RUN,
-    "--work",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where to keep intermediate files; default: beside the output.",
-)
-@section_option(
-    RUN, "--executor", type=click.Choice(["local", "ray"]), default="local", help="Who builds."
-)
-@section_option(RUN, "--ray-address", metavar="ADDRESS", help="Of the Ray cluster.")
-@section_option(OUTPUT, "--no-progress", is_flag=True, help="No progress bar.")
-@json_option(OUTPUT)
-def build_cache(**options: Any) -> None:
+@options(
+    output_option(WRITTEN),
+    option(WRITTEN, "--kind", type=click.Choice(KINDS), default=CACHE_KIND,
+           help="Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for "
+           "suffix."),
+    option(WRITTEN, "--ngram-min", type=click.IntRange(1, 4),
+           help="Shortest n-gram.  [default: 2]"),
+    option(WRITTEN, "--ngram-max", type=click.IntRange(1, 4),
+           help="Longest n-gram.  [default: 4]"),
+    option(WRITTEN, "--min-count", type=AT_LEAST_1,
+           help="Leave out followers that came less often.  [default: 1]"),
+    option(WRITTEN, "--max-size", type=SizeType(LEAST_FILE),
+           help="Keep the most useful within this size: 50M."),
+    option(WRITTEN, "--no-provenance", is_flag=True,
+           help="Write no names, dates and options into the file."),
+    tokenizer_options("without it the embedded model's tokenizer", TOKENIZER),
+    option(CORPUS, "--include", multiple=True, metavar="PATTERN",
+           help="Read only files that match PATTERN, written as in a .gitignore (repeatable)."),
+    option(CORPUS, "--exclude", multiple=True, metavar="PATTERN",
+           help="Skip files and folders that match PATTERN (repeatable)."),
+    option(CORPUS, "--no-ignore", is_flag=True,
+           help="Also read what .gitignore files leave out."),
+    option(CORPUS, "--follow-links", is_flag=True,
+           help="Also read what links outside of a folder name."),
+    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet"]),
+           help="Format of all files; default: by name, else text."),
+    option(CORPUS, "--field", metavar="NAME", help="Field of a record: content, or data.text."),
+    option(CORPUS, "--role", multiple=True, metavar="ROLE",
+           help="Read only chat messages of ROLE (repeatable)."),
+    option(CORPUS, "--held-out", type=ShareType(),
+           help="Share of the documents, such as 5%, to measure with instead of counting."),
+    option(POOL, "--n-match", type=click.IntRange(1, 65535),
+           help="Tokens hashed per lookup.  [default: 24]"),
+    option(POOL, "--capacity", type=SizeType(), metavar="N",
+           help="Cells, 4 bytes each.  [default: 4M]"),
+    option(POOL, "--check-bits", type=click.IntRange(0, 8),
+           help="Bits per cell against false hits.  [default: 8]"),
+    option(POOL, "--max-occupancy", type=click.FloatRange(0, 0.95, min_open=True),
+           help="Share of the cells to fill at most.  [default: 0.5]"),
+    option(RUN, "-j", "--jobs", type=click.IntRange(1, 1024),
+           help="Threads.  [default: one per CPU]"),
+    option(RUN, "--memory", type=SizeType(), default="2G",
+           help="Memory to stay below (with Ray: of each task)."),
+    option(RUN, "--resume", is_flag=True, help="Go on with a stopped build."),
+    option(RUN, "--restart", is_flag=True, help="Forget a stopped build."),
+    option(RUN, "--work", type=FILE, metavar="FOLDER",
+           help="Where to keep intermediate files; default: beside the output."),
+    option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
+           help="Where to build."),
+    option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
+    option(OUTPUT, "--no-progress", is_flag=True, help="No progress bar."),
+    json_option(OUTPUT),
+)  # fmt: skip
+def build_cache(**values: Any) -> None:
     """Count the n-grams of a corpus and write them as a statistics file.
 
     CORPUS: files, folders, or - for stdin. Text and code, jsonl and parquet, also compressed (gz,
-    zst, xz, bz2). Equal documents count once. The tokenizer must be that of the model that the file
+    zst, xz, bz2). Hidden files and what a .gitignore leaves out are skipped. PATTERN is like a line
+    of a .gitignore in the folder that is given: '*.py' in any folder, '/docs' only at the top,
+    'src/**/*.c', 'tests/' with all below; the last that matches decides, and '!keep.py' takes back.
+
+    Equal documents count once. The tokenizer must be that of the model that the file
     is for. Equal texts and options give equal bytes, whatever --jobs and --memory are.
     """
-    as_json, shown = options.pop("as_json"), not options.pop("no_progress")
-    order = take_order(options)
+    from ngramspec.build import Means
+
+    check_output(values["output"])
+    _refuse_misplaced(values)
+    values["tokenizer"] = given_tokenizer(values)
+    wanted = _build_options(values)
+    output: Path = values["output"]
+    work = (values["work"] or output.parent) / f".{output.name}.build"
+    means = Means(jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work))
     with interruptible(NOTE) as interrupt:
-        result = _build(order, interrupt, shown=shown)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(result.as_dict()))
-        return
-    from rich.console import Console
-
-    from ngramspec.cli.build_report import show_result
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    show_result(console, result, order)
+        result = _build(values, wanted, means, interrupt)
+    if values["as_json"]:
+        print_json(result.as_dict())
+    else:
+        _show(plain_console(), result, wanted, values)
 
 
-def _build(order: Order, interrupt: Interrupt, *, shown: bool) -> BuildResult:
+def _refuse_misplaced(values: Mapping[str, Any]) -> None:
+    """Refuse options that are for another kind of file or for another executor."""
+    is_ray = values["executor"] == "ray"
+    for kinds, names in OF_KINDS.items():
+        _refuse(values, names, values["kind"] not in kinds, f"--kind {' or '.join(kinds)}")
+    if is_ray and values["kind"] == INDEX_KIND:
+        raise click.UsageError("--kind suffix is for --executor local")
+    _refuse(values, OF_LOCAL, is_ray, "--executor local")
+    _refuse(values, ("ray_address",), not is_ray, "--executor ray")
+    if values["resume"] and values["restart"]:
+        raise click.UsageError("give either --resume or --restart")
+
+
+def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, needed: str) -> None:
+    for name in names:
+        if wrong and values[name] not in (None, False):
+            raise click.UsageError(f"--{name.replace('_', '-')} is for {needed}")
+
+
+def _build_options(values: Mapping[str, Any]) -> BuildOptions:
+    """Return what to count; what was not given keeps its default."""
+    from ngramspec.build import BuildOptions
+    from ngramspec.formats.pool_file import PoolShape
+
+    shape = {name: values[name] for name in POOL_SHAPE if values[name] is not None}
+    cells = shape.get("capacity", LEAST_CELLS)
+    if cells & (cells - 1) or not LEAST_CELLS <= cells <= MOST_CELLS:
+        raise InputError(f"--capacity must be a power of two in 1K..2G, got {cells}")
+    same = ("kind", "include", "exclude", "format", "field", "follow_links")
+    return BuildOptions(
+        **{name: values[name] for name in same},
+        **{name: values[name] for name in NGRAM_SIZES if values[name]},
+        pool=PoolShape(**shape),
+        min_count=values["min_count"] or 1,
+        max_bytes=values["max_size"],
+        held_out=values["held_out"] or 0.0,
+        gitignore=not values["no_ignore"],
+        roles=values["role"],
+        provenance=not values["no_provenance"],
+    )
+
+
+def _num_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _build(
+    values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
+) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line how to go on."""
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
     from ngramspec.models import embedded_model
 
-    path = order.tokenizer or embedded_model()
-    if order.tokenizer is None:
-        text = f"no --model or --tokenizer given: using the embedded model {path.name}"
-        click.echo(text, err=True)
-    run: Callable[[Path, Order, Progress], BuildResult] = _with_ray if order.ray else _locally
+    if values["tokenizer"] is None:
+        name = embedded_model().name
+        click.echo(f"no --model or --tokenizer given: using the embedded model {name}", err=True)
+    is_ray = values["executor"] == "ray"
     try:
-        with build_progress(interrupt, wanted=shown) as progress:
-            return run(path, order, progress)
+        with build_progress(interrupt, wanted=not values["no_progress"]) as progress:
+            return (_with_ray if is_ray else _locally)(values, wanted, means, progress)
     except BuildStopped as stopped:
-        line = str(stopped) if order.ray else f"{stopped}; {GO_ON}"
+        line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = Path(order.means.work_folder(order.output), "state.json").exists()
+        kept = Path(means.work_folder(values["output"]), "state.json").exists()
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
-def _locally(path: Path, order: Order, progress: Progress) -> BuildResult:
+def _locally(
+    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+) -> BuildResult:
     from ngramspec.build import build
     from ngramspec.build.memory import return_large_blocks
+    from ngramspec.models import embedded_model
     from ngramspec.tokenizers import load_tokenizer
 
     return_large_blocks()
     return build(
-        order.corpus,
-        order.output,
-        load_tokenizer(path),
-        order.options,
-        order.means,
+        values["corpus"],
+        values["output"],
+        load_tokenizer(values["tokenizer"] or embedded_model()),
+        wanted,
+        means,
         progress,
-        resume=order.resume,
-        restart=order.restart,
+        resume=values["resume"],
+        restart=values["restart"],
     )
 
 
-def _with_ray(path: Path, order: Order, progress: Progress) -> BuildResult:
+def _with_ray(
+    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+) -> BuildResult:
     from ngramspec.build.ray_executor import build_on_ray
+    from ngramspec.models import embedded_model
 
     return build_on_ray(
-        order.corpus,
-        order.output,
-        path,
-        order.options,
+        values["corpus"],
+        values["output"],
+        values["tokenizer"] or embedded_model(),
+        wanted,
         progress,
-        address=order.ray_address,
-        memory=order.means.memory,
+        address=values["ray_address"],
+        memory=means.memory,
     )
+
+
+def _show(
+    console: Console, result: BuildResult, wanted: BuildOptions, values: Mapping[str, Any]
+) -> None:
+    """Print what was built, from what, how fast, and what it is worth."""
+    jobs = 0 if values["executor"] == "ray" else values["jobs"] or _num_cpus()
+    lines = [
+        ("corpus", _corpus(result)),
+        ("tokens", f"{result.totals.tokens:,}"),
+        ("file", _file(result, wanted)),
+        ("time", _time(result, jobs, whole=not values["resume"])),
+    ]
+    console.print(f"{result.path}", style="bold", soft_wrap=True)
+    for title, text in lines:
+        console.print(f"  {title:8}{text}", soft_wrap=True)
+    for line in _problems(result.problems):
+        console.print(line, style="yellow", soft_wrap=True)
+    if wanted.held_out:
+        _show_held_out(console, result)
+
+
+def _corpus(result: BuildResult) -> str:
+    totals = result.totals
+    parts = [f"{number_of(totals.documents, 'document')}, {size_text(totals.text_bytes)} of text"]
+    if totals.held_out:
+        parts.append(f"{totals.held_out:,} of them held out")
+    parts.append(f"{number_of(totals.duplicates, 'duplicate')} dropped")
+    return ", ".join(parts)
+
+
+def _file(result: BuildResult, options: BuildOptions) -> str:
+    header, size = result.header, size_text(result.file_bytes)
+    if header.kind == POOL_KIND:
+        cells = options.pool.capacity
+        share = header.num_ngrams / cells
+        return (
+            f"{size}, {header.num_ngrams:,} of {cells:,} cells in use ({share:.1%}), "
+            f"{header.ngram_min} tokens per lookup"
+        )
+    if header.kind == INDEX_KIND:
+        each = result.file_bytes / header.num_pairs
+        return f"{size}, {header.num_pairs:,} tokens of text, {each:.1f} bytes each"
+    lengths = f"{header.ngram_min} to {header.ngram_max}"
+    if header.ngram_min == header.ngram_max:
+        lengths = str(header.ngram_min)
+    return (
+        f"{size}, {header.num_ngrams:,} n-grams of {lengths} tokens, "
+        f"{header.num_pairs:,} pairs with a follower"
+    )
+
+
+def _time(result: BuildResult, jobs: int, *, whole: bool) -> str:
+    """Return times and rate. whole: no part was read by a run before."""
+    seconds, total = result.seconds, max(result.seconds.total, 1e-9)
+    rate = result.totals.text_bytes / total / MEGA
+    text = duration_text(seconds.total)
+    if jobs:
+        text += f" with {number_of(jobs, 'thread')}"
+    text += f", {rate:.1f} MB/s" if whole else ", after the part that was done before"
+    if seconds.tokenising_share:
+        text += f"; {seconds.tokenising_share:.0%} of the work was the tokenizer's"
+    return text
+
+
+def _problems(problems: Problems) -> Iterator[str]:
+    """Yield what was left out and the first reasons."""
+    kinds = (
+        (problems.num_skipped, "file", " skipped"),
+        (problems.num_files, "file", " not read to the end"),
+        (problems.num_records, "record", " left out"),
+    )
+    said = [f"{number_of(count, noun)}{what}" for count, noun, what in kinds if count]
+    if not said:
+        return
+    yield f"  {', '.join(said)}{':' if problems.first else ''}"
+    for problem in problems.first[:MOST_PROBLEMS]:
+        yield f"    {problem}"
+    more = problems.total - min(len(problems.first), MOST_PROBLEMS)
+    if more:
+        yield f"    and {more:,} more"
+
+
+def _show_held_out(console: Console, result: BuildResult) -> None:
+    found = result.held_out
+    if found is None or not found.tokens:
+        console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
+        return
+    drafter = {POOL_KIND: "ngram-mod"}.get(result.header.kind, result.header.kind)
+    documents = number_of(found.documents, "document")
+    columns = ("", "mean accepted length", "drafted", "right", "acceptance")
+    title = f"{drafter} on {documents} that were not counted"
+    table = make_table(columns, title=title, text=columns[:1], gap=2)
+    for label, drafts in (
+        ("without the file", found.without_file),
+        ("with the file", found.with_file),
+    ):
+        mean, share = f"{drafts.mean_accepted_length:.3f}", f"{drafts.acceptance:.1%}"
+        table.add_row(label, mean, f"{drafts.drafted:,}", f"{drafts.right:,}", share)
+    console.print()
+    console.print(table)
+    console.print(_in_words(found), soft_wrap=True)
+
+
+def _in_words(found: HeldOut) -> str:
+    """Return in words what a file is worth."""
+    before, now = found.without_file.right, found.with_file.right
+    of = f"Of {found.tokens:,} held-out tokens, the file lets"
+    if now == before:
+        return f"{of} as many be drafted right as without it."
+    share = f" ({(now - before) / before:+.1%})" if before else ""
+    more = "more" if now > before else "fewer"
+    return f"{of} {abs(now - before):,} {more} be drafted right{share}."

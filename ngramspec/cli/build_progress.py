@@ -11,8 +11,8 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from ngramspec.cli.interrupt import Interrupt
-from ngramspec.cli.sizes import duration_text, size_text
+from ngramspec.cli.command import Interrupt
+from ngramspec.cli.output import duration_text, size_text
 
 REFRESH = 0.05  # seconds between updates of the bar
 MEGA = 1e6
@@ -27,7 +27,6 @@ class BuildProgress:
 
     def __init__(self, interrupt: Interrupt, bar: RichProgress | None) -> None:
         self.amount = 0
-        self.tokens = 0
         self.rates = (0.0, 0.0)  # bytes and tokens per second
         self.begun = 0.0  # when the phase began
         self._interrupt = interrupt
@@ -62,7 +61,7 @@ class BuildProgress:
         now = time.monotonic()
         if self._first is None:
             self._first = amount, tokens
-        self.amount, self.tokens = amount, tokens
+        self.amount = amount
         if self._bar is None or self._task is None or now - self._shown < REFRESH:
             return
         self._shown = now

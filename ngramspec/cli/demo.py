@@ -7,13 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.group import Failure, SectionCommand
-from ngramspec.cli.tasks import DRAFTERS, TASK_NAMES, TASKS
+from ngramspec.bench.tasks import TASK_NAMES, TASKS
+from ngramspec.cli.command import Failure, SectionCommand
+from ngramspec.cli.options import json_option, option, options
+from ngramspec.cli.output import (
+    ACCEPTED_STYLE,
+    CLOSE,
+    OPEN,
+    OWN_STYLE,
+    has_colour,
+    make_table,
+    marked_text,
+    number_of,
+    print_json,
+    progress,
+    speedup_cell,
+    styled,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-    from ngramspec.cli.measure import Benches, TaskResult
+    from ngramspec.bench.demo import Benches, Outcome, Row, TaskResult
 
 EPILOG = """\b
 Examples:
@@ -33,50 +49,24 @@ setting has no such gain for so small a model on a CPU: --exact times it."""
 
 
 @click.command(cls=SectionCommand, epilog=EPILOG)
-@click.option(
-    "--task",
-    "tasks",
-    multiple=True,
-    type=click.Choice(TASK_NAMES),
-    help="Only this task; again for more.",
-)
-@click.option(
-    "--drafter",
-    "drafters",
-    multiple=True,
-    metavar="LIST",
-    help="Only this drafter or chain (names with commas between); again for more.",
-)
-@click.option(
-    "--repeats",
-    type=click.IntRange(1, 100),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Timed runs of each.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(2, 1024),
-    metavar="N",
-    default=256,
-    show_default=True,
-    help="Longest answer, in tokens.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 512),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="CPU threads of the timed runs, no more than cores that are idle.",
-)
-@click.option(
-    "--exact", is_flag=True, help="Time the bit-exact setting: flash attention, one thread."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results instead.")
-@click.option("--no-color", is_flag=True, help="Mark accepted tokens with « » instead of colour.")
-def demo(**options: Any) -> None:
+@options(
+    option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
+           help="Only this task; again for more."),
+    option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
+           help="Only this drafter or chain (names with commas between); again for more."),
+    option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
+           help="Timed runs of each."),
+    option("Options", "--max-tokens", type=click.IntRange(2, 1024), default=256,
+           help="Longest answer, in tokens."),
+    option("Options", "--threads", type=click.IntRange(1, 512), default=1,
+           help="CPU threads of the timed runs, no more than cores that are idle."),
+    option("Options", "--exact", is_flag=True,
+           help="Time the bit-exact setting: flash attention, one thread."),
+    json_option(),
+    option("Options", "--no-color", is_flag=True,
+           help="Mark accepted tokens with « » instead of colour."),
+)  # fmt: skip
+def demo(**values: Any) -> None:
     """Show what drafts do for the embedded model, with every drafter.
 
     A model of 5.5 million parameters that ships with the package edits and copies code, greedily,
@@ -85,86 +75,91 @@ def demo(**options: Any) -> None:
     flash attention, in interleaved runs; each run has a fresh drafter, so no text is learned from
     an earlier run, but the policy goes on.
     """
-    from ngramspec.cli.measure import open_benches
+    from rich.console import Console
+
+    from ngramspec.bench.demo import DRAFTERS, open_benches
     from ngramspec.drafters.names import parse_names
 
-    if options["exact"] and options["threads"] != 1:
+    if values["exact"] and values["threads"] != 1:
         raise click.UsageError("--exact is for one thread: drop --threads")
-    drafters = tuple(options["drafters"]) or DRAFTERS
-    drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in drafters))
-    console = _console(options)
-    with open_benches(drafters, options["threads"], options["exact"]) as benches:
-        if not options["as_json"]:
-            _show_head(console, options)
-        results = list(_results(benches, console, options))
-    if options["as_json"]:
-        _print_json(results, options)
+    specs = values["drafters"] or DRAFTERS
+    drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
+    console = Console(no_color=values["no_color"] or None, highlight=False)
+    with open_benches(drafters, values["threads"], values["exact"]) as benches:
+        if not values["as_json"]:
+            _show_head(console)
+        results = list(_results(benches, console, values))
+    if values["as_json"]:
+        _print_json(results, values)
     else:
-        _show_tables(console, results, options, benches.one)
+        _show_tables(console, results, values, benches.one)
     _fail_on_difference(results)
 
 
-def _console(options: dict[str, Any]) -> Console:
-    from rich.console import Console
+def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iterator[TaskResult]:
+    from ngramspec.bench.demo import run_task
 
-    return Console(no_color=options["no_color"] or None, highlight=False)
-
-
-def _results(benches: Benches, console: Console, options: dict[str, Any]) -> Iterator[TaskResult]:
-    from ngramspec.cli.measure import count_runs, run_task
-    from ngramspec.cli.progress import progress
-    from ngramspec.cli.report import show_text
-
-    chosen = [task for task in TASKS if task.name in (options["tasks"] or TASK_NAMES)]
-    total = count_runs(len(chosen), options["repeats"], benches)
-    done = 0
-    for task in chosen:
-        with progress(task.title, total, done) as advance:
+    chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
+    each = benches.count_runs(values["repeats"])
+    for number, task in enumerate(chosen):
+        with progress(task.title, each * len(chosen), each * number) as advance:
             result = run_task(
                 benches,
                 task,
-                repeats=options["repeats"],
-                max_tokens=options["max_tokens"],
+                repeats=values["repeats"],
+                max_tokens=values["max_tokens"],
                 advance=advance,
             )
-        done += total // len(chosen)
-        if not options["as_json"]:
-            show_text(console, result, result.outcomes[-1])
+        if not values["as_json"]:
+            _show_text(console, result, result.outcomes[-1])
         yield result
 
 
-def _show_head(console: Console, options: dict[str, Any]) -> None:
+def _show_head(console: Console) -> None:
     from rich.text import Text
 
     from ngramspec import __version__
-    from ngramspec.cli.report import has_colour
-    from ngramspec.cli.text import ACCEPTED_STYLE, CLOSE, OPEN, OWN_STYLE
     from ngramspec.models import embedded_model
 
     console.print(Text(f"ngramspec {__version__}, model {embedded_model().name}", style="bold"))
     if not has_colour(console):
         console.print(f"{OPEN}marked{CLOSE} = accepted draft tokens, the rest is the model's own\n")
         return
-    legend: list[Any] = [
-        ("green", ACCEPTED_STYLE),
-        " = accepted draft tokens, ",
-        ("bold", OWN_STYLE),
-    ]
-    console.print(Text.assemble(*legend, " = the model's own\n"))
+    drafted = ("green", ACCEPTED_STYLE)
+    console.print(
+        Text.assemble(
+            drafted, " = accepted draft tokens, ", ("bold", OWN_STYLE), " = the model's own\n"
+        )
+    )
+
+
+def _show_text(console: Console, result: TaskResult, outcome: Outcome) -> None:
+    """Print one task's request and answer, accepted draft tokens in colour or between marks."""
+    from rich.rule import Rule
+    from rich.text import Text
+
+    run = outcome.exact
+    console.print(Rule(Text(result.task.title, style="bold"), align="left", style="dim"))
+    console.print(Text(f"> {result.task.request}", style="cyan"))
+    coloured = has_colour(console)
+    text = Text.assemble(*styled(outcome.pieces)) if coloured else Text(marked_text(outcome.pieces))
+    console.print(text, soft_wrap=True)
+    share = run.accepted / max(1, len(run.token_ids))
+    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} decodes"
+    console.print(Text(f"{note} ({outcome.drafter})\n", style="dim"))
 
 
 def _show_tables(
-    console: Console, results: Sequence[TaskResult], options: dict[str, Any], one: bool
+    console: Console, results: Sequence[TaskResult], values: dict[str, Any], one: bool
 ) -> None:
-    from ngramspec.cli.report import make_rows, speed_table, task_table
+    from ngramspec.bench.demo import make_rows
 
     rows = make_rows(results)
-    repeats, threads = options["repeats"], 1 if one else options["threads"]
+    repeats, threads = values["repeats"], number_of(1 if one else values["threads"], "thread")
     runs = f"median of {repeats} runs" if repeats > 1 else "1 run"
-    plural = "s" if threads > 1 else ""
-    console.print(speed_table(rows, f"All tasks, {runs}, {threads} thread{plural}"))
+    console.print(_speed_table(rows, f"All tasks, {runs}, {threads}"))
     if len(results) > 1:
-        console.print(task_table(results))
+        console.print(_task_table(results))
     drafted = rows[1:]
     same, texts = sum(row.same for row in drafted), sum(row.texts for row in drafted)
     console.print(COLUMNS, style="dim")
@@ -175,6 +170,38 @@ def _show_tables(
     if not one:
         _show_timed_equality(console, results, sum(row.timed_same for row in drafted), texts)
         console.print(GAIN, style="dim")
+
+
+def _speed_table(rows: Sequence[Row], title: str) -> Table:
+    """Return a row per drafter, the one without drafts first."""
+    from rich.text import Text
+
+    columns = ("drafter", "tok/s", "speed-up", "accepted", "mean len", "draft µs", "same")
+    table = make_table(columns, title=title, text=columns[:1])
+    for number, row in enumerate(rows):
+        style = "green" if row.same == row.texts else "bold red"
+        rest = (
+            f"{row.acceptance:.0%}",
+            f"{row.mean_accepted_length:.2f}",
+            f"{row.draft_us:.0f}",
+            Text(f"{row.same}/{row.texts}", style=style),
+        )
+        speedup = speedup_cell(row.speedup, is_plain=not number)
+        speed = (row.drafter, f"{row.tokens_per_second:.0f}", speedup)
+        table.add_row(*speed, *(rest if number else ()))
+    return table
+
+
+def _task_table(results: Sequence[TaskResult]) -> Table:
+    """Return the speed-ups by task."""
+    from ngramspec.bench.demo import make_rows
+
+    columns = ("drafter", *(result.task.name for result in results))
+    table = make_table(columns, title="Speed-up by task", text=columns[:1])
+    by_task = [make_rows([result])[1:] for result in results]
+    for rows in zip(*by_task, strict=True):
+        table.add_row(rows[0].drafter, *(speedup_cell(row.speedup) for row in rows))
+    return table
 
 
 def _show_timed_equality(
@@ -188,17 +215,14 @@ def _show_timed_equality(
     console.print(f"{text}.")
 
 
-def _print_json(results: Sequence[TaskResult], options: dict[str, Any]) -> None:
-    import json
-
+def _print_json(results: Sequence[TaskResult], values: dict[str, Any]) -> None:
     from ngramspec import __version__
-    from ngramspec.cli.report import as_json
+    from ngramspec.bench.demo import as_json
     from ngramspec.models import embedded_model
 
-    keys = ("repeats", "max_tokens", "threads", "exact")
     head = {"version": __version__, "model": embedded_model().name}
-    settings = {"settings": {key: options[key] for key in keys}}
-    click.echo(json.dumps({**head, **settings, **as_json(results)}, indent=1))
+    settings = {key: values[key] for key in ("repeats", "max_tokens", "threads", "exact")}
+    print_json({**head, "settings": settings, **as_json(results)}, indent=1)
 
 
 def _fail_on_difference(results: Sequence[TaskResult]) -> None:

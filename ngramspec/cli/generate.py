@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.group import SectionCommand, SectionOption
-from ngramspec.cli.options import Function, drafter_options, take_draft_choice
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.drafts import DraftChoice, drafter_options, take_draft_choice
+from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, option, options
+from ngramspec.cli.output import Piece, has_colour, print_json, styled
+from ngramspec.cli.target import THREADS
+from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.cli.session import Session
+    from ngramspec.bench.parting import Parting
+    from ngramspec.engine import Generation
+    from ngramspec.engine.request import TokenIds
+    from ngramspec.llm import LLM
 
 EPILOG = """\b
 Examples:
@@ -24,139 +33,79 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
-
-
-def _option(section: str, *flags: str, **settings: Any) -> Callable[[Function], Function]:
-    if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
-        settings.setdefault("metavar", "N")
-    settings.setdefault("show_default", settings.get("default") is not None)
-    return click.option(*flags, cls=SectionOption, section=section, **settings)
+EXACT_DRAFT = 62  # longest draft that llama.cpp computes exactly as single tokens
+SHARE = click.FloatRange(0, 1)
 
 
 @click.command(
     cls=SectionCommand,
     epilog=EPILOG,
-    context_settings={
-        "token_normalize_func": lambda name: name.replace("_", "-"),
-    },
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
-@_option(
-    MODEL,
-    "-m",
-    "--model",
-    type=click.Path(path_type=Path),
-    help="GGUF file; without it the embedded model.",
-)
-@_option(
-    MODEL,
-    "-c",
-    "--ctx-size",
-    type=click.IntRange(0),
-    default=4096,
-    help="Context in tokens; 0: as trained.",
-)
-@_option(
-    MODEL,
-    "-t",
-    "--threads",
-    type=click.IntRange(1, 512),
-    help="Default: one per physical core; 1 for the embedded model.",
-)
-@_option(
-    MODEL,
-    "-fa",
-    "--flash-attn",
-    is_flag=True,
-    help="Use flash attention.",
-)
-@_option(
-    MODEL,
-    "--exact",
-    is_flag=True,
-    help="Bit-exact setting for Q8_0 weights on the CPU: flash attention, one thread.",
-)
-@_option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")
-@_option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
-@_option(
-    PROMPT,
-    "--chat/--raw",
-    default=None,
-    help="Use the model's chat template, if it has one (default), or the prompt as it is.",
-)
-@_option(PROMPT, "-sys", "--system", metavar="TEXT", help="System message of the chat.")
-@_option(
-    SAMPLING,
-    "-n",
-    "--max-tokens",
-    type=click.IntRange(1),
-    default=256,
-    help="Tokens to generate at most.",
-)
-@_option(
-    SAMPLING, "--temp", type=click.FloatRange(0), default=0.0, help="Temperature; 0 is greedy."
-)
-@_option(SAMPLING, "--top-k", type=click.IntRange(0), default=40, help="0: off.")
-@_option(SAMPLING, "--top-p", type=click.FloatRange(0, 1), default=0.95, help="1: off.")
-@_option(SAMPLING, "--min-p", type=click.FloatRange(0, 1), default=0.05, help="0: off.")
-@_option(
-    SAMPLING,
-    "--repeat-penalty",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    help="1: off.",
-)
-@_option(SAMPLING, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), help="Default: random.")
-@_option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow.")
-@_option(
-    SAMPLING, "--grammar-file", type=click.Path(path_type=Path), help="File with such a grammar."
-)
-@drafter_options
-@_option(
-    OUTPUT,
-    "--compare",
-    is_flag=True,
-    help="Also generate without drafts: speed-up, and whether the texts are equal.",
-)
-@_option(
-    OUTPUT,
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print machine-readable results instead of the text.",
-)
-@_option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens.")
-def generate(**options: Any) -> None:
+@options(
+    option(MODEL, "-m", "--model", type=FILE, help="GGUF file; without it the embedded model."),
+    option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
+           help="Context in tokens; 0: as trained."),
+    option(MODEL, "-t", "--threads", type=THREADS,
+           help="Default: one per physical core; 1 for the embedded model."),
+    option(MODEL, "-fa", "--flash-attn", is_flag=True, help="Use flash attention."),
+    option(MODEL, "--exact", is_flag=True,
+           help="Bit-exact setting for Q8_0 weights on the CPU: flash attention, one thread."),
+    option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin."),
+    option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin."),
+    option(PROMPT, "--chat/--raw", default=None,
+           help="Use the model's chat template, if it has one (default), or the prompt as it is."),
+    option(PROMPT, "-sys", "--system", metavar="TEXT", help="System message of the chat."),
+    option(SAMPLING, "-n", "--max-tokens", type=AT_LEAST_1, default=256,
+           help="Tokens to generate at most."),
+    option(SAMPLING, "--temp", type=click.FloatRange(0), default=0.0,
+           help="Temperature; 0 is greedy."),
+    option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
+    option(SAMPLING, "--top-p", type=SHARE, default=0.95, help="1: off."),
+    option(SAMPLING, "--min-p", type=SHARE, default=0.05, help="0: off."),
+    option(SAMPLING, "--repeat-penalty", type=click.FloatRange(0, min_open=True), default=1.0,
+           help="1: off."),
+    option(SAMPLING, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), help="Default: random."),
+    option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow."),
+    option(SAMPLING, "--grammar-file", type=FILE, help="File with such a grammar."),
+    drafter_options(),
+    option(OUTPUT, "--compare", is_flag=True,
+           help="Also generate without drafts: speed-up, and whether the texts are equal."),
+    option(OUTPUT, "--json", "as_json", is_flag=True,
+           help="Print machine-readable results instead of the text."),
+    option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
+)  # fmt: skip
+def generate(**values: Any) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 
     The text streams to stdout, accepted draft tokens in green if that is a terminal; figures go to
     stderr. A draft changes only the speed: with one seed the text is that of plain decoding, up to
     the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
     """
-    from ngramspec.cli.session import open_llm, open_session, read_grammar
-    from ngramspec.errors import InputError
-
-    choice = take_draft_choice(options)
-    if options["exact"] and options["threads"] not in (None, 1):
+    choice = take_draft_choice(values)
+    if values["exact"] and values["threads"] not in (None, 1):
         raise click.UsageError("--exact is for one thread: drop --threads")
-    prompt = _read_prompt(options)
+    prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
-    read_grammar(options)  # says what is wrong before the model is loaded
-    if options["model"] is None and not options["as_json"]:
+    grammar = _read_grammar(values)
+    if values["model"] is None and not values["as_json"]:
         from ngramspec.models import embedded_model
 
         name = embedded_model().name
         click.echo(f"no --model given: using the embedded model {name}", err=True)
-    with open_llm(options, choice) as llm:  # closing it saves what was learned, also on Ctrl-C
-        session = open_session(llm, options, prompt)
-        if options["as_json"]:
-            _print_json(session)
+    with _open_llm(values, choice) as llm:  # closing it saves what was learned, also on Ctrl-C
+        session = _Session(llm, _prompt_ids(llm, values, prompt), values, grammar)
+        if values["as_json"]:
+            for _ in session.stream():
+                pass
+            print_json(session.as_json())
         else:
-            _print_text(session, options["no_color"])
+            _print_text(session, values["no_color"])
 
 
-def _read_prompt(options: dict[str, Any]) -> str:
-    text, file = options["prompt"], options["file"]
+def _read_prompt(values: Mapping[str, Any]) -> str:
+    text, file = values["prompt"], values["file"]
     if (text is None) == (file is None):
         raise click.UsageError("give the prompt by -p TEXT, -f FILE, or -f - for stdin")
     if "-" in (text, file):
@@ -164,13 +113,50 @@ def _read_prompt(options: dict[str, Any]) -> str:
     return text if text is not None else Path(file).read_text("utf-8", "replace")
 
 
-def _print_text(session: Session, no_color: bool) -> None:
+def _read_grammar(values: Mapping[str, Any]) -> str:
+    """Return the grammar of the options, "" for none."""
+    if values["grammar"] is not None and values["grammar_file"] is not None:
+        raise InputError("give either --grammar or --grammar-file")
+    if values["grammar_file"] is not None:
+        return str(values["grammar_file"].read_text("utf-8"))
+    return values["grammar"] or ""
+
+
+def _open_llm(values: Mapping[str, Any], choice: DraftChoice) -> LLM:
+    from ngramspec.bench.demo import EXACT
+    from ngramspec.llm import LLM
+    from ngramspec.models import embedded_model
+
+    path, exact = values["model"], values["exact"]
+    settings = {"threads": values["threads"], "flash_attn": values["flash_attn"]}
+    return LLM(
+        path,
+        choice.names or None,
+        slots=1,
+        context_size=values["ctx_size"],
+        params=choice.parameters(path or embedded_model()),
+        policy=choice.policy,
+        max_draft=min(choice.max_draft, EXACT_DRAFT) if exact else choice.max_draft,
+        order=choice.order,
+        **(EXACT if exact else settings),
+    )
+
+
+def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
+    """Return the prompt in the model's tokens, as a chat unless that is not wanted or possible."""
+    template = llm.model.chat_template
+    if values["chat"] and not template:
+        raise InputError("this model has no chat template: use --raw")
+    if not (template if values["chat"] is None else values["chat"]):
+        return llm.model.tokenize_prompt(prompt)
+    system = [{"role": "system", "content": values["system"]}] if values["system"] else []
+    return llm.model.tokenize_chat([*system, {"role": "user", "content": prompt}])
+
+
+def _print_text(session: _Session, no_color: bool) -> None:
     """Stream the text, then print the figures to stderr."""
     from rich.console import Console
     from rich.text import Text
-
-    from ngramspec.cli.report import has_colour
-    from ngramspec.cli.text import styled
 
     console = Console(no_color=no_color or None, highlight=False)
     coloured = has_colour(console)
@@ -180,16 +166,113 @@ def _print_text(session: Session, no_color: bool) -> None:
         else:
             click.echo(piece[0], nl=False)
     click.echo()
-    click.echo(session.summary(), err=True)
-    for line in session.stats_lines():
+    for line in session.lines():
         click.echo(line, err=True)
-    if session.compares:
-        click.echo(session.comparison().line(), err=True)
 
 
-def _print_json(session: Session) -> None:
-    import json
+class _Session:
+    """A prompt for a loaded model; `stream` generates once, the rest tells about that run.
 
-    for _ in session.stream():
-        pass
-    click.echo(json.dumps(session.as_json()))
+    Every run reads the whole prompt. With --compare a run without drafts follows, of the same seed.
+    """
+
+    def __init__(
+        self, llm: LLM, prompt_ids: TokenIds, values: Mapping[str, Any], grammar: str
+    ) -> None:
+        seed = random.getrandbits(32) if values["seed"] is None else values["seed"]
+        names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty")
+        self._options = {name: values[name] for name in names}
+        self._options |= {"temperature": values["temp"], "seed": seed, "grammar": grammar}
+        self._options["cache_prompt"] = False
+        self._llm = llm
+        self._prompt_ids = prompt_ids
+        self._compares = values["compare"]
+        self._draft_seconds = 0.0
+        self._run: Generation
+
+    def stream(self) -> Iterator[Piece]:
+        """Generate; yield the text in pieces as it comes."""
+        if self._compares:  # the first of two runs must not pay for cold memory
+            self._run_plain(max_tokens=1)
+        for chunk in self._llm.stream(self._prompt_ids, **self._options):
+            yield from chunk.spans
+            self._run = chunk.generation
+        self._draft_seconds = self._llm.engine.stats().draft_seconds
+
+    def lines(self) -> Iterator[str]:
+        """Yield the figures in words, those of llama-server's statistics among them."""
+        run, seconds = self._run, self._run.timings.prompt_seconds
+        yield (
+            f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
+            f"{self._prompt_ids.size} prompt tokens in {1e3 * seconds:.0f} ms; seed {run.seed}"
+        )
+        if self._llm.engine.drafters.types:
+            figures = _figures(run)
+            steps = figures["steps"]
+            draft_us = 1e6 * self._draft_seconds / steps if steps else 0.0
+            yield (
+                f"draft acceptance = {figures['acceptance']:.5f} "
+                f"({figures['num_accepted']} accepted / {figures['drafted']} generated), "
+                f"mean len = {run.mean_accepted_length:.2f}, {draft_us:.0f} µs per decode"
+            )
+        yield from self._llm.engine.stats_lines()
+        if self._compares:
+            plain, speedup, parting = self._compare()
+            same = "the texts are equal" if parting is None else parting.line()
+            speed = f"{plain.tokens_per_second:.1f} tokens/s without drafts"
+            yield f"compare: {speed}, speed-up {speedup:.2f}x; {same}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything about the run as plain data."""
+        run = self._run
+        stats = self._llm.engine.source_stats()
+        made: dict[str, Any] = {
+            "model": str(self._llm.model.path),
+            "seed": run.seed,
+            "text": run.text,
+            "token_ids": run.token_ids,
+            "accepted": run.accepted,
+            "finish_reason": run.finish_reason,
+            "prompt_tokens": int(self._prompt_ids.size),
+            **_figures(run, self._draft_seconds),
+            "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
+        }
+        if self._compares:
+            plain, speedup, parting = self._compare()
+            made["compare"] = {
+                "identical": parting is None,
+                "speedup": speedup,
+                "parting": None if parting is None else dataclasses.asdict(parting),
+                "plain": _figures(plain),
+            }
+        return made
+
+    def _compare(self) -> tuple[Generation, float, Parting | None]:
+        """Generate without drafts; return that run, the speed-up and where the texts part."""
+        from ngramspec.bench.parting import find_parting
+
+        mine, plain = self._run, self._run_plain()
+        rate = plain.tokens_per_second
+        parting = find_parting(self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run)
+        return plain, mine.tokens_per_second / rate if rate else 0.0, parting
+
+    def _run_plain(self, **changed: Any) -> Generation:
+        options = {**self._options, "speculation": False, **changed}
+        return self._llm.generate(self._prompt_ids, **options)
+
+
+def _figures(run: Generation, draft_seconds: float = 0.0) -> dict[str, Any]:
+    timings = run.timings
+    drafted, accepted = timings.num_draft_tokens, timings.num_accepted_tokens
+    return {
+        "tokens_per_second": run.tokens_per_second,
+        "seconds": timings.prompt_seconds + timings.decode_seconds,
+        "prompt_seconds": timings.prompt_seconds,
+        "draft_seconds": draft_seconds,
+        "steps": max(0, timings.num_steps - 1),
+        "drafts": timings.num_drafts,
+        "drafted": drafted,
+        "num_accepted": accepted,
+        "acceptance": accepted / drafted if drafted else 0.0,
+        "mean_accepted_length": run.mean_accepted_length,
+    }

@@ -1,250 +1,158 @@
-"""The drafters' options, made from their parameter dataclasses, with llama.cpp's names."""
+"""Options that several commands have, and the types of their values."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import errno
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ngramspec.cli.group import SectionOption
-from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.cli.command import SectionOption
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-SECTION = "Drafts"
-PARAMETERS = "Drafter parameters"
-DEFAULT_SPEC = "suffix"
-NO_DRAFTS = "none"
-NOT_AN_OPTION = ("pool", "tokenizer", "any_tokenizer", "save_interval", "static", "dynamic")
-FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, option
-    "lookup_static": ("ngram-cache", "static", "--lookup-cache-static"),
-    "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
-    "pool_file": ("ngram-mod", "pool", "--pool-file"),
-    "suffix_index": ("suffix", "static", "--suffix-index"),
-}
-HELP = {
-    "size_n": "Tokens matched.",
-    "size_m": "Longest draft, in tokens.",
-    "min_hits": "Earlier occurrences needed.",
-    "max_values": "Continuations told apart per key.",
-    "window": "Latest occurrences that vote.",
-    "n_match": "Tokens hashed per lookup.",
-    "n_min": "Tokens in a row that the pool must know.",
-    "n_max": "Longest draft, in tokens.",
-    "capacity": "Cells of the pool, 4 bytes each.",
-    "check_bits": "Bits per cell against false hits.",
-    "max_occupancy": "Filled share at which old cells give way.",
-    "n_draft": "Longest draft, in tokens.",
-    "ngram_min": "Shortest n-gram, in tokens.",
-    "ngram_max": "Longest n-gram, in tokens.",
-    "lax_min_sample": "Counts needed in the text, by n-gram size 1 to 4.",
-    "lax_min_percent": "Share needed in the text, by size.",
-    "strict_min_sample": "Counts needed in the dynamic cache, by size.",
-    "strict_min_percent": "Share needed in the dynamic cache, by size.",
-    "static_min_sample": "Counts needed in the static cache alone.",
-    "static_min_percent": "Share needed in the static cache alone.",
-    "static_veto": "Let the static cache outvote a follower that passes.",
-    "dynamic_update": "Let the dynamic cache learn what is generated.",
-    "max_ngrams": "N-grams kept in the dynamic cache at most.",
-    "max_draft": "Longest draft, in tokens.",
-    "min_probability": "End drafts that are less likely right as a whole.",
-    "share": "Draft from other requests too.",
-    "pool_prompts": "Draft from their prompts too, not from outputs alone.",
-}
-HELP_OF = {("suffix", "capacity"): "Tokens of other requests that are kept, 31 bytes each."}
+Decorator = Callable[[Any], Any]
+FILE = click.Path(path_type=Path)
+OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+COUNT = click.IntRange(0)
+AT_LEAST_1 = click.IntRange(1)
+LOOKUP_SUFFIX = ".bin"  # of llama.cpp's lookup caches
+LEAST_FILE = 64 << 10  # head, provenance and some n-grams
+MOST_SIZE = 1 << 62
+MOST_HELD_OUT = 0.9
+UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)")
 
 
-@dataclasses.dataclass(frozen=True)
-class DraftChoice:
-    """What the options say: which drafters with which parameters, or none.
+def option(section: str, *flags: str, env: str = "", **settings: Any) -> Decorator:
+    """Return an option under a heading of --help.
 
-    params: by drafter, only what was given. lookup_static, lookup_dynamic: files of ngram-cache.
-    pool_file: of ngram-mod. suffix_index: of suffix. any_tokenizer: take files of another
-    tokenizer. policy: as for make_policy.
+    Args:
+        section: The heading.
+        flags: As for click.option.
+        env: End of a LLAMA_ARG_ variable that sets it, or all of a LLAMA_ one.
+        settings: As for click.option; defaults are shown, and numbers are called N.
     """
-
-    names: tuple[str, ...]
-    order: str
-    params: Mapping[str, Mapping[str, Any]]
-    max_draft: int = 62
-    lookup_static: Path | None = None
-    lookup_dynamic: Path | None = None
-    pool_file: Path | None = None
-    any_tokenizer: bool = False
-    suffix_index: Path | None = None
-    policy: str = "auto"
-
-    def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
-        """Return the parameters by drafter, files included, which must be of the model's tokenizer.
-
-        Raises:
-            FormatError, OSError: The model cannot be read.
-        """
-        made = {name: dict(values) for name, values in self.params.items()}
-        given = {field: path for field in FILES if (path := getattr(self, field)) is not None}
-        known = fingerprint_of(model) if given else None
-        for field, path in given.items():
-            name, parameter, _ = FILES[field]
-            own = made.setdefault(name, {})
-            own.update({parameter: path, "any_tokenizer": self.any_tokenizer, "tokenizer": known})
-        return made
-
-    @property
-    def label(self) -> str:
-        """Return the names with commas, "none" without drafts."""
-        return ",".join(self.names) or NO_DRAFTS
+    if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
+        settings.setdefault("metavar", "N")
+    default = settings.get("default")
+    shown = default is not None and default is not False and default != ""
+    settings.setdefault("show_default", shown)
+    if env:
+        settings["envvar"] = env if env.startswith("LLAMA_") else f"LLAMA_ARG_{env}"
+    return click.option(*flags, cls=SectionOption, section=section, **settings)
 
 
-def drafter_options(function: Function) -> Function:
-    """Add --spec-type, its parameters and the lookup caches to a command."""
-    for option in reversed(list(_options())):
-        function = option(function)
-    return function
+def options(*given: Decorator) -> Callable[[Function], Function]:
+    """Add options to a command, in this order."""
+
+    def add(function: Function) -> Function:
+        for one in reversed(given):
+            function = one(function)
+        return function
+
+    return add
 
 
-def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
-    """Remove the drafter options from a command's values and return what they say.
+def json_option(section: str = "Options") -> Decorator:
+    """Return the option --json."""
+    text = "Print machine-readable results instead."
+    return option(section, "--json", "as_json", is_flag=True, help=text)
+
+
+def tokenizer_options(otherwise: str, section: str = "Options") -> Decorator:
+    """Return --model and --tokenizer. otherwise: what holds without them."""
+    text = f"GGUF file of the model; {otherwise}."
+    other = "tokenizer.json of the model, instead."
+    return options(
+        option(section, "-m", "--model", type=FILE, help=text),
+        option(section, "--tokenizer", type=FILE, help=other),
+    )
+
+
+def given_tokenizer(values: dict[str, Any]) -> Path | None:
+    """Remove --model and --tokenizer from a command's values and return the file that they name.
 
     Raises:
-        InputError: An unknown or repeated drafter.
-        click.UsageError: A parameter of a drafter that is not in the list.
+        click.UsageError: Both are given.
     """
-    params: dict[str, dict[str, Any]] = {}
-    needed: list[tuple[str, str]] = []  # drafter, option that is of it
-    for name in DRAFTER_NAMES:
-        for field in _fields(name):
-            value = values.pop(_key(name, field.name))
-            if value is not None:
-                needed.append((name, _flag(name, field.name)))
-                params.setdefault(name, {})[field.name] = value
-    files = {key: values.pop(key) for key in FILES}
-    needed += [(FILES[key][0], FILES[key][2]) for key, path in files.items() if path is not None]
-    order = values.pop("spec_order")
-    names = _names(",".join(values.pop("spec_type")), order, needed)
-    rest = {key: values.pop(key) for key in ("max_draft", "any_tokenizer", "policy")}
-    return DraftChoice(names, order, params, **files, **rest)
+    model, tokenizer = values.pop("model"), values.pop("tokenizer")
+    if model is not None and tokenizer is not None:
+        raise click.UsageError("give either --model or --tokenizer")
+    found: Path | None = model if model is not None else tokenizer
+    return found
 
 
-def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the drafters: those of the list, else the default and what has options of its own."""
-    if not spec:
-        added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
-        return parse_names((*added, DEFAULT_SPEC), order)
-    names = () if spec == NO_DRAFTS else parse_names(spec, order)
-    for name, option in needed:
-        if name not in names:
-            chosen = ",".join(names) or NO_DRAFTS
-            raise click.UsageError(f"{option} is of {name}, but --spec-type is {chosen}")
-    return names
+def output_option(section: str = "Options") -> Decorator:
+    """Return the option -o of a command that writes a statistics file."""
+    text = "The file to write; an old one is replaced when the new one is whole."
+    return option(section, "-o", "--output", type=FILE, required=True, help=text)
 
 
-def _options() -> Any:
-    own: dict[str, Any] = {"cls": SectionOption, "section": SECTION}
-    yield click.option(
-        "--spec-type",
-        metavar="LIST",
-        multiple=True,
-        help=f"Drafters with commas between: {', '.join(DRAFTER_NAMES)}; or none."
-        f"  [default: {DEFAULT_SPEC}, and those that other options are of]",
-        **own,
-    )
-    yield click.option(
-        "--spec-order",
-        type=click.Choice(["priority", "given"]),
-        default="priority",
-        show_default=True,
-        help="Which drafter is asked first: llama.cpp's order, or that of the list.",
-        **own,
-    )
-    yield click.option(
-        "--policy",
-        type=click.Choice(["auto", "fixed"]),
-        default="auto",
-        show_default=True,
-        help="How long drafts are: as far as tokens pay for what they add to a pass, or as far as "
-        "the drafters go.",
-        **own,
-    )
-    yield click.option(
-        "--max-draft",
-        type=click.IntRange(1),
-        metavar="N",
-        default=62,
-        show_default=True,
-        help="Longest draft of any drafter, in tokens.",
-        **own,
-    )
-    for short, role, text in (
-        ("-lcs", "static", "Statistics file or lookup cache that ngram-cache reads."),
-        ("-lcd", "dynamic", "The same, read and extended: what is generated is added at the end."),
-    ):
-        flags = (short, f"--lookup-cache-{role}", f"lookup_{role}")
-        yield click.option(*flags, type=click.Path(path_type=Path), help=text, **own)
-    yield click.option(
-        "--pool-file",
-        type=click.Path(path_type=Path),
-        help="Pool of ngram-mod, shared by all processes that use the file.",
-        **own,
-    )
-    yield click.option(
-        "--suffix-index",
-        type=click.Path(path_type=Path),
-        help="Index of a corpus that suffix reads.",
-        **own,
-    )
-    yield click.option(
-        "--any-tokenizer",
-        is_flag=True,
-        help="Take files that were built with another tokenizer.",
-        **own,
-    )
-    for name in DRAFTER_NAMES:
-        for field in _fields(name):
-            yield _parameter(name, field)
+def check_output(path: Path, *, statistics: bool = True) -> None:
+    """Check that a file can be written there, before the work begins.
+
+    Args:
+        path: The output.
+        statistics: It is not to be one of llama.cpp's lookup caches.
+
+    Raises:
+        FileNotFoundError: The folder does not exist.
+        IsADirectoryError: It is a folder.
+        click.UsageError: The name is that of another format.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
+    if statistics and path.suffix == LOOKUP_SUFFIX:
+        raise click.UsageError(
+            f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
+            "`ngramspec cache convert` makes them"
+        )
 
 
-def _parameter(name: str, field: dataclasses.Field[Any]) -> Any:
-    """Return the option of one parameter; None when not given: the default is the drafter's."""
-    flag = _flag(name, field.name)
-    settings: dict[str, Any] = {"type": type(field.default), "metavar": "N"}
-    shown = str(field.default)
-    if isinstance(field.default, bool):
-        settings, shown = {"default": None}, "on" if field.default else "off"
-        flag = f"{flag}/{flag.replace('--spec-', '--no-spec-', 1)}"
-    elif isinstance(field.default, tuple):
-        settings = {"callback": _split_numbers, "metavar": "N,N,N,N"}
-        shown = ",".join(map(str, field.default))
-    text = HELP_OF.get((name, field.name)) or HELP[field.name]
-    return click.option(
-        flag,
-        _key(name, field.name),
-        cls=SectionOption,
-        section=PARAMETERS,
-        help=f"{text}  [default: {shown}]",
-        **settings,
-    )
+class SizeType(click.ParamType):  # type: ignore[type-arg]
+    """SizeType(least=1): a number such as 64M or 1.5G, in powers of 1024; becomes an int."""
+
+    name = "size"
+
+    def __init__(self, least: int = 1) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(value.strip())
+        if found is None:
+            self.fail(f"expected a size such as 64M, 2G or 1.5G, got {value!r}", param, ctx)
+        made = int(float(found[1]) * 1024 ** UNITS[found[2].upper()])
+        if not self.least <= made < MOST_SIZE:
+            least = f"{self.least >> 10}K" if self.least >= 1024 else self.least
+            self.fail(f"expected a size of {least} or more, got {value!r}", param, ctx)
+        return made
 
 
-def _split_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    if value is None:
-        return None
-    try:
-        return tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"expected integers with commas between, got {value!r}") from None
+class ShareType(click.ParamType):  # type: ignore[type-arg]
+    """A share such as 5% or 0.05; becomes a float in 0..0.9."""
 
+    name = "share"
 
-def _fields(name: str) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(CONFIGS[name]) if field.name not in NOT_AN_OPTION]
-
-
-def _flag(name: str, field: str) -> str:
-    return f"--spec-{name}-{field}".replace("_", "-")
-
-
-def _key(name: str, field: str) -> str:
-    return f"spec_{name}_{field}".replace("-", "_")
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share."""
+        if isinstance(value, float):
+            return value
+        found = _SHARE.fullmatch(value.strip())
+        if found is None:
+            self.fail(f"expected a share such as 5% or 0.05, got {value!r}", param, ctx)
+        made = float(found[1]) / (100 if found[2] else 1)
+        if made > MOST_HELD_OUT:
+            hint = "" if found[2] else f"; {found[1]}% is written with its sign"
+            self.fail(f"expected a share of at most 90%, got {value!r}{hint}", param, ctx)
+        return made

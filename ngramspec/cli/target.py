@@ -1,99 +1,165 @@
-"""What the options of a command say about the target: the model and how it is run."""
+"""The target model: its options, with llama-server's names, and how it is opened with them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
-from ngramspec.models import embedded_model
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
 ALL_LAYERS = -1
+THREADS = click.IntRange(1, 512)
 
 
-def open_model(options: Mapping[str, Any]) -> LlamaModel:
+class CacheType(click.ParamType):  # type: ignore[type-arg]
+    """A type of cached keys or values; which ones there are is known to the adapter."""
+
+    name = "type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of the type."""
+        from ngramspec.adapters.llama_cpp.settings import CACHE_TYPES
+
+        return click.Choice(CACHE_TYPES).convert(value, param, ctx)
+
+
+# By name: flags and settings.
+RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "n_gpu_layers": (
+        ("-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers"),
+        {"env": "N_GPU_LAYERS", "metavar": "N",
+         "help": "Layers on the GPU: a number, or all.  [default: 0]"},
+    ),
+    "batch_size": (
+        ("-b", "--batch-size"),
+        {"env": "BATCH", "type": AT_LEAST_1, "default": 2048, "help": "Tokens in one decode."},
+    ),
+    "ubatch_size": (
+        ("-ub", "--ubatch-size"),
+        {"env": "UBATCH", "type": AT_LEAST_1, "default": 512,
+         "help": "Tokens that are computed at once."},
+    ),
+    "threads": (
+        ("-t", "--threads"),
+        {"env": "THREADS", "type": THREADS,
+         "help": "Default: one per core; 1 for the embedded model."},
+    ),
+    "threads_batch": (
+        ("-tb", "--threads-batch"),
+        {"env": "THREADS_BATCH", "type": THREADS,
+         "help": "Threads for prompts.  [default: --threads]"},
+    ),
+    "flash_attn": (
+        ("-fa", "--flash-attn"),
+        {"env": "FLASH_ATTN", "default": "auto", "metavar": "[on|off|auto]",
+         "type": click.Choice(["on", "off", "auto"]), "help": "Flash attention."},
+    ),
+    "cache_type_k": (
+        ("-ctk", "--cache-type-k"),
+        {"env": "CACHE_TYPE_K", "default": "f16", "type": CacheType(),
+         "help": "Type of the cached keys."},
+    ),
+    "cache_type_v": (
+        ("-ctv", "--cache-type-v"),
+        {"env": "CACHE_TYPE_V", "default": "f16", "type": CacheType(),
+         "help": "Type of the cached values."},
+    ),
+    "exact": (
+        ("--exact",),
+        {"is_flag": True,
+         "help": "Bit-exact setting: drafts cannot change a token. Tried at start; fails where "
+         "the model has none."},
+    ),
+}  # fmt: skip
+
+
+def running(section: str, *names: str) -> Decorator:
+    """Return options of RUNNING under a heading: those named, or all."""
+    return options(*(option(section, *flags, **settings)
+                     for name, (flags, settings) in RUNNING.items()
+                     if name in (names or RUNNING)))  # fmt: skip
+
+
+def open_model(values: Mapping[str, Any]) -> LlamaModel:
     """Load the target model.
 
     Raises:
         FormatError, OSError: The file cannot be read.
         BackendError: llama.cpp cannot load it.
     """
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.models import embedded_model
+
     return LlamaModel(
-        options["model"] or embedded_model(),
-        n_gpu_layers=layers_of(options["n_gpu_layers"], "--n-gpu-layers"),
-        use_mmap=options["mmap"],
-        use_mlock=options["mlock"],
+        values["model"] or embedded_model(),
+        n_gpu_layers=layers_of(values["n_gpu_layers"], "--n-gpu-layers"),
+        use_mmap=values.get("mmap", True),
+        use_mlock=values.get("mlock", False),
     )
 
 
-def open_target(options: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
+def open_target(values: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
     """Return the target; with --exact in a setting that was tried.
 
     Raises:
         InputError: A setting is out of its bounds.
         BackendError: llama.cpp cannot run it, or the model has no exact setting.
     """
-    if options["exact"]:
-        threads = options["threads"] or (None if options["model"] else 1)
-        return _open_exact(options, model, threads or physical_cores(), context_size(options))
-    return LlamaTarget(model, context_settings(options))
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+
+    settings = context_settings(values)
+    if values["exact"]:
+        return _open_exact(settings, model)
+    return LlamaTarget(model, settings)
 
 
-def context_settings(options: Mapping[str, Any]) -> ContextSettings:
-    """Return the settings of the target, those without --exact.
+def context_settings(values: Mapping[str, Any]) -> ContextSettings:
+    """Return the settings of the target; of those --exact takes slots, context, threads and types.
 
     Raises:
         InputError: A setting is out of its bounds.
     """
-    slots = options["parallel"]
-    threads = options["threads"] or (None if options["model"] else 1)
-    unified = bool(options["kv_unified"])
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+
+    slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
+    if total and total < slots:
+        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
+    threads = values["threads"] or (None if values["model"] else 1)
+    unified = bool(values.get("kv_unified")) and not values["exact"]
     return ContextSettings(
         slots=slots,
-        context_size=context_size(options),
-        n_batch=max(options["batch_size"], slots),
-        n_ubatch=options["ubatch_size"],
+        context_size=total if unified else total // slots,
+        n_batch=max(values["batch_size"], slots),
+        n_ubatch=values["ubatch_size"],
         threads=threads,
-        threads_batch=options["threads_batch"] or threads,
-        flash_attn={"on": True, "off": False}.get(options["flash_attn"], "auto"),
-        type_k=options["cache_type_k"],
-        type_v=options["cache_type_v"],
+        threads_batch=values["threads_batch"] or threads,
+        flash_attn={"on": True, "off": False}.get(values["flash_attn"], "auto"),
+        type_k=values["cache_type_k"],
+        type_v=values["cache_type_v"],
         kv_unified=unified,
-        cells=options["ctx_size"] if unified else 0,
+        cells=total if unified else 0,
     )
 
 
-def _open_exact(
-    options: Mapping[str, Any], model: LlamaModel, threads: int, size: int
-) -> LlamaTarget:
+def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
     """Return a target in a setting that was found to be exact by trying."""
-    slots, cache_type = options["parallel"], options["cache_type_k"]
-    if cache_type != options["cache_type_v"]:
+    from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+
+    if settings.type_k != settings.type_v:
         raise InputError("--exact needs one type for keys and values")
     click.echo("looking for an exact setting ...", err=True)
-    found = find_exact(model, threads, slots, cache_type)
-    target = open_exact(model, found, slots, size)
+    found = find_exact(model, settings.num_threads[0], settings.slots, settings.type_k)
+    target = open_exact(model, found, settings.slots, settings.context_size)
     click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
     return target
-
-
-def context_size(options: Mapping[str, Any]) -> int:
-    """Return the tokens of one slot, 0 = as trained; slots share them with --kv-unified.
-
-    Raises:
-        InputError: The context is too small for the slots.
-    """
-    total, slots = options["ctx_size"], options["parallel"]
-    if total and total < slots:
-        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
-    shared = options["kv_unified"] and not options["exact"]
-    return int(total if shared else total // slots)
 
 
 def layers_of(text: str | None, flag: str) -> int:

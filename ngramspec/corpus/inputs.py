@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngramspec.corpus.globs import Globs
 from ngramspec.corpus.parquet import split_row_groups
+from ngramspec.corpus.patterns import GITIGNORE, Patterns, read_gitignore
 from ngramspec.corpus.problems import Problem
 from ngramspec.errors import InputError
 
@@ -66,6 +66,7 @@ def find_units(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     format: str | None = None,
+    gitignore: bool = True,
     follow_links: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Plan:
@@ -75,9 +76,13 @@ def find_units(
         paths: Files, folders or "-". A folder is searched through; hidden files and folders in it
             are left out, and so are links that lead out of it. A file that is reached twice is read
             once.
-        include: Globs, one of which must match a file's relative path or base name; () is all.
-        exclude: Globs that must not match a file or a folder on the way to it; wins over include.
+        include: Patterns as in a .gitignore in the folder that is given: only files that they
+            match, or that are in a folder that they match, are read; () is all. For a file that is
+            given, its name is what they must match.
+        exclude: Patterns of the same kind; what they match is left out, whatever include says.
         format: "text", "jsonl" or "parquet" for all files, None = by file name, else text.
+        gitignore: Leave out what git would by .gitignore files: those in the folders that are
+            searched and, within a git repository, above them. A path that is given is always read.
         follow_links: Also follow links that lead out of the folder that was given: a corpus of
             others may name any file of this machine by them.
         chunk_bytes: Larger jsonl and parquet files are split into units of about that size. Which
@@ -90,7 +95,7 @@ def find_units(
         FileNotFoundError: A path does not exist.
         InputError: Nothing was found, or an option is not valid.
         BackendError: A parquet file is to be split and pyarrow is not installed.
-        OSError: A folder cannot be listed.
+        OSError: A folder cannot be listed, or a .gitignore not read.
 
     Cost: one stat per file; files are opened only to split parquet.
     """
@@ -99,7 +104,7 @@ def find_units(
     if chunk_bytes < 1:
         raise InputError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
     names = [os.fspath(path) for path in paths]
-    search = _Search(Globs(include), Globs(exclude), follow_links)
+    search = _Search(Patterns(include), Patterns(exclude), gitignore, follow_links)
     units: list[Unit] = []
     num_files = 0
     for path, source, size in search.files(names):
@@ -111,19 +116,55 @@ def find_units(
     return Plan(tuple(units), num_files, num_bytes, tuple(search.left_out))
 
 
+@dataclass(frozen=True)
+class _Ignore:
+    """The patterns of one .gitignore.
+
+    before: Path from its folder to the one that is searched, "" or with a slash at the end.
+    cut: Characters of a relative path that lead to its folder.
+    """
+
+    patterns: Patterns
+    before: str = ""
+    cut: int = 0
+
+    def decide(self, relative: str) -> bool | None:
+        """Return what it says about a path relative to the folder that is searched."""
+        return self.patterns.decide(self.before + relative[self.cut :])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file or folder on the way of a search.
+
+    relative: Path below the folder that is searched, "" for that itself.
+    ignores: What a folder has from the .gitignore files above it, the nearest first.
+    """
+
+    path: str
+    relative: str
+    status: os.stat_result
+    ignores: tuple[_Ignore, ...] = ()
+
+
 class _Search:
     """One search through files and folders.
 
     seen: Device and inode of every file and folder that was reached.
     left_out: Links that were not followed.
+    ignored: The first path that a .gitignore left out.
     """
 
-    def __init__(self, include: Globs, exclude: Globs, follow_links: bool) -> None:
+    def __init__(
+        self, include: Patterns, exclude: Patterns, gitignore: bool, follow_links: bool
+    ) -> None:
         self.include = include
         self.exclude = exclude
+        self.gitignore = gitignore
         self.follow_links = follow_links
         self.seen: set[tuple[int, int]] = set()
         self.left_out: list[Problem] = []
+        self.ignored = ""
 
     def files(self, paths: Iterable[str]) -> Iterator[tuple[str, str, int]]:
         """Yield path, source name and size of every file."""
@@ -136,57 +177,72 @@ class _Search:
                 continue
             status = os.stat(path)
             if stat.S_ISDIR(status.st_mode):
-                yield from self.folder(path, "", status)
+                yield from self.folder(path, status)
             elif self.wanted(Path(path).name) and self.is_new(status):
                 size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 yield path, Path(path).name, size
 
-    def folder(
-        self, path: str, relative: str, status: os.stat_result
-    ) -> Iterator[tuple[str, str, int]]:
+    def folder(self, path: str, status: os.stat_result) -> Iterator[tuple[str, str, int]]:
         """Yield the files below a folder, by relative path."""
         root = os.path.realpath(path)
-        waiting = [(path, relative, status)]
+        waiting = [_Found(path, "", status, _ignores_above(root) if self.gitignore else ())]
         while waiting:
-            path, relative, status = waiting.pop()
-            if stat.S_ISREG(status.st_mode):
-                if self.wanted(relative) and self.is_new(status):
-                    yield path, relative, status.st_size
-            elif stat.S_ISDIR(status.st_mode) and self.is_new(status):
-                waiting += reversed(self.entries(path, relative, root))
+            found = waiting.pop()
+            if stat.S_ISREG(found.status.st_mode):
+                if self.wanted(found.relative) and self.is_new(found.status):
+                    yield found.path, found.relative, found.status.st_size
+            elif stat.S_ISDIR(found.status.st_mode) and self.is_new(found.status):
+                waiting += reversed(self.entries(found, root))
 
-    def entries(self, path: str, relative: str, root: str) -> list[tuple[str, str, os.stat_result]]:
-        """Return what is in a folder, by name, without what is hidden, excluded or broken.
+    def entries(self, folder: _Found, root: str) -> list[_Found]:
+        """Return what is in a folder, by name, without what is hidden, left out or broken.
 
         root: The folder that links must not lead out of.
         """
+        with os.scandir(folder.path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        start = f"{folder.relative}/" if folder.relative else ""
+        ignores = folder.ignores
+        for entry in listed:
+            if self.gitignore and entry.name == GITIGNORE and entry.is_file(follow_symlinks=False):
+                ignores = (_Ignore(read_gitignore(entry.path), cut=len(start)), *ignores)
         found = []
-        with os.scandir(path) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                name = f"{relative}/{entry.name}" if relative else entry.name
-                if entry.name.startswith(".") or self.exclude.match(name):
-                    continue
-                try:
-                    status = os.stat(entry.path)
-                except OSError:
-                    continue  # a link to nowhere or to itself
-                if entry.is_symlink() and not self.may_follow(entry.path, root):
-                    if stat.S_ISDIR(status.st_mode) or self.wanted(name):
-                        reason = "a link that leads out of the folder (--follow-links reads it)"
-                        self.left_out.append(Problem(name, "", reason))
-                    continue
-                found.append((entry.path, name, status))
+        for entry in listed:
+            if entry.name.startswith("."):
+                continue
+            try:
+                status = os.stat(entry.path)
+            except OSError:
+                continue  # a link to nowhere or to itself
+            name = start + entry.name
+            shown = f"{name}/" if stat.S_ISDIR(status.st_mode) else name
+            if self.exclude.decide(shown) or self.is_ignored(shown, ignores):
+                continue
+            if entry.is_symlink() and not self.may_follow(entry.path, root):
+                if stat.S_ISDIR(status.st_mode) or self.wanted(name):
+                    reason = "a link that leads out of the folder (--follow-links reads it)"
+                    self.left_out.append(Problem(name, "", reason))
+                continue
+            found.append(_Found(entry.path, name, status, ignores))
         return found
 
     def may_follow(self, link: str, root: str) -> bool:
         """Tell whether a link leads to what is below a folder, or may lead anywhere."""
         return self.follow_links or Path(os.path.realpath(link)).is_relative_to(root)
 
+    def is_ignored(self, relative: str, ignores: Iterable[_Ignore]) -> bool:
+        """Tell whether the nearest .gitignore that knows a path leaves it out."""
+        answers = (ignore.decide(relative) for ignore in ignores)
+        ignored = bool(next((one for one in answers if one is not None), False))
+        if ignored:
+            self.ignored = self.ignored or relative
+        return ignored
+
     def wanted(self, relative: str) -> bool:
         """Tell whether include and exclude let a file through."""
-        if self.exclude.match(relative):
+        if self.exclude.decide(relative):
             return False
-        return not self.include or self.include.match(relative)
+        return not self.include.lines or self.include.select(relative)
 
     def is_new(self, status: os.stat_result) -> bool:
         """Tell whether a file or folder is reached for the first time."""
@@ -200,7 +256,25 @@ class _Search:
         """Return why there may be nothing."""
         if self.left_out:
             return f" but links out of it, such as {self.left_out[0].source} (--follow-links)"
-        return " that include and exclude let through" if self.include or self.exclude else ""
+        if self.ignored:
+            return f" but what .gitignore leaves out, such as {self.ignored} (--no-ignore)"
+        filtered = self.include.lines or self.exclude.lines
+        return " that include and exclude let through" if filtered else ""
+
+
+def _ignores_above(folder: str) -> tuple[_Ignore, ...]:
+    """Return the .gitignore files between a folder and the root of its git repository."""
+    found: list[_Ignore] = []
+    before = ""
+    place = Path(folder)
+    while not (place / ".git").exists():
+        if place == place.parent:
+            return ()  # in no repository
+        before = f"{place.name}/{before}"
+        place = place.parent
+        if (place / GITIGNORE).is_file():
+            found.append(_Ignore(read_gitignore(place / GITIGNORE), before))
+    return tuple(found)
 
 
 def _unit(path: str, source: str, size: int, format: str | None) -> Unit:

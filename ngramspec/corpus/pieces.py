@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 from ngramspec.errors import InputError
 
-PIECE_CHARS = 8 << 10
 _MARKS = ("\n\n", "\n")  # a cut comes after one of these, or else before a space
 
 
-def pieces(text: str, limit: int = PIECE_CHARS) -> Iterator[str]:
+def pieces(text: str, limit: int) -> Iterator[str]:
     """Cut a text, at a blank line if possible, else at a line end, a space, or anywhere.
 
     A cut is looked for in the second half of what fits, so that a piece is not short without need.
-    The default limit is where llama.cpp's tokenisers are fast and safe: some slow down with the
-    length of the text, others recurse once per character of a long run.
 
     Args:
         text: Any text.

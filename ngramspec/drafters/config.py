@@ -1,11 +1,14 @@
-"""One dataclass per drafter: its parameters, llama.cpp's names and defaults, and their bounds."""
+"""One dataclass per drafter: its parameters, llama.cpp's names and defaults, and their bounds.
+
+A parameter with a help text is an option of the command line, see `options_of`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngramspec.errors import InputError
 
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
     from ngramspec.formats.dynamic_file import DynamicFile
     from ngramspec.tokenizers import Fingerprint
 
-Percents = Sequence[int]
 PathLike = str | os.PathLike[str]
+T = TypeVar("T")
 MAX_LENGTH = 65535  # longest n-gram and longest draft of the simple and map drafters, in tokens
 MAX_SUFFIX_DRAFT = 64
+MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
 MAX_DRAFT = 4096  # longest draft of ngram-mod and ngram-cache, in tokens
 
 
@@ -29,6 +33,12 @@ def check_int(name: str, value: object, low: int, high: int) -> None:
     """Raise InputError unless value is an int in low..high."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InputError(f"{name} must be an integer in {low}..{high}, got {value!r}")
+
+
+def _option(default: T, help: str) -> T:
+    """Return a field that is an option of the command line, with its help."""
+    made: Any = field(default=default, metadata={"help": help})
+    return made  # type: ignore[no-any-return]
 
 
 def _check_bool(name: str, value: object) -> None:
@@ -40,9 +50,9 @@ def _check_bool(name: str, value: object) -> None:
 class SimpleConfig:
     """Parameters of ngram-simple."""
 
-    size_n: int = 12  # tokens matched
-    size_m: int = 48  # draft length
-    min_hits: int = 1  # earlier occurrences needed
+    size_n: int = _option(12, "Tokens matched.")
+    size_m: int = _option(48, "Longest draft, in tokens.")
+    min_hits: int = _option(1, "Earlier occurrences needed.")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -53,15 +63,15 @@ class SimpleConfig:
 
 @dataclass(frozen=True)
 class MapKConfig(SimpleConfig):
-    """Parameters of ngram-map-k: size_n is the key's length, size_m the longest draft."""
+    """Parameters of ngram-map-k."""
 
 
 @dataclass(frozen=True)
 class MapK4vConfig(SimpleConfig):
     """Parameters of ngram-map-k4v."""
 
-    max_values: int = 4  # continuations told apart per key
-    window: int = 16  # latest occurrences that vote
+    max_values: int = _option(4, "Continuations told apart per key.")
+    window: int = _option(16, "Latest occurrences that vote.")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -74,13 +84,13 @@ class MapK4vConfig(SimpleConfig):
 class ModConfig:
     """Parameters of ngram-mod; capacity, check_bits, max_occupancy make a pool if none is there."""
 
-    n_match: int = 24  # tokens hashed per lookup
-    n_min: int = 48  # tokens in a row that the pool must know
-    n_max: int = 64  # longest draft
+    n_match: int = _option(24, "Tokens hashed per lookup.")
+    n_min: int = _option(48, "Tokens in a row that the pool must know.")
+    n_max: int = _option(64, "Longest draft, in tokens.")
     pool: HashPool | PathLike | None = None  # a file is shared by all processes that use it
-    capacity: int = 1 << 22  # cells, 4 bytes each
-    check_bits: int = 8
-    max_occupancy: float = 0.5
+    capacity: int = _option(1 << 22, "Cells of the pool, 4 bytes each.")
+    check_bits: int = _option(8, "Bits per cell against false hits.")
+    max_occupancy: float = _option(0.5, "Filled share at which old cells give way.")
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
     any_tokenizer: bool = False  # take files of another tokenizer
 
@@ -95,20 +105,27 @@ class ModConfig:
 class CacheConfig:
     """Parameters of ngram-cache. Sequences have one value per n-gram size 1..4."""
 
-    n_draft: int = 8  # longest draft
-    ngram_min: int = 1
-    ngram_max: int = 4
+    n_draft: int = _option(8, "Longest draft, in tokens.")
+    ngram_min: int = _option(1, "Shortest n-gram, in tokens.")
+    ngram_max: int = _option(4, "Longest n-gram, in tokens.")
     static: StaticCache | NgramCache | PathLike | None = None
     dynamic: NgramCache | DynamicFile | PathLike | None = None
-    lax_min_sample: Sequence[int] = (2, 2, 1, 1)
-    lax_min_percent: Percents = (66, 50, 50, 50)
-    strict_min_sample: Sequence[int] = (4, 3, 2, 2)
-    strict_min_percent: Percents = (75, 66, 66, 66)
-    static_min_sample: int = 2
-    static_min_percent: int = 50
-    static_veto: bool = True  # a follower that static favours may displace one that passes
-    dynamic_update: bool = True
-    max_ngrams: int = 1 << 22  # bound of a dynamic cache that is made from a path
+    lax_min_sample: Sequence[int] = _option(
+        (2, 2, 1, 1), "Counts needed in the text, by n-gram size 1 to 4."
+    )
+    lax_min_percent: Sequence[int] = _option((66, 50, 50, 50), "Share needed in the text, by size.")
+    strict_min_sample: Sequence[int] = _option(
+        (4, 3, 2, 2), "Counts needed in the dynamic cache, by size."
+    )
+    strict_min_percent: Sequence[int] = _option(
+        (75, 66, 66, 66), "Share needed in the dynamic cache, by size."
+    )
+    static_min_sample: int = _option(2, "Counts needed in the static cache alone.")
+    static_min_percent: int = _option(50, "Share needed in the static cache alone.")
+    static_veto: bool = _option(True, "Let the static cache outvote a follower that passes.")
+    dynamic_update: bool = _option(True, "Let the dynamic cache learn what is generated.")
+    # A bound of a dynamic cache that is made from a path.
+    max_ngrams: int = _option(1 << 22, "N-grams kept in the dynamic cache at most.")
     save_interval: float = 300.0  # seconds between saves of that cache; 0 = at the end only
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
     any_tokenizer: bool = False  # take files of another tokenizer
@@ -156,11 +173,11 @@ class CacheConfig:
 class SuffixConfig:
     """Parameters of suffix; capacity makes a pool if none is given."""
 
-    max_draft: int = 64  # longest draft
-    min_probability: float = 0.01  # drafts end where all of it is less likely right than this
-    share: bool = True  # draft from other requests too
-    pool_prompts: bool = True  # from their prompts as well as from what they generated
-    capacity: int = 1 << 20  # tokens of other requests kept
+    max_draft: int = _option(64, "Longest draft, in tokens.")
+    min_probability: float = _option(0.01, "End drafts that are less likely right as a whole.")
+    share: bool = _option(True, "Draft from other requests too.")
+    pool_prompts: bool = _option(True, "Draft from their prompts too, not from outputs alone.")
+    capacity: int = _option(1 << 20, "Tokens of other requests that are kept, 31 bytes each.")
     pool: SuffixPool | None = None  # shared with other drafters
     static: SuffixIndex | PathLike | None = None  # texts of a corpus, read besides
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
@@ -188,3 +205,14 @@ CONFIGS: dict[str, type[Config]] = {
     "ngram-cache": CacheConfig,
     "suffix": SuffixConfig,
 }
+
+
+def options_of(name: str) -> list[Field[Any]]:
+    """Return the parameters of a drafter that are options of the command line."""
+    return [one for one in fields(CONFIGS[name]) if "help" in one.metadata]
+
+
+def option_flag(name: str, parameter: str, value: object = None) -> str:
+    """Return the option of a drafter's parameter, for the value False the one that says no."""
+    flag = f"-spec-{name}-{parameter}".replace("_", "-")
+    return f"--no{flag}" if value is False else f"-{flag}"

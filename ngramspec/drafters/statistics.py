@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ngramspec._native.cache.ngram_cache import NgramCache
-from ngramspec._native.cache.records import entries_of_records
 from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.suffix.index import SuffixIndex
@@ -21,7 +20,7 @@ from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_ca
 from ngramspec.formats.container import is_container
 from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFile
 from ngramspec.formats.entries import ArraySource, Entries
-from ngramspec.formats.llama_lookup import read_lookup_records
+from ngramspec.formats.llama_lookup import read_lookup_entries
 from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
 from ngramspec.formats.suffix_file import open_suffix_index
 from ngramspec.tokenizers import Fingerprint, fingerprint_of
@@ -48,8 +47,7 @@ def open_static(config: CacheConfig) -> StaticCache | None:
     if is_container(path) or path.suffix == CONTAINER_SUFFIX:
         digest = _origin(config).fingerprint
         return open_cache(path, fingerprint=digest, any_tokenizer=config.any_tokenizer)
-    records = read_lookup_records(path)
-    return _in_memory({size: entries_of_records(records, size) for size in SIZES})
+    return _in_memory(read_lookup_entries(path))
 
 
 def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | None]:

@@ -7,9 +7,10 @@ is equality of every bit of every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,19 @@ class Setting:
         return ", ".join([*parts, "single tokens padded"] if self.padded else parts)
 
 
+def combinations(
+    threads: Iterable[int], flash_attn: Iterable[bool], cache_types: Iterable[str]
+) -> list[Setting]:
+    """Return all settings with these values that llama.cpp has; padded ones where that may help."""
+    made = []
+    for kind, on, count, unified in product(cache_types, flash_attn, threads, (True, False)):
+        if on or kind in ("f16", "f32"):  # there is no quantised cache without flash attention
+            made.append(Setting(count, on, kind, unified))
+            if count > 1 and unified:
+                made.append(Setting(count, on, kind, unified, padded=True))
+    return made
+
+
 @dataclass
 class Exactness:
     """What was found for one setting: rows that differ, by way of decoding and batch size."""
@@ -72,6 +86,15 @@ class Exactness:
                 return largest
             largest = size
         return largest
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            **asdict(self.setting),
+            "exact_batch": self.limit(),
+            "rows": self.num_rows,
+            "differing": self.differing,
+        }
 
 
 def measure(

@@ -7,10 +7,10 @@ from typing import Protocol
 from ngramspec._native.engine.gate import Gate
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
+from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.drafters.names import POLICY_NAMES
 from ngramspec.errors import InputError
 
-MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
 USUAL = 64  # longest draft, where nothing is said
 
 

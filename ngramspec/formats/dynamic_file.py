@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec._native.cache.ngram_cache import NgramCache
-from ngramspec._native.cache.records import entries_of_records
 from ngramspec._native.files.merge import EntryMerger, entries_beyond
 from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import CapacityError, InputError
@@ -27,7 +26,7 @@ from ngramspec.formats.cache_file import (
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
 from ngramspec.formats.files import LOCK_SECONDS, locked, remove_temporaries
-from ngramspec.formats.llama_lookup import read_lookup_records, write_lookup_cache
+from ngramspec.formats.llama_lookup import read_lookup_entries, write_lookup_cache
 from ngramspec.formats.prune import useful_sources
 
 STOP_SECONDS = 60.0  # that stopping an Autosave waits for the last save
@@ -181,9 +180,7 @@ class DynamicFile:
         if not self.path.exists():
             return {}
         if self._is_lookup_cache():
-            records = read_lookup_records(self.path)
-            found = {size: entries_of_records(records, size) for size in SIZES}
-            return {size: entries for size, entries in found.items() if len(entries)}
+            return read_lookup_entries(self.path)
         container = open_container(self.path, KIND, verify=True)
         fingerprint = container.header.fingerprint
         check_tokenizer(self.path, fingerprint, self._origin.fingerprint, self._any_tokenizer)

@@ -8,6 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Entries = NDArray[np.uint64]  # shape (n, 2), ascending
+# The second word of an entry: the oldest token of the n-gram, its follower, the count.
+OLDEST_SHIFT = np.uint64(43)
+FOLLOWER_SHIFT = np.uint64(22)
+COUNT_MASK = np.uint64(0x3FFFFF)
 CHUNK = 1 << 16  # entries read at a time: 1 MiB
 
 
@@ -44,3 +48,9 @@ def read_all(source: EntrySource) -> Entries:
     while len(part := source.read()):
         parts.append(part)
     return np.concatenate(parts) if parts else no_entries()
+
+
+def starts_of(entries: Entries, shift: np.uint64) -> NDArray[np.intp]:
+    """Return where each n-gram (OLDEST_SHIFT) or pair with a follower (FOLLOWER_SHIFT) begins."""
+    a, b = entries[:, 0], entries[:, 1] >> shift
+    return np.flatnonzero(np.r_[True, (a[1:] != a[:-1]) | (b[1:] != b[:-1])][: len(a)])

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec._native.cache.ngram_cache import NgramCache
-from ngramspec._native.cache.records import check_records
+from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
+from ngramspec.formats.entries import Entries
 
+_SIZES = (1, 2, 3, 4)  # tokens of an n-gram
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
 
@@ -67,6 +69,20 @@ def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
         reason, position = getattr(error, "reason", error), getattr(error, "position", 0)
         raise FormatError(f"{path}: {reason}, in the record at offset {4 * position}") from None
     return records
+
+
+def read_lookup_entries(path: str | os.PathLike[str]) -> dict[int, Entries]:
+    """Read a lookup-cache file as sorted entries, by n-gram size; sizes without any are left out.
+
+    Raises:
+        As read_lookup_records; FormatError: A count or a token id is too large for an entry.
+    """
+    records = read_lookup_records(path)
+    try:
+        found = {size: entries_of_records(records, size) for size in _SIZES}
+    except InputError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return {size: entries for size, entries in found.items() if len(entries)}
 
 
 def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:

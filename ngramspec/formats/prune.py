@@ -11,11 +11,14 @@ import numpy as np
 
 from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.files.image import useful_ngrams, usefulness
+from ngramspec._native.files.merge import EntryMerger
 from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import InputError
-from ngramspec.formats.cache_file import SIZES, Origin, write_cache
-from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, Header
+from ngramspec.formats.cache_file import SIZES, Origin, fill_cache, open_cache, write_cache
+from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, ContainerWriter, Header
 from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.files import commit, temporary_file
+from ngramspec.formats.statistics import Statistics
 
 _ANY = (1 << 63) - 1
 
@@ -49,6 +52,74 @@ def useful_sources(
         left_bytes -= num_bytes
         sources[size] = EntryReader(cache, size, keep)
     return sources
+
+
+def prune_statistics(
+    found: Statistics,
+    output: str | os.PathLike[str],
+    *,
+    max_bytes: int | None = None,
+    min_count: int = 1,
+    ngram_min: int | None = None,
+    ngram_max: int | None = None,
+) -> Header:
+    """Write the part of a file of n-grams that helps most.
+
+    Args:
+        found: The file, opened with verify=True.
+        output: The file to write; it may be the same one.
+        max_bytes: Its size at most, the n-grams with most accepted tokens per byte first; None =
+            any.
+        min_count: Leave out followers that came less often.
+        ngram_min, ngram_max: Shortest and longest n-gram to keep, in tokens.
+
+    Returns:
+        Header: What was written.
+
+    Raises:
+        InputError: The file holds no n-grams, or none of these lengths.
+        FormatError: It is damaged.
+        OSError: The file cannot be written; an old one stays.
+    """
+    found.need_ngrams("prune")
+    low, high = ngram_min or SIZES[0], ngram_max or SIZES[-1]
+    sources = {
+        size: EntryMerger([source], min_count)
+        for size, source in found.sources().items()
+        if low <= size <= high
+    }
+    if not sources:
+        held = " ".join(map(str, found.sizes))
+        raise InputError(f"{found.path} has no n-grams of {low} to {high} tokens, but of {held}")
+    about = found.about
+    if about:
+        step = {"max_bytes": max_bytes, "min_count": min_count}
+        step |= {"ngram_min": ngram_min, "ngram_max": ngram_max}
+        about["pruned"] = [*about.get("pruned", ()), step]
+    origin = Origin(found.fingerprint, found.vocab_size, about or None)
+    return write_within(output, sources, origin, max_bytes)
+
+
+def write_within(
+    path: str | os.PathLike[str],
+    sources: Mapping[int, EntrySource],
+    origin: Origin,
+    max_bytes: int | None,
+) -> Header:
+    """Write sorted entries as write_cache does, of more than max_bytes the most useful ones.
+
+    Raises:
+        As write_cache; InputError: Not even the head of a file fits in max_bytes.
+    """
+    if max_bytes is None:
+        return write_cache(path, sources, origin)
+    with temporary_file(path) as whole:
+        header = fill_cache(ContainerWriter(whole), path, sources, origin)
+        if whole.seek(0, os.SEEK_END) <= max_bytes:
+            commit(whole, path)
+            return header
+        whole.flush()
+        return write_pruned(path, open_cache(whole.name), origin, max_bytes)
 
 
 def write_pruned(

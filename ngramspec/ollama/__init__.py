@@ -1,8 +1,6 @@
 """Models, Modelfiles and chat templates of Ollama."""
 
 from ngramspec.ollama.chat_template import ChatTemplate, render_chat
-from ngramspec.ollama.go_limits import Budget, Limits
-from ngramspec.ollama.go_template import GoTemplate
 from ngramspec.ollama.modelfile import ExampleMessage, Modelfile, parse_modelfile, read_modelfile
 from ngramspec.ollama.names import ModelName
 from ngramspec.ollama.parameters import check_parameter, check_parameters, parse_parameter
@@ -15,11 +13,8 @@ from ngramspec.ollama.store import (
 )
 
 __all__ = [
-    "Budget",
     "ChatTemplate",
     "ExampleMessage",
-    "GoTemplate",
-    "Limits",
     "ModelName",
     "ModelNotFoundError",
     "Modelfile",

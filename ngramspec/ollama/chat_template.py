@@ -15,11 +15,10 @@ from typing import Literal as OneOf
 from typing import TypeAlias
 
 from ngramspec.errors import InputError
+from ngramspec.gotemplate import Budget, Limits, Record, Template
+from ngramspec.gotemplate.nodes import Action, Branch, Command, Field, Node, Operand, Pipe
 from ngramspec.ollama.chat_values import merged, message_values, text_message, tool_values
-from ngramspec.ollama.go_limits import Budget, Limits
-from ngramspec.ollama.go_nodes import Action, Branch, Command, Field, Node, Operand, Pipe
-from ngramspec.ollama.go_template import GoTemplate
-from ngramspec.ollama.go_values import Record
+from ngramspec.ollama.template_functions import FUNCTIONS, dates
 
 Think: TypeAlias = bool | OneOf["low", "medium", "high"] | None
 
@@ -36,7 +35,7 @@ class ChatTemplate:
     names: The fields that it uses, in lower case.
     """
 
-    template: GoTemplate
+    template: Template
     names: frozenset[str]
 
     @classmethod
@@ -123,7 +122,7 @@ def render_chat(
 
 @functools.lru_cache(maxsize=32)
 def _parse(text: str) -> ChatTemplate:
-    template = GoTemplate.parse(text)
+    template = Template.parse(text, FUNCTIONS)
     names = template.names()
     if not names & {"messages", "response"}:
         template = template.with_main((*template.main, _RESPONSE))
@@ -163,19 +162,19 @@ class _Writer:
 
     def __init__(
         self,
-        template: GoTemplate,
+        template: Template,
         thinking: dict[str, object],
         today: datetime.date | None,
         budget: Budget,
     ) -> None:
         self.template = template
         self.thinking = thinking
-        self.today = today
+        self.dates = dates(today)
         self.budget = budget
 
     def once(self, data: Mapping[str, object]) -> str:
         """Write the template."""
-        return self.template.render({**data, **self.thinking}, self.budget, self.today)
+        return self.template.render({**data, **self.thinking}, self.budget, self.dates)
 
     def turns(self, messages: Sequence[Record]) -> str:
         """Write a conversation turn by turn; the last turn ends at .Response."""

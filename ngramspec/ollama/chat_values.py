@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ngramspec.errors import InputError
-from ngramspec.ollama.go_values import JsonList, JsonMap, Record
+from ngramspec.gotemplate import JsonList, JsonMap, Record
 
 
 @dataclass(frozen=True)

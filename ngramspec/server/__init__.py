@@ -1,4 +1,4 @@
-"""The inference server: OpenAI's and llama-server's routes over an engine with slots.
+"""The inference server: OpenAI's, llama-server's and Ollama's routes over an engine with slots.
 
 Web frameworks are imported in this package only; `import ngramspec` does not load it.
 """
@@ -6,7 +6,7 @@ Web frameworks are imported in this package only; `import ngramspec` does not lo
 from __future__ import annotations
 
 from ngramspec.server.app import create_app
-from ngramspec.server.served import Served
+from ngramspec.server.model import ChatModel, ServedModel
 from ngramspec.server.settings import ServerSettings
 
-__all__ = ["Served", "ServerSettings", "create_app"]
+__all__ = ["ChatModel", "ServedModel", "ServerSettings", "create_app"]

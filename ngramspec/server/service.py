@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ngramspec.errors import InputError
-from ngramspec.server.bridge.bridge import Bridge, Plan
+from ngramspec.server.bridge.bridge import Bridge, RequestPlan
+from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import read
 from ngramspec.server.response.sse import Events, EventStream, finished
-from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=RequestPlan)
 
 
 @dataclass(frozen=True)
 class Service:
     """One per app; `service_of` finds it."""
 
-    served: Served
+    served: ServedModel
     settings: ServerSettings
     bridge: Bridge
 
@@ -44,12 +46,12 @@ class Service:
                 "the engine was given would not be used: leave it out, or set pool_per_key to False"
             )
 
-    async def answer(
+    async def generate(
         self,
         request: Request,
-        plan: Callable[[bytes, Served, ServerSettings, str], P],
-        events: Callable[[P, Served, Sequence[Generation]], Events],
-        whole: Callable[[P, Served, Sequence[Generation]], Any],
+        plan: Callable[[bytes, ServedModel, ServerSettings, str], P],
+        events: Callable[[P, ServedModel, Sequence[Generation]], Events],
+        whole: Callable[[P, ServedModel, Sequence[Generation]], Any],
     ) -> Response:
         """Answer a generating request.
 
@@ -81,7 +83,9 @@ class Service:
             lambda: json_response(whole(made, self.served, generations))
         )
 
-    async def prepared(self, request: Request, make: Callable[[bytes, Served], Any]) -> Response:
+    async def compute(
+        self, request: Request, make: Callable[[bytes, ServedModel], Any]
+    ) -> Response:
         """Answer a request that generates nothing.
 
         Args:
@@ -111,6 +115,30 @@ class Service:
     def tenant_of(self, request: Request) -> str:
         """Return whose share of the server a request takes, "" where there are not several keys."""
         return str(request.scope["state"]["key_id"]) if self.settings.tells_keys_apart else ""
+
+
+class Endpoint:
+    """A route's handler as an ASGI application. Nothing stands between its response and the server.
+
+    What a handler raises goes to Guard.
+    """
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        response = await self._handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def routes(
+    handler: Callable[[Request], Awaitable[Response]],
+    *paths: str,
+    methods: Sequence[str] = ("GET",),
+) -> list[Route]:
+    """Return the routes of a handler."""
+    return [Route(path, Endpoint(handler), methods=list(methods)) for path in paths]
 
 
 def service_of(request: Request) -> Service:

@@ -1,19 +1,16 @@
-"""What a tokenizer is, and loading one by what its file holds."""
+"""What a tokenizer is, and what its token ids are."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from operator import index
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.errors import FormatError, InputError
+from ngramspec.errors import InputError
 from ngramspec.tokenizers.fingerprint import Fingerprint
-from ngramspec.tokenizers.gguf import is_gguf
 
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
@@ -56,29 +53,3 @@ def checked_ids(token_ids: Sequence[int] | TokenIds, vocab_size: int) -> list[in
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         raise InputError(f"token ids must be 0..{vocab_size - 1}")
     return ids
-
-
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Load the tokenizer of a model.
-
-    Args:
-        path: A GGUF file (only its vocabulary is loaded) or a Hugging Face tokenizer.json.
-
-    Returns:
-        Tokenizer: Ready for several threads.
-
-    Raises:
-        FormatError: Neither of the two, damaged, or a vocabulary that cannot tokenise.
-        BackendError: llama-cpp-python or tokenizers is not installed, or refuses the file.
-        OSError: The file cannot be read.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found a directory")
-    if is_gguf(path):
-        from ngramspec.tokenizers.llama import LlamaTokenizer
-
-        return LlamaTokenizer(path)
-    from ngramspec.tokenizers.hugging_face import HfTokenizer
-
-    return HfTokenizer(path)

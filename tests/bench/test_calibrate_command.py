@@ -102,7 +102,7 @@ def test_exact_settings_bound_the_batch(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
-    monkeypatch.setattr("ngramspec.cli.target.find_exact", lambda *_: found)
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", lambda *_: found)
     path = tmp_path / "x.json"
     result = run("--exact", "--rounds", "1", "-o", path)
     assert result.exit_code == 0, result.output

@@ -16,7 +16,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec.bench.e2e import Bench, Mode, Outcome, parse_mode
 from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
-from ngramspec.cli.bench_e2e import e2e
+from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError, InputError

@@ -15,7 +15,7 @@ import pytest
 from helpers.browser import KEY, Pages, Server, Serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PACKAGES = ("playwright", "fastapi", "llama_cpp")
+PACKAGES = ("playwright", "starlette", "llama_cpp")
 MISSING = [f"the package {name}" for name in PACKAGES if find_spec(name) is None]
 if CHROMIUM is None:
     MISSING.append("the program chromium")

@@ -14,6 +14,11 @@ import numpy as np
 import pytest
 
 from helpers.cli import BY_JSONL, CODE, FEW, NO_TOKENIZER, bytes_of, slow_counts
+from ngramspec.build import BuildOptions
+from ngramspec.build import build as build_file
+from ngramspec.build.local import BuildStopped
+from ngramspec.build.progress import NoProgress
+from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import about_of, open_cache
 from ngramspec.formats.container import open_container
 from ngramspec.formats.pool_file import PoolShape, shape_of
@@ -114,7 +119,7 @@ def test_provenance_is_stated_unless_refused(build: Any) -> None:
     assert about_of(open_container("out.ngc")) == {}
 
 
-def test_files_are_chosen_by_globs(build: Any) -> None:
+def test_files_are_chosen_by_patterns(build: Any) -> None:
     chosen = ("--include", "c*.py", "--include", "bisect.py", "--exclude", "http")
     made = build(CODE, *chosen, "--exclude", "csv.py", "--exclude", "unittest/*")
     corpus = about_of(open_container("out.ngc"))["corpus"]
@@ -249,3 +254,40 @@ def test_links_out_of_the_corpus_are_read_only_when_asked(invoke: Any, tmp_path:
         assert told["problems"]["num_skipped"] == skipped
     assert open_container("out.ngc").header.num_ngrams > 30
     assert Path("out.ngc").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_git_ignores_is_read_only_when_asked(invoke: Any, build: Any) -> None:
+    for name in ("src/a.py", "src/node_modules/b.js", "src/c.min.js"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(f"the text of {name} is not that of another\n" * 9)
+    Path("src/.gitignore").write_text("node_modules/\n*.min.js\n")
+    assert build("src")["totals"]["documents"] == 1
+    assert "gitignore" not in about_of(open_container("out.ngc"))["options"]
+    assert build("src", "--no-ignore")["totals"]["documents"] == 3
+    assert about_of(open_container("out.ngc"))["options"]["gitignore"] is False
+    result = invoke("build-cache", "src", "-o", "out.ngc", "--include", "*.js")
+    assert result.exit_code == 2
+    assert "but what .gitignore leaves out, such as c.min.js (--no-ignore)" in result.stderr
+
+
+def test_a_build_goes_on_only_while_the_same_files_are_let_through() -> None:
+    class Stopping(NoProgress):
+        stopped = True
+
+    for name in ("a.py", "b.py", "c.txt"):
+        Path(name).write_text(f"the text of {name}\n")
+    tokenizer = load_tokenizer(embedded_model())
+
+    def resume(**options: bool) -> None:
+        build_file(["."], "out.ngc", tokenizer, BuildOptions(**options), resume=True)  # type: ignore[arg-type]
+
+    with pytest.raises(BuildStopped):
+        build_file(["."], "out.ngc", tokenizer, progress=Stopping())
+    with pytest.raises(InputError, match="has another gitignore: True, not False"):
+        resume(gitignore=False)
+    Path(".gitignore").write_text("c.*\n")
+    with pytest.raises(InputError, match="has another corpus"):
+        resume()
+    Path(".gitignore").write_text("d.*\n")  # other lines that let the same files through
+    resume()
+    assert open_cache("out.ngc").num_ngrams(2) > 0

@@ -169,7 +169,7 @@ def test_another_process_at_the_same_output(start: Any, invoke: Any) -> None:
 def test_interrupt_outside_the_main_thread_is_left_alone() -> None:
     import threading
 
-    from ngramspec.cli.interrupt import interruptible
+    from ngramspec.cli.command import interruptible
 
     before, seen = signal.getsignal(signal.SIGINT), []
 
@@ -188,7 +188,7 @@ def test_interrupt_outside_the_main_thread_is_left_alone() -> None:
 
 def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
     from ngramspec.cli.build_progress import BuildProgress
-    from ngramspec.cli.interrupt import Interrupt
+    from ngramspec.cli.command import Interrupt
 
     interrupt = Interrupt(STOPPING)
     progress = BuildProgress(interrupt, None)

@@ -97,7 +97,8 @@ def test_file_that_holds_no_tokenizer(invoke: Any) -> None:
 
 @pytest.mark.parametrize("text", ["64M", "64m", "64 MiB", "65536K", "0.0625G", "67108864"])
 def test_sizes_are_powers_of_1024(text: str) -> None:
-    from ngramspec.cli.sizes import SizeType, size_text
+    from ngramspec.cli.options import SizeType
+    from ngramspec.cli.output import size_text
 
     assert SizeType().convert(text, None, None) == 64 << 20
     assert size_text(64 << 20) == "64.0 MiB"
@@ -106,7 +107,7 @@ def test_sizes_are_powers_of_1024(text: str) -> None:
 
 
 def test_durations_in_words() -> None:
-    from ngramspec.cli.sizes import duration_text
+    from ngramspec.cli.output import duration_text
 
     assert [duration_text(s) for s in (0.31, 99.94, 245.2, 3603)] == [
         "0.3 s", "99.9 s", "4:05", "1:00:03",

@@ -19,7 +19,7 @@ from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.build import BuildOptions, Means, NoProgress, build
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_executor import build_on_ray
-from ngramspec.cli.options import DraftChoice
+from ngramspec.cli.drafts import DraftChoice
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.container import open_container
@@ -161,7 +161,7 @@ def test_generate_reads_an_index(invoke: Any) -> None:
         said.append(json.loads(result.stdout))
     assert said[0]["text"] == said[1]["text"]
     result = invoke("generate", "-p", "x", "--spec-type", "ngram-mod", "--suffix-index", "code.ngx")
-    assert_one_error(result, "--suffix-index is of suffix, but --spec-type is ngram-mod", 2)
+    assert_one_error(result, "--suffix-index requires suffix, but --spec-type is ngram-mod", 2)
     result = invoke("generate", "-p", "x", "--spec-type", "suffix", "--suffix-index", "absent.ngx")
     assert_one_error(result, "absent.ngx: No such file", 2)
     Path("code.ngx").write_bytes(bytes_of("code.ngx").replace(b"\x89NGRAM", b"\x89NGRAN"))
@@ -171,7 +171,7 @@ def test_generate_reads_an_index(invoke: Any) -> None:
 
 def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
     built(invoke, *FEW)
-    choice = DraftChoice(("suffix",), "priority", {}, suffix_index=Path("code.ngx"))
+    choice = DraftChoice(("suffix",), "priority", {}, {"suffix_index": Path("code.ngx")})
     with contextlib.ExitStack() as stack:
         params = open_shared(choice.parameters(embedded_model()), stack)
         index = params["suffix"]["static"]

@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from helpers.cache_files import FILES, build_file, counts_of, with_large_counts
-from helpers.statistics import Chunks
-from ngramspec._native.files.unpack import EntryReader
+from helpers.cache_files import FILES, build_file, counts_of
 from ngramspec.cli import main
 from ngramspec.formats.cache_file import open_cache
 from ngramspec.formats.container import open_container
-from ngramspec.formats.entries import read_all
 from ngramspec.formats.pool_file import PoolShape
 
 pytestmark = pytest.mark.usefixtures("cache_files")
@@ -89,20 +86,3 @@ def test_pools_that_differ(cache: Any) -> None:
     build_file(Path("small.pool"), FILES["a.pool"], "--kind", "hash-pool", "--capacity", "1K")
     made = cache("diff", "a.pool", "small.pool", code=1)["cells"]
     assert made["shape"] == {"capacity": [1 << 14, 1024], "n_match": [4, PoolShape().n_match]}
-
-
-@pytest.mark.parametrize("num", [1, 3, 50])
-def test_a_comparison_does_not_depend_on_chunks(num: int) -> None:
-    from ngramspec.cli.cache_compare import compare
-
-    one = with_large_counts(open_cache("a.ngc"), 4)[:900]
-    other = read_all(EntryReader(open_cache("b.ngc"), 4))[200:800]
-    whole = compare(Chunks(one, [9999]), Chunks(other, [9999]), 7)
-    made = compare(Chunks(one, [num]), Chunks(other, [num + 1]), 7)
-    for name in ("equal", "only_first", "only_second", "differing"):
-        assert getattr(made, name) == getattr(whole, name)
-    assert made.only_first > 0
-    assert made.only_second > 0
-    assert made.largest.tolist() == whole.largest.tolist()
-    assert made.by.tolist() == whole.by.tolist()
-    assert compare(Chunks(one, [num]), Chunks(one, [7]), 7).is_none

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.cache_files import MODEL, counts_of, with_large_counts
-from helpers.statistics import Chunks
-from ngramspec.formats.cache_file import open_cache
+from helpers.cache_files import MODEL, counts_of
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
 from ngramspec.tokenizers import fingerprint_of, load_tokenizer
@@ -95,22 +93,10 @@ def test_inspect_pool(cache: Any, invoke: Any) -> None:
     assert "shape      4 tokens per lookup, 16,384 cells, 8 check bits" in text
 
 
-@pytest.mark.parametrize("num", [1, 3, 50])
-def test_a_survey_does_not_depend_on_chunks(num: int) -> None:
-    from ngramspec.cli.cache_survey import survey
-
-    entries = with_large_counts(open_cache("a.ngc"), 4)[:3000]
-    whole, made = (survey(Chunks(entries, [n]), 4, 7) for n in (len(entries), num))
-    assert (made.num_ngrams, made.num_pairs) == (whole.num_ngrams, whole.num_pairs)
-    assert made.num_pairs < len(entries)
-    assert made.occurrences == whole.occurrences
-    assert made.top.tolist() == whole.top.tolist()
-    assert made.counts.tolist() == whole.counts.tolist()
-
-
 def test_ids_are_shown_without_llama_cpp(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
+    monkeypatch.setattr("ngramspec.tokenizers.llama_library._LOADED", [])
     made = cache("inspect", "a.ngc", "--top", "1")
     assert made["tokenizer"] == "the embedded model's"
     assert "text" not in made["sizes"][0]["top"][0]

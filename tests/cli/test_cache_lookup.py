@@ -75,7 +75,7 @@ def test_lookup_in_a_pool_leaves_it_alone(cache: Any, invoke: Any) -> None:
 
 
 def test_ids_beyond_the_vocabulary_are_numbers() -> None:
-    from ngramspec.cli.vocabulary import text_of
+    from ngramspec.cli.cache.vocabulary import text_of
 
     tokenizer = load_tokenizer(embedded_model())
     word = tokenizer.encode("self").tolist()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ngramspec.adapters.llama_cpp import library
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.tokenizers import llama_library
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 WRONG_COMMAND_LINES = {
@@ -23,11 +23,11 @@ WRONG_COMMAND_LINES = {
     "repeated drafter": (["-p", "x", "--spec-type", "ngram-mod,ngram-mod"], "named once"),
     "parameter of another drafter": (
         ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-mod-n-max", "4"],
-        "--spec-ngram-mod-n-max is of ngram-mod, but --spec-type is ngram-cache",
+        "--spec-ngram-mod-n-max requires ngram-mod, but --spec-type is ngram-cache",
     ),
     "cache without its drafter": (
         ["-p", "x", "--spec-type", "none", "-lcs", "a.bin"],
-        "--lookup-cache-static is of ngram-cache, but --spec-type is none",
+        "--lookup-cache-static requires ngram-cache, but --spec-type is none",
     ),
     "parameter out of range": (
         ["-p", "x", "--spec-type", "ngram-mod", "--spec-ngram-mod-n-max", "99999"],
@@ -117,7 +117,7 @@ def test_missing_llama_cpp_is_explained(
 ) -> None:
     for name in ("llama_cpp", "llama_cpp.llama_cpp"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(library, "_LOADED", [])
+    monkeypatch.setattr(llama_library, "_LOADED", [])
     assert_one_line(invoke(*command), "pip install 'ngramspec[llama]'", 1)
 
 

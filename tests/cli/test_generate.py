@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from ngramspec.bench.demo import decode_pieces
 from ngramspec.bench.parting import find_parting
-from ngramspec.cli.text import decode_pieces, marked_text, plain_text, styled
+from ngramspec.cli.output import marked_text, styled
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
@@ -94,7 +95,7 @@ def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.Monk
     def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
         return find_parting(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    monkeypatch.setattr("ngramspec.cli.session.find_parting", other)
+    monkeypatch.setattr("ngramspec.bench.parting.find_parting", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(
@@ -178,8 +179,8 @@ def test_model_file_is_named_without_a_note(invoke: Any) -> None:
 def test_characters_of_several_tokens_are_whole() -> None:
     ids = list("a é\n✓b".encode())
     pieces = decode_pieces(lambda token: bytes([token]), ids, [i % 2 == 0 for i in ids])
-    assert plain_text(pieces) == "a é\n✓b"
+    assert "".join(text for text, _ in pieces) == "a é\n✓b"
     cut = decode_pieces(lambda token: bytes([token]), [*b"ok", 0xE2], [True] * 3)
-    assert plain_text(cut) == "ok\N{REPLACEMENT CHARACTER}"
+    assert "".join(text for text, _ in cut) == "ok\N{REPLACEMENT CHARACTER}"
     assert list(styled([("x", True), ("y", False)])) == [("x", "green"), ("y", "bold")]
     assert marked_text([("x\n\ny", True), ("z", False)]) == "«x»\n\n«y»z"

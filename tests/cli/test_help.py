@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ngramspec import DRAFTER_NAMES, __version__
-from ngramspec.cli.options import NOT_AN_OPTION
-from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.config import option_flag, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,9 +53,8 @@ def test_every_help_has_examples_and_fits_80_columns(invoke: Any, command: tuple
 def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
     text = invoke("generate", "--help").output
     for name in DRAFTER_NAMES:
-        for field in CONFIGS[name].__dataclass_fields__:
-            if field not in NOT_AN_OPTION:
-                assert f"--spec-{name}-{field}".replace("_", "-") in text
+        for field in options_of(name):
+            assert option_flag(name, field.name) in text
     for option in ("-lcs, --lookup-cache-static", "-lcd, --lookup-cache-dynamic", "--spec-type"):
         assert option in text
 

@@ -34,7 +34,7 @@ def run(invoke: Any) -> Run:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search among a few candidates."""
-    monkeypatch.setattr("ngramspec.cli.tune_run.grid", few_candidates)
+    monkeypatch.setattr("ngramspec.bench.tuned.grid", few_candidates)
 
 
 @pytest.fixture
@@ -110,10 +110,10 @@ def test_the_lines_are_valid(run: Run) -> None:
     """Every candidate's Python runs, and serve knows its options."""
     import ngramspec
     from ngramspec.bench.candidates import grid
-    from ngramspec.cli.tune_costs import choose_costs
-    from ngramspec.cli.tune_lines import imports, llama_server_line, ready_lines
+    from ngramspec.bench.costs import choose_costs
+    from ngramspec.bench.lines import imports, llama_server_line, ready_lines
 
-    costs = choose_costs({"costs": None, "profile": "moe"})
+    costs = choose_costs(profile="moe")
     scope: dict[str, Any] = {}
     help_names = {"help_option_names": ["-h", "--help"]}
     for candidate in grid()[::5]:

@@ -46,16 +46,24 @@ def test_arguments_keep_their_order_and_name_hidden_files(tree: Path) -> None:
         (["*.py"], [], ["a/z.py", "b.py", "tests/b.py"]),
         (["*.py", "*.md"], ["tests"], ["a/b/c.md", "a/z.py", "b.py"]),
         (["a/**"], [], ["a/b/c.md", "a/z.py"]),
-        (["a/*"], [], ["a/z.py"]),
+        (["a/*"], [], ["a/b/c.md", "a/z.py"]),
+        (["a/*.py"], [], ["a/z.py"]),
+        (["/*.py"], [], ["b.py"]),
+        (["tests/"], [], ["tests/b.py"]),
+        (["*.py", "!b.py"], [], ["a/z.py"]),
+        (["!b.py", "*.py"], [], ["a/z.py", "b.py", "tests/b.py"]),
+        ([], ["*", "!*/", "!*.py"], ["a/z.py", "b.py", "tests/b.py"]),
+        ([], ["/a/*", "!/a/b/", "*.js*", "/tests"], ["a/b/c.md", "a.txt", "b.py"]),
         (["**/b.py"], [], ["b.py", "tests/b.py"]),
         (["*.py"], ["*.py"], None),
         ([], ["node_modules/", "*.jsonl", "a/b/**"], ["a/z.py", "a.txt", "b.py", "tests/b.py"]),
         (["[ab].*"], ["a"], ["a.txt", "b.py", "tests/b.py"]),
         (["[!ab].*"], ["a/b"], ["a/z.py", "node_modules/x.js"]),
+        (["\\!*", "?.txt"], [], ["a.txt"]),
         (["?.py"], ["b.py"], ["a/z.py"]),
     ],
 )
-def test_globs_choose(
+def test_patterns_choose(
     tree: Path, include: list[str], exclude: list[str], expected: list[str] | None
 ) -> None:
     if expected is None:
@@ -65,15 +73,16 @@ def test_globs_choose(
         assert sources(tree, include=include, exclude=exclude) == expected
 
 
-def test_globs_apply_to_files_that_are_named(tree: Path) -> None:
+def test_patterns_apply_to_files_that_are_named(tree: Path) -> None:
     assert sources(tree / "b.py", tree / "a.txt", include=["*.py"]) == ["b.py"]
     assert sources(tree / "b.py", tree / "a.txt", exclude=["*.py"]) == ["a.txt"]
 
 
-@pytest.mark.parametrize("glob", ["", "/", "[z-a]"])
-def test_a_bad_glob_is_refused(tree: Path, glob: str) -> None:
-    with pytest.raises(InputError, match="glob"):
-        find_units([tree], include=[glob])
+@pytest.mark.parametrize("pattern", ["", " ", "/", "!", "# all", "[z-a]", "a\\"])
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_a_bad_pattern_is_refused(tree: Path, option: str, pattern: str) -> None:
+    with pytest.raises(InputError, match=r"not a pattern as in a \.gitignore: "):
+        sources(tree, **{option: ["*.py", pattern]})
 
 
 def test_links_are_followed_once(tree: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_cut_is_at_a_blank_line_or_line_end_or_space(text: str, first: str) ->
 
 def test_a_short_text_is_one_piece() -> None:
     assert list(pieces("a b", 3)) == ["a b"]
-    assert list(pieces("")) == []
+    assert list(pieces("", 1)) == []
 
 
 def test_a_limit_must_be_positive() -> None:

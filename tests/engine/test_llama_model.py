@@ -12,10 +12,10 @@ import pytest
 
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.chat import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
-from ngramspec.adapters.llama_cpp.library import SIZES, Library, _check, load_library, reasons
 from ngramspec.adapters.llama_cpp.model import LlamaModel, _may_repack
-from ngramspec.adapters.llama_cpp.vocabulary import MAX_RUN
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
+from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
+from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
 
 HELLO = [{"role": "user", "content": "hi"}]
 TEXTS = ["", " ", "hello", "def f(x):\n    return x\n", "a\0b", "\ud800"]

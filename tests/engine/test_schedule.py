@@ -211,7 +211,7 @@ def test_a_plan_knows_when_somebody_must_look_after_the_slots() -> None:
 
 def test_a_plan_needs_room_for_all_slots() -> None:
     for slots, capacity in (([slot(0), slot(1)], 1), ([], 0)):
-        with pytest.raises(InputError, match="need a capacity"):
+        with pytest.raises(InputError, match="capacity must be at least"):
             Plan(slots, capacity)
     plan = planned([slot(0)], 8)
     plan.members[0].draft = int32([1] * 7)

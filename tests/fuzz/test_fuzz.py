@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 pytest.importorskip("llama_cpp")
-pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("starlette", reason="needs the extra 'server'")
 pytest.importorskip("httpx")
 
 from fuzz.replay import Replayer

@@ -10,11 +10,10 @@ import numpy as np
 from click.testing import CliRunner
 
 from helpers.cli import CORPORA, Counts, slow_counts
-from ngramspec import StaticCache
 from ngramspec._native.files.unpack import EntryReader, tokens_of
 from ngramspec.cli import main
 from ngramspec.formats.cache_file import open_cache
-from ngramspec.formats.entries import Entries, read_all
+from ngramspec.formats.entries import read_all
 from ngramspec.models import embedded_model
 
 MODEL = ("--model", str(embedded_model()))
@@ -56,12 +55,6 @@ def _other_tokenizer(folder: Path) -> Path:
 def counts_of(name: str, size: int) -> Counts:
     """Count slowly what followed each n-gram in the corpus of a file."""
     return slow_counts(((CORPORA / path).read_text("utf-8") for path in FILES[name]), size)
-
-
-def with_large_counts(cache: StaticCache, size: int) -> Entries:
-    """Return entries some of which are two of one pair, as counts above 4194303 are."""
-    entries = read_all(EntryReader(cache, size))
-    return np.repeat(entries, np.arange(len(entries)) % 5 // 4 + 1, axis=0)
 
 
 def added(*parts: Counts) -> Counts:

@@ -15,7 +15,8 @@ from typing import Any
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.cli import main, serve_run
+from ngramspec.cli import main
+from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Engine
 from ngramspec.server.bridge import preparation
 from ngramspec.server.http import run

@@ -61,7 +61,7 @@ ODD = (
     2**32 - 1,
 )
 MEMORY = 8 << 30  # address space that the program may use
-NOT_KNOWN = 2**31 - 1
+NOT_KNOWN = 2**31  # a file that names no vocabulary may hold any int32 id
 
 
 def text_of(seed: int, length: int, num_tokens: int) -> list[int]:

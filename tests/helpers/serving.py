@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import openai
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import DraftPolicy, Engine, EngineThread, Gate, Sampling
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.run import HttpServer, bind, url_of
 from ngramspec.server.service import Service
@@ -39,7 +39,7 @@ class Serving:
     """What runs."""
 
     url: str
-    served: Served
+    served: ServedModel
     bridge: Bridge
     http: HttpServer
     key: str = ""
@@ -129,7 +129,7 @@ def serving(
             model = stack.enter_context(LlamaModel(model))
         engine = stack.enter_context(running_engine(model, **own))
         given: dict[str, Any] = {"sampling": Sampling(temperature=0.0), **(served or {})}
-        offered = Served(name="tiny", model=model, engine=engine, **given)
+        offered = ServedModel(name="tiny", model=model, engine=engine, **given)
         made = ServerSettings(
             host=host, port=0, slots=expose_slots, **{"drain_timeout": 5, **settings}
         )
@@ -187,7 +187,7 @@ def measured(model: LlamaModel) -> int:
 
 
 @contextlib.contextmanager
-def _listening(app: FastAPI, sock: socket.socket) -> Iterator[Serving]:
+def _listening(app: Starlette, sock: socket.socket) -> Iterator[Serving]:
     service: Service = app.state.service
     http = HttpServer(app)
     thread = threading.Thread(target=http.run, kwargs={"sockets": [sock]}, daemon=True)

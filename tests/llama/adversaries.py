@@ -22,9 +22,6 @@ class FakeDrafter:
         self.limits: list[int] = []
         self.plan = plan or (lambda history, limit: [])
 
-    def begin(self, slot: int, token_ids: np.ndarray) -> None:
-        self.histories[slot] = token_ids.copy()
-
     def follow(self, slot: int, token_ids: np.ndarray, vocab_size: int = 0) -> int:
         if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= (vocab_size or 2**31):
             raise InputError(f"token_ids must hold token ids in 0..{vocab_size - 1}")
@@ -40,21 +37,6 @@ class FakeDrafter:
 
     def shorten(self, slot: int, length: int) -> None:
         pass
-
-    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
-        self.histories[slot] = np.concatenate([self.histories[slot], token_ids])
-
-    def truncate(self, slot: int, length: int) -> None:
-        self.histories[slot] = self.histories[slot][:length]
-
-    def end(self, slot: int) -> None:
-        pass
-
-    def length(self, slot: int) -> int:
-        return int(self.histories.get(slot, np.empty(0)).size)
-
-    def history(self, slot: int) -> np.ndarray:
-        return self.histories[slot].copy()
 
     def stats(self) -> dict[str, Any]:
         return {}

@@ -66,7 +66,7 @@ def test_load_state_replaces_the_buffer_and_nothing_breaks(make_llama: Any) -> N
             one.create_completion(PROSE, max_tokens=60, temperature=0.8, seed=3)["choices"]
         )
     assert texts[0] == texts[1]
-    assert len(llama.draft_model._streams.all()) == 1
+    assert len(llama.draft_model._streams) == 1
 
 
 def test_several_llamas_share_one_pool(make_llama: Any) -> None:

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.ollama import GoTemplate
+from ngramspec.gotemplate import Template
 from ngramspec.ollama.chat_values import message_values, tool_values
+from ngramspec.ollama.template_functions import FUNCTIONS
 
 
 def of_message(text: str, **fields: Any) -> str:
     value = message_values([{"role": "assistant", **fields}])[0]
-    return GoTemplate.parse(text).render({"m": value})
+    return Template.parse(text, FUNCTIONS).render({"m": value})
 
 
 def of_tool(text: str, function: Any, **fields: Any) -> str:
     tools = tool_values([{"type": "function", "function": function, **fields}])
-    return GoTemplate.parse(text).render({"t": tools[0], "Tools": tools})
+    return Template.parse(text, FUNCTIONS).render({"t": tools[0], "Tools": tools})
 
 
 def call(arguments: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ LEVELS = {
     "stats": 0,
     "_version": 0,
     "models": 0,
+    "gotemplate": 1,
     "costs": 1,
     "tree": 1,
     "native": 1,
@@ -84,18 +85,29 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
 
 PROTOCOLS = {"openai", "llama_server", "ollama"}
 SHARED = {"bridge", "chat", "http", "request", "response", "structured"}
+# What protocols share, from the bottom up.
+SHARED_LEVELS = {"structured": 0, "bridge": 0, "request": 1, "response": 1, "chat": 2}
 SERVER = sorted((PACKAGE / "server").rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SERVER, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_protocols_know_nothing_of_one_another(path: Path) -> None:
-    own = path.parent.name
+    own = path.relative_to(PACKAGE / "server").parts[0]
     others = {name.split(".")[2] for name in imports(path) if name.startswith("ngramspec.server.")}
     if own in PROTOCOLS:
         assert not others & (PROTOCOLS - {own})
     elif own in SHARED:
         assert not others & (PROTOCOLS | {"metrics", "page", "app"})
         assert own != "structured" or others <= {"structured", "errors"}
+    if own in SHARED_LEVELS:
+        shared = others & set(SHARED_LEVELS) - {own}
+        assert all(SHARED_LEVELS[other] < SHARED_LEVELS[own] for other in shared), path
+
+
+@pytest.mark.parametrize("path", SERVER, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_server_knows_models_by_their_protocols_only(path: Path) -> None:
+    allowed = {"server", "engine", "drafters", "ollama", "gotemplate", "errors", "stats"}
+    assert {part_of(name) for name in imports(path)} <= {*allowed, "_version"}
 
 
 def test_native_modules_cimport_downwards_only() -> None:

@@ -10,7 +10,7 @@ WORDS = {
     "object": {"type", "properties", "required", "additionalProperties"},
     "array": {"type", "items", "minItems", "maxItems"},
     "string": {"type", "minLength", "maxLength"},
-    "integer": {"type"},
+    "integer": {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
     "number": {"type"},
     "boolean": {"type"},
     "null": {"type"},
@@ -89,11 +89,22 @@ def _string(value: Any, schema: dict[str, Any]) -> bool:
     return units >= least and (most is None or len(value) <= most)
 
 
+def _integer(value: Any, schema: dict[str, Any]) -> bool:
+    return (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and not ("minimum" in schema and value < schema["minimum"])
+        and not ("maximum" in schema and value > schema["maximum"])
+        and not ("exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"])
+        and not ("exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"])
+    )
+
+
 KINDS = {
     "object": _object,
     "array": _array,
     "string": _string,
-    "integer": lambda value, _: isinstance(value, int) and not isinstance(value, bool),
+    "integer": _integer,
     "number": lambda value, _: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value, _: isinstance(value, bool),
     "null": lambda value, _: value is None,

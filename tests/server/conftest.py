@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("llama_cpp")
-pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("starlette", reason="needs the extra 'server'")
 pytest.importorskip("openai")
 pytest.importorskip("httpx")
 

@@ -10,8 +10,8 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServerSettings
+from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.response.answer import Answer
 
 
 def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop() -> None:
@@ -25,7 +25,7 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
         def _come(self) -> None:
             if not len(self) and self.late:
                 self.late -= 1
-                bridge._put(answer, 0, Chunk(made, (self.late,), 0, "", (), (), None))
+                receive(Chunk(made, (self.late,), 0, "", (), (), None))
 
         def __bool__(self) -> bool:
             found = len(self) > 0
@@ -42,7 +42,7 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
     async def run() -> list[int]:
         bridge._loop = asyncio.get_running_loop()
         bridge._arrived = Arriving()
-        bridge._put(answer, 0, Chunk(made, (9,), 0, "", (), (), None))
+        receive(Chunk(made, (9,), 0, "", (), (), None))
         taken: list[int] = []
         while len(taken) < 4:
             items = await asyncio.wait_for(answer.take(), 20)
@@ -50,6 +50,7 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
         return taken
 
     bridge = Bridge(Engine(FakeTarget(), None), ServerSettings())
-    answer = Answer(bridge._put, streamed=True, max_items=100)
+    answer = Answer(streamed=True, max_items=100)
+    receive = bridge.receiver(answer, 0)
     answer.generations = [made]
     assert asyncio.run(run()) == [9, 2, 1, 0]

@@ -180,7 +180,7 @@ def test_another_ctrl_c_leaves_at_once(spawn: Spawn, first: str) -> None:
 def test_the_end_comes_even_if_no_python_can_run() -> None:
     program = (
         "import ctypes\n"
-        "from ngramspec.cli import serve_end\n"
+        "from ngramspec.cli.serve import ending as serve_end\n"
         "serve_end.GRACE = 0.2\n"
         "with serve_end.Ending() as ending:\n"
         "    ending.part('a test', 0.2)\n"
@@ -196,7 +196,7 @@ def test_the_end_comes_even_if_no_python_can_run() -> None:
 def test_signals_are_handled_while_the_main_thread_hangs() -> None:
     program = (
         "import hashlib\n"
-        "from ngramspec.cli.serve_end import Ending\n"
+        "from ngramspec.cli.serve.ending import Ending\n"
         "with Ending() as ending:\n"
         "    ending.take_signals(lambda: None, lambda: None)\n"
         "    print('here', flush=True)\n"

@@ -12,6 +12,8 @@ import pytest
 from helpers.serving import CHAT, Serving
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError, CapacityError
+from ngramspec.server.errors import INTERNAL
+from ngramspec.server.openai.chat_events import ChatEvents
 
 Start = Callable[..., Serving]
 
@@ -93,3 +95,22 @@ def test_one_failed_choice_ends_the_others(
             server.chat(n=3, max_tokens=60, extra={"speculative": False})
     server.wait_idle()
     assert server.busy_slots() == 0
+
+
+def test_a_bug_in_a_stream_is_its_last_event_and_frees_the_slot(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, seen = ChatEvents.encode, []
+
+    def failing(self: ChatEvents, items: Any) -> bytes:
+        seen.append(items)
+        if len(seen) == 3:
+            raise ZeroDivisionError
+        return encode(self, items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChatEvents, "encode", failing)
+        with pytest.raises(openai.APIError, match=INTERNAL):
+            list(server.chat(stream=True, max_tokens=400))
+    server.wait_idle()
+    assert server.chat(max_tokens=4).usage.completion_tokens == 4

@@ -13,8 +13,9 @@ from helpers.serving import Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.ollama.parameters import KINDS
-from ngramspec.server.ollama.bodies import ChattingBody, GenerateBody
-from ngramspec.server.request.bodies import ChatBody, CompletionBody, NativeBody
+from ngramspec.server.llama_server.bodies import NativeBody
+from ngramspec.server.ollama.bodies import GenerateBody, OllamaChatBody
+from ngramspec.server.openai.bodies import ChatBody, CompletionBody
 
 VALUES = (-1, 1 << 63, 10**310, float("nan"), "\ud800", [[]], [{}], {"x": 1})
 HELLO = {"role": "user", "content": "x"}
@@ -24,7 +25,7 @@ BODIES = {
     "/completion": NativeBody,
     "/infill": NativeBody,
     "/api/generate": GenerateBody,
-    "/api/chat": ChattingBody,
+    "/api/chat": OllamaChatBody,
 }
 SCHEMA_WORDS = (
     *("type", "properties", "required", "items", "prefixItems", "minItems", "maxItems", "enum"),

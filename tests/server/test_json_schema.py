@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.server.errors import ApiError
 from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_number import integer_text
 from ngramspec.server.structured.json_schema import add_schema
 
 Accepts = Callable[[Any, str], bool]
@@ -54,6 +56,20 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
      ['"a"', '"abcd"']),
     ({"type": "integer"}, ["0", "-12", "34"], ["01", "1.0", "+1", "-"]),
     ({"type": "number", "minimum": 0}, ["0.5", "1e5"], ["-1"]),
+    ({"type": "number", "minimum": -0.5}, ["-0.3", "7"], []),
+    ({"type": "number", "minimum": 0.2, "maximum": 0.8}, ["0.5"], ["-1"]),
+    ({"type": "number", "minimum": 0, "maximum": 1}, ["0", "0.25", "1", "1.0"],
+     ["1.5", "2", "-0.1", "10"]),
+    ({"type": "number", "minimum": 5, "maximum": 5}, ["5", "5.00"], ["5.01", "4"]),
+    ({"type": "integer", "minimum": 1, "maximum": 14}, ["1", "9", "10", "14"],
+     ["0", "15", "20", "-1", "01", "1.5"]),
+    ({"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 65536}, ["1", "9999", "65535"],
+     ["0", "65536", "70000", "100000"]),
+    ({"type": "integer", "minimum": -5, "maximum": 5}, ["-5", "0", "5"], ["-6", "6", "10"]),
+    ({"type": "integer", "maximum": -3}, ["-3", "-10", "-123456"], ["-2", "0", "3"]),
+    ({"type": "integer", "minimum": 250}, ["250", "1000", "9999999"], ["249", "99", "-250"]),
+    ({"type": "integer", "minimum": 2.5, "exclusiveMaximum": 4}, ["3"], ["2", "4"]),
+    ({"type": "integer", "minimum": -(10**20), "maximum": 10**400}, ["-12", "34"], ["1.0"]),
     ({"type": ["string", "null"]}, ['"x"', "null"], ["1"]),
     ({"type": ["object", "null"], "properties": {"a": {"type": "null"}}}, ["null", '{"a":null}'],
      ['{"b":1}']),
@@ -158,6 +174,16 @@ def test_a_grammar_takes_what_its_schema_allows(
         json.loads(text)
 
 
+@pytest.mark.parametrize("low", [-1205, -100, -99, -10, -9, -1, 0, 1, 9, 10, 11, 99, 120, 999])
+@pytest.mark.parametrize("size", [0, 1, 8, 9, 10, 90, 99, 350, 1101])
+def test_bounds_let_every_whole_number_between_them_through(low: int, size: int) -> None:
+    text = integer_text({"minimum": low, "maximum": low + size})
+    assert text is not None
+    pattern = re.compile(text.replace('"', "").replace(" ", ""))
+    found = [number for number in range(-2500, 2500) if pattern.fullmatch(str(number))]
+    assert found == list(range(low, low + size + 1))
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -180,6 +206,11 @@ def test_a_grammar_takes_what_its_schema_allows(
         {"anyOf": [{"type": "nothing"}]},
         {"allOf": [5]},
         {"const": math.nan},
+        {"type": "integer", "minimum": 5, "maximum": 4},
+        {"type": "integer", "exclusiveMinimum": 4, "exclusiveMaximum": 5},
+        {"type": "integer", "minimum": 10**16},
+        {"type": "integer", "maximum": "ten"},
+        {"type": "number", "minimum": math.inf},
         {"enum": [1, math.inf]},
     ],
 )

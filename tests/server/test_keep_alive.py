@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from ngramspec.server.ollama.bodies import GeneratingBody
+from ngramspec.server.ollama.bodies import OllamaBody
 
 ZEROS = ["0", "+0", "-0", "00", "0s", "0m0s", "0h0.0m0ms", "0.", "0.000µs", "0us0ns", "0s0"]
 OTHERS = ["", "s", "5m", "-1", "0x", "0s5", "1s0m", "00s1", ".0s", "+", "0 s", "0s ", "0..0", "--0"]
 
 
 def unloads(keep_alive: str) -> bool:
-    return GeneratingBody(keep_alive=keep_alive).unloads
+    return OllamaBody(keep_alive=keep_alive).unloads
 
 
 @pytest.mark.parametrize("text", ZEROS)

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ngramspec.engine import TokenLogprob
+from ngramspec.server.model import ServedModel
 from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.served import Served
 
 
 def test_minus_infinity_is_a_number_in_every_format() -> None:
     served = SimpleNamespace(model=SimpleNamespace(piece=lambda token, special: b"%d" % token))
     made = [TokenLogprob(3, -math.inf, ((1, -0.5), (3, -math.inf)))]
-    chosen = LogprobFormat(cast(Served, served))
+    chosen = LogprobFormat(cast(ServedModel, served))
     formats: list[Any] = [chosen.chat(made), chosen.native(made), chosen.completion(made, 0)]
     for body in formats:
         assert json.dumps(body, allow_nan=False).count("-9999.0") == 2

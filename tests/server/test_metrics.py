@@ -9,18 +9,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("starlette", reason="needs the extra 'server'")
 
-from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
+from starlette.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
 from ngramspec.engine import Engine, Gate, Request, Speculation
 from ngramspec.errors import FormatError
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -51,7 +51,7 @@ def client(engine: Engine) -> TestClient:
 
 
 def client_of(engine: Engine, **settings: Any) -> TestClient:
-    served = Served(name="tiny", model=cast(Any, None), engine=engine)
+    served = ServedModel(name="tiny", model=cast(Any, None), engine=engine)
     return TestClient(create_app(served, ServerSettings(**settings)))
 
 

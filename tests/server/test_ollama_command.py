@@ -15,7 +15,7 @@ from helpers.cli import assert_one_error
 from helpers.ollama_serving import ANSWER, ROOT, command
 from helpers.serving import CHAT, REPEAT
 from ngramspec.cli.serve import serve
-from ngramspec.cli.serve_ollama import take_recipe
+from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.models import embedded_model
 
 TEMPLATE = (

@@ -9,14 +9,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("starlette", reason="needs the extra 'server'")
 
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
 from ngramspec import SuffixPool
 from ngramspec.engine import Engine, Request
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.page.routes import ASSETS
 
 LIVE = "/v1/ngramspec/live"
@@ -24,7 +24,7 @@ CAPACITIES = {"suffix": SuffixPool().capacity, "ngram-mod": 1 << 22}
 
 
 def client_of(engine: Engine, **settings: Any) -> TestClient:
-    served = Served(name="tiny", model=cast(Any, None), engine=engine)
+    served = ServedModel(name="tiny", model=cast(Any, None), engine=engine)
     return TestClient(create_app(served, ServerSettings(**settings)))
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramspec.server.chat.call_parser import CallParser
-from ngramspec.server.chat.thinking import ThinkSplitter
+from ngramspec.server.chat.calls.parser import CallParser
+from ngramspec.server.chat.reasoning.think import Think
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "60"))
 CUTS = st.lists(st.integers(0, 200), max_size=12)
@@ -155,7 +155,7 @@ def test_mistrals_call_ids_have_nine_characters() -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_reasoning_is_told_from_the_answer(case: Any, cuts: list[int]) -> None:
     text, inside, reasoning, answer = case
-    splitter = ThinkSplitter(inside)
+    splitter = Think().splitter(inside)
     told = [one for piece in pieces(text, cuts) for one in splitter.feed(piece)]
     told += splitter.feed("", last=True)
     assert "".join(piece for thought, piece in told if thought) == reasoning

@@ -17,7 +17,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Engine, FixedLength
 from ngramspec.engine.drafters import MAX_KINDS
 from ngramspec.errors import InputError
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.keys import ApiKeys
 
 Start = Callable[..., Serving]
@@ -159,7 +159,7 @@ def test_pools_per_key_need_keys() -> None:
 )
 def test_a_pool_for_all_keys_is_not_left_unused(model: LlamaModel, params: Any, name: str) -> None:
     engine = Engine(FakeTarget(), "ngram-mod,ngram-cache", params=params)
-    served = Served(name="tiny", model=model, engine=engine)
+    served = ServedModel(name="tiny", model=model, engine=engine)
     with pytest.raises(InputError, match=name):
         create_app(served, ServerSettings(api_keys=KEYS))
     for settings in ({"api_keys": KEYS, "pool_per_key": False}, {"api_keys": KEYS[:1]}, {}):

@@ -13,7 +13,7 @@ from helpers.serving import running_engine, wait_until
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.watch import EngineWatch
 
 
@@ -75,7 +75,7 @@ def test_health_tells_of_a_dead_engine_wherever_the_application_runs(
         raise ZeroDivisionError("a secret")
 
     with running_engine(model, slots=1) as engine:
-        app = create_app(Served(name="tiny", model=model, engine=engine), ServerSettings())
+        app = create_app(ServedModel(name="tiny", model=model, engine=engine), ServerSettings())
         with TestClient(app) as client:
             body = {"prompt": "x", "n_predict": 4}
             assert client.get("/health").json() == {"status": "ok"}
@@ -102,7 +102,7 @@ def test_a_decode_that_hangs_for_a_while_costs_its_requests_only(
 
     with running_engine(model, slots=1) as engine:
         settings = ServerSettings(stall_timeout=0.7)
-        app = create_app(Served(name="tiny", model=model, engine=engine), settings)
+        app = create_app(ServedModel(name="tiny", model=model, engine=engine), settings)
         with TestClient(app) as client:
             body = {"prompt": "x", "n_predict": 4}
             with monkeypatch.context() as patch:

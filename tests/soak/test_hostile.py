@@ -1,8 +1,6 @@
 """Hostile clients beside well-behaved ones: nobody gets a wrong answer or less than their share.
 
-NGRAMSPEC_SOAK_SECONDS sets the time; half an hour by hand:
-
-    NGRAMSPEC_SOAK_SECONDS=1800 pytest tests/soak/test_hostile.py -s
+NGRAMSPEC_SOAK_SECONDS sets the time; `make soak` runs it for half an hour.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("llama_cpp")
-pytest.importorskip("fastapi", reason="needs the extra 'server'")
+pytest.importorskip("starlette", reason="needs the extra 'server'")
 pytest.importorskip("httpx")
 
 import httpx

@@ -53,6 +53,49 @@ def test_a_pool_that_threads_fill_and_clear_at_once_counts_every_cell() -> None:
     assert pool.check() == ""
 
 
+def test_figures_of_a_pool_hold_what_its_drafters_have_not_counted_there_yet() -> None:
+    """Drafters come and go, more of them than there are places to count in."""
+    pool = HashPool(capacity=1 << 14, max_occupancy=0.5)
+    drafters = [
+        create_drafter("ngram-mod", pool=pool, n_match=4, n_min=1, n_max=16) for _ in range(24)
+    ]
+    rng = np.random.default_rng(3)
+    for number, drafter in enumerate(drafters):
+        drafter.begin(0, text(number, 60))
+    for step in range(600):
+        drafters[step % len(drafters)].accept(0, rng.integers(0, 500, 5, np.int32), 0)
+        if step % 100 == 7:
+            assert pool.check() == ""
+            assert pool.stats()["num_used"] == np.count_nonzero(pool.entries() >= 0)
+        if step == 300:
+            pool.recount()  # what is pending is counted once
+            assert pool.check() == ""
+        if step == 350:
+            pool.clear()
+            assert pool.num_used == 0
+    replaced = pool.stats()["num_replaced"]
+    used = pool.num_used
+    assert 0 < used <= 1 << 13
+    del drafters, drafter
+    assert (pool.num_used, pool.stats()["num_replaced"]) == (used, replaced)
+    assert pool.check() == ""
+
+
+def test_a_pool_that_drafters_fill_together_keeps_its_bound() -> None:
+    pool = HashPool(capacity=4096, max_occupancy=0.25)
+    drafters = [
+        create_drafter("ngram-mod", pool=pool, n_match=4, n_min=1, n_max=16) for _ in range(8)
+    ]
+    rng = np.random.default_rng(5)
+    for drafter in drafters:
+        drafter.begin(0, [])
+    for step in range(4000):
+        drafters[step % 8].accept(0, rng.integers(0, 100_000, 3, np.int32), 0)
+        assert pool.num_used <= 1024 + 1
+    assert pool.num_used >= 1000
+    assert pool.stats()["num_aged"] > 0
+
+
 def test_drafters_in_threads_share_one_suffix_pool() -> None:
     pool = SuffixPool(capacity=1 << 14)  # small: blocks are taken from one another all the time
     accepted = [0] * THREADS

@@ -18,8 +18,9 @@ from vocabularies import NORMAL, SPM, read_gguf, write_gguf
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
-from ngramspec.tokenizers import Tokenizer, fingerprint_of, load_tokenizer
-from ngramspec.tokenizers.llama import MAX_CHARS, LlamaTokenizer
+from ngramspec.tokenizers import Tokenizer, fingerprint_of, llama_library, load_tokenizer
+from ngramspec.tokenizers.llama import LlamaTokenizer
+from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
 
 CODE = "def area(width, height):\n    return width * height\n\n\n"
 TEXTS = st.text() | st.text("ab \n\t0(_'\u00e9\u4e2d\U0001f600", max_size=60)
@@ -93,12 +94,12 @@ def test_lone_surrogates_and_nul_are_taken(tokenizer: Tokenizer) -> None:
 
 def test_a_long_text_is_the_sum_of_its_lines(tokenizer: Tokenizer) -> None:
     line = "width = height * 2\n"  # followed by a letter, its end is a token boundary
-    count = 5 * MAX_CHARS // len(line)
+    count = 10 * MAX_RUN // len(line)
     ids = tokenizer.encode(line * count)
     assert ids.tolist() == tokenizer.encode(line).tolist() * count
 
 
-@pytest.mark.parametrize("size", [MAX_CHARS - 1, MAX_CHARS, MAX_CHARS + 1, 3 * MAX_CHARS])
+@pytest.mark.parametrize("size", [MAX_RUN - 1, MAX_RUN, MAX_RUN + 1, 3 * MAX_RUN])
 def test_a_text_without_line_ends_is_cut_anywhere(tokenizer: Tokenizer, size: int) -> None:
     text = "\u4e2d" * size
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -253,6 +254,7 @@ def test_what_llama_cpp_refuses_is_an_error_with_its_reason(
 def test_without_llama_cpp_the_extra_is_named(
     gguf_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(llama_library, "_LOADED", [])
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
     with pytest.raises(BackendError, match=r"pip install 'ngramspec\[llama\]'"):

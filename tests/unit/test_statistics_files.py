@@ -22,7 +22,7 @@ from ngramspec import (
     open_cache,
     open_pool,
 )
-from ngramspec.errors import CapacityError, InputError, VocabMismatchError
+from ngramspec.errors import CapacityError, FormatError, InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.container import open_container
 from ngramspec.formats.entries import ArraySource
@@ -196,7 +196,7 @@ def test_too_many_ngrams_too_large_tokens_and_too_small_files_are_refused(tmp_pa
     for words in ([1, -1, -1, -1, 1, 1 << 21, 1], [1 << 21, 5, -1, -1, 1, 1, 1]):
         (tmp_path / "large.bin").write_bytes(np.array(words, "<i4").tobytes())
         for role in ("static", "dynamic"):
-            with pytest.raises(InputError, match="token ids up to 2097151"):
+            with pytest.raises(FormatError, match=r"large\.bin: .*token ids up to 2097151"):
                 create_drafter("ngram-cache", **{role: tmp_path / "large.bin"})
     (tmp_path / "large.bin").unlink()
     cache = open_cache(path)

@@ -15,10 +15,10 @@ from ngramspec._native.engine.decode import GreedySampler, Sampler
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp.grammar import MAX_ELEMENTS, GrammarSize, check_grammar
-from ngramspec.adapters.llama_cpp.library import reasons
-from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
+from ngramspec.tokenizers.llama_library import Handle, reasons
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in a way that has no shortcut here
 MAX_SEED = 0xFFFFFFFE  # the one above it means a random one to llama.cpp

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramspec.errors import InputError
-from ngramspec.ollama import Limits
+from ngramspec.gotemplate import Limits
 
 MAX_TEMPLATES = 8  # compiled ones that are kept
 MAX_TEMPLATE_CHARS = 1 << 20

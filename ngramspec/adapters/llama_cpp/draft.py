@@ -22,12 +22,12 @@ import numpy as np
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
-from ngramspec.adapters.llama_cpp.compat import HostMethods
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.host import Host, TokenIds
 from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
+from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.errors import InputError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
@@ -38,12 +38,11 @@ MAX_DRAFT = 62
 # and llama.cpp ends the whole process when they do not.
 UNKNOWN_HOST_BATCH = 64
 MAX_TOKENS = 2**31 - 1
-MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
 DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
 
 
-class NgramDraft(HostMethods):
+class NgramDraft:
     """Propose drafts to llama-cpp-python from n-grams of the text itself.
 
     Args:
@@ -230,7 +229,6 @@ class NgramDraft(HostMethods):
         accepted = self.drafter.follow(stream.slot, ids, n_vocab)
         if accepted > 0:
             self.counters.accepted += min(int(accepted), int(stream.draft.size))
-        stream.accepted_hint = 0
         stream.saw(ids)
         return int(accepted)
 

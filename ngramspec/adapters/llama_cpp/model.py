@@ -11,13 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ngramspec._native.hosts import llama as native_llama
 from ngramspec.adapters.llama_cpp.chat import ChatTemplates
-from ngramspec.adapters.llama_cpp.library import Library, check_gguf, load_library, reasons
-from ngramspec.adapters.llama_cpp.vocabulary import Vocabulary
-from ngramspec.errors import BackendError, InputError, StateError
+from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
-from ngramspec.tokenizers.llama import check_vocabulary
+from ngramspec.tokenizers.llama_library import (
+    Library,
+    catch_log,
+    check_gguf,
+    load_library,
+    load_model,
+)
+from ngramspec.tokenizers.llama_vocabulary import Vocabulary, check_vocabulary
 from ngramspec.tokenizers.tokenizer import TokenIds
 
 if TYPE_CHECKING:
@@ -27,18 +31,6 @@ log = logging.getLogger(__name__)
 TEMPLATE_KEY = "tokenizer.chat_template"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 _STATEFUL = ("deepseek4",)  # attention with a state besides
-
-
-class Handle:
-    """Something of llama.cpp that is freed once: by free(), when it is collected, or at exit."""
-
-    def __init__(self, free: Callable[[Any], Any], address: Any, *needs: Any) -> None:
-        self.address = address
-        self._free = weakref.finalize(self, _free, free, address, needs)
-
-    def free(self) -> None:
-        """Free it unless that has been done."""
-        self._free()
 
 
 class Closable(Protocol):
@@ -83,6 +75,7 @@ class LlamaModel:
         check_vocabulary(self.path, *read_gguf_tokens(self.path))
         self.library = load_library()
         lib = self.library.lib
+        catch_log(lib)
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         params.load_mode = _load_mode(lib, use_mmap, use_mlock)
@@ -90,7 +83,7 @@ class LlamaModel:
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
         self.n_gpu_layers = n_gpu_layers
-        self.handle = _load(self.library, self.path, params)
+        self.handle = load_model(self.library, self.path, params)
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
@@ -267,20 +260,6 @@ class LlamaModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _free(free: Callable[[Any], Any], address: Any, needs: tuple[Any, ...]) -> None:
-    """Free something; `needs` stay alive until then."""
-    free(address)
-
-
-def _load(library: Library, path: Path, params: Any) -> Handle:
-    position = native_llama.log_position()
-    address = library.lib.llama_model_load_from_file(os.fsencode(path), params)
-    if not address:
-        reason = reasons(native_llama.log_since(position))
-        raise BackendError(f"llama.cpp cannot load {path}{reason}")
-    return Handle(library.lib.llama_model_free, address)
 
 
 def _may_repack(library: Library, asked: bool | None) -> bool:

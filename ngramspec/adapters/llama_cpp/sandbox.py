@@ -21,7 +21,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ngramspec.errors import InputError
-from ngramspec.ollama import Budget, Limits
+from ngramspec.gotemplate import Budget, Limits
 
 MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
 MAX_BITS = 4096  # of an integer that a template computes

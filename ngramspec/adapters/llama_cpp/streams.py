@@ -18,17 +18,15 @@ class Stream:
     """One sequence of tokens and the slot that follows it.
 
     tail: the newest ids seen at `length`; recognises arrays that nobody owns.
-    accepted_hint: draft tokens that a caller reported as accepted, not yet seen in its ids.
     """
 
-    __slots__ = ("accepted_hint", "draft", "host", "length", "slot", "tail", "used")
+    __slots__ = ("draft", "host", "length", "slot", "tail", "used")
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.host: Host | None = None
         self.used = 0
         self.length = 0
-        self.accepted_hint = 0
         self.draft = np.empty(0, dtype=np.intc)
         self.tail = np.empty(0, dtype=np.intc)
 
@@ -61,7 +59,7 @@ class StreamTable:
         self._hosts: list[Host] = []
         self._buffers: dict[int, tuple[weakref.ref[Any], Host]] = {}
 
-    def by_key(self, key: Hashable) -> Stream:
+    def _by_key(self, key: Hashable) -> Stream:
         """Return the stream of `key`, taking over the oldest slot if there is none."""
         stream = self._streams.get(key)
         if stream is None:
@@ -70,22 +68,18 @@ class StreamTable:
         stream.used = self._clock
         return stream
 
-    def find(self, key: Hashable) -> Stream | None:
-        """Return the stream of `key` or None; does not count as use."""
-        return self._streams.get(key)
-
     def of_array(self, ids: TokenIds, given: Any) -> Stream:
         """Return the stream of an input array: by owner if it has one, else by content."""
         buffer = getattr(given, "base", None)
         if isinstance(buffer, np.ndarray):
             host = self._host_of(buffer)
-            stream = self.by_key(("llama", id(host)) if host else ("buffer", id(buffer)))
+            stream = self._by_key(("llama", id(host)) if host else ("buffer", id(buffer)))
             stream.host = host
             return stream
         for key, stream in self._streams.items():
             if isinstance(key, tuple) and key[0] == "loose" and stream.matches(ids):
-                return self.by_key(key)
-        return self.by_key(("loose", self._clock))
+                return self._by_key(key)
+        return self._by_key(("loose", self._clock))
 
     def bind(self, llama: Any) -> Host:
         """Return the facts of `llama`, learning them the first time."""
@@ -98,13 +92,9 @@ class StreamTable:
         self._hosts.append(host)
         return host
 
-    def all(self) -> list[Stream]:
-        """Return every stream."""
-        return list(self._streams.values())
-
-    def clear(self) -> None:
-        """Forget every stream; hosts stay known."""
-        self._streams.clear()
+    def __len__(self) -> int:
+        """Return how many sequences are followed."""
+        return len(self._streams)
 
     def _host_of(self, buffer: npt.NDArray[Any]) -> Host | None:
         known = self._buffers.get(id(buffer))

@@ -12,11 +12,11 @@ from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
-from ngramspec.adapters.llama_cpp.library import reasons
-from ngramspec.adapters.llama_cpp.model import Handle, LlamaModel
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
+from ngramspec.tokenizers.llama_library import Handle, reasons
 
 if TYPE_CHECKING:
     from typing_extensions import Self

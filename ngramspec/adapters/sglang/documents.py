@@ -14,7 +14,7 @@ from ngramspec.errors import InputError
 from ngramspec.formats.suffix_file import FILL
 
 SEPARATOR = -(2**31)  # what SGLang puts between the texts of a corpus
-BORDER = -1  # what stands behind each text here
+BORDER = -1  # after each text in our arrays
 Ids = npt.NDArray[np.int32]
 
 

@@ -11,14 +11,12 @@ from typing import Any
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters import create_drafter
-from ngramspec.drafters.config import CONFIGS, check_int
+from ngramspec.drafters.config import CONFIGS, MAX_CHOSEN, check_int
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine.drafters import add_stats
 from ngramspec.engine.pools import Pools
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
-
-MAX_CHOSEN = 1024  # longest draft that an AutoPolicy chooses
 
 
 class NgramSpeculator:

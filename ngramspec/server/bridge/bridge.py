@@ -11,22 +11,23 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ngramspec.errors import NgramspecError
+from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.preparation import ClientGone, Preparation
 from ngramspec.server.bridge.watch import EngineWatch
 from ngramspec.server.errors import ApiError, api_error, bad_request
-from ngramspec.server.response.answer import Answer
 
 if TYPE_CHECKING:
     from starlette.types import Receive
 
     from ngramspec.engine import Chunk, Engine, Request
+    from ngramspec.engine.queue import OnChunk
     from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 CHECK_SECONDS = 0.5  # how often waiting and blocked answers are looked at
 
 
-class Plan(Protocol):
+class RequestPlan(Protocol):
     """What a route made of a request's body."""
 
     @property
@@ -38,7 +39,7 @@ class Plan(Protocol):
         """Tell whether chunks are wanted as they come."""
 
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=RequestPlan)
 T = TypeVar("T")
 
 
@@ -162,21 +163,26 @@ class Bridge:
                 raise self._failed()
             plan = prepare()
             most = self._settings.max_buffered_chunks
-            answer = Answer(self._put, streamed=plan.stream, max_items=most)
-            opening.submit(self._engine, plan.requests, answer)
+            answer = Answer(streamed=plan.stream, max_items=most)
+            opening.submit(self._engine, plan.requests, answer, self.receiver)
             return plan, answer
         finally:
             arrived()  # before the event loop has its turn
 
-    # -- in the engine's thread --------------------------------------------------------------------
+    def receiver(self, answer: Answer, index: int) -> OnChunk:
+        """Return what the engine's thread calls with every chunk of one of the generations."""
 
-    def _put(self, answer: Answer, index: int, chunk: Chunk) -> None:
-        self._arrived.append((answer, index, chunk))
-        if not self._woken:
-            self._woken = True
-            assert self._loop is not None
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to read
-                self._loop.call_soon_threadsafe(self._deliver)
+        def receive(chunk: Chunk) -> None:
+            if not answer.streamed and chunk.finish_reason is None:
+                return
+            self._arrived.append((answer, index, chunk))
+            if not self._woken:
+                self._woken = True
+                assert self._loop is not None
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody will read
+                    self._loop.call_soon_threadsafe(self._deliver)
+
+        return receive
 
     # -- in the event loop -------------------------------------------------------------------------
 
@@ -232,7 +238,13 @@ class _Opening:
         self._tenant = tenant
         self._gone = False
 
-    def submit(self, engine: Engine, requests: Sequence[Request], answer: Answer) -> None:
+    def submit(
+        self,
+        engine: Engine,
+        requests: Sequence[Request],
+        answer: Answer,
+        receiver: Callable[[Answer, int], OnChunk],
+    ) -> None:
         """Submit all requests of an answer, or none.
 
         Raises:
@@ -243,7 +255,7 @@ class _Opening:
             for index, request in enumerate(requests):
                 if self._gone:
                     raise ClientGone
-                made = engine.submit(request, answer.receiver(index), self._tenant)
+                made = engine.submit(request, receiver(answer, index), self._tenant)
                 answer.generations.append(made)
         except BaseException:
             for made in answer.generations:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramspec.server.chat.tools import Tools, instructions, written_calls
+from ngramspec.server.chat.calls.hermes import instructions, written_calls
+from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 
 ROLES = {

@@ -6,34 +6,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ngramspec.errors import FormatError, InputError
+from ngramspec.gotemplate import Limits
 from ngramspec.ollama.chat_template import ChatTemplate, Think
-from ngramspec.ollama.go_limits import Limits
+from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.messages import Message, messages_of, without_tools
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.request.bodies import ChatBody
-from ngramspec.server.served import Served
+from ngramspec.server.model import ServedModel
 
 # What a template gets from elsewhere.
 _RESERVED = {"messages", "tools", "template", "add_generation_prompt", "bos_token", "eos_token"}
 LEVELS = ("low", "medium", "high")
 
 
-def chat_text(body: ChatBody, served: Served, tools: Tools) -> str:
+def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     """Return the prompt of a chat, ready for the answer or to go on with the last one.
 
     Raises:
         ApiError: The model has no chat template.
         InputError: The template refuses the messages.
     """
-    messages, variables, prefill = _template_input(body, served, tools)
+    messages, variables, prefill = _template_input(chat, served, tools)
     given = [dict(tool.given) for tool in tools.tools] if _knows_tools(served) else []
     if served.go_template is not None:
         return go_text(served.go_template, messages, given, variables) + prefill
     text = served.model.render_chat(
         messages,
         tools=given or None,
-        add_generation_prompt=body.add_generation_prompt is not False,
+        add_generation_prompt=chat.add_generation_prompt is not False,
         template=served.template,
         **variables,
     )
@@ -97,19 +97,19 @@ def _think(variables: Mapping[str, Any]) -> Think:
 
 def _for_go(message: Message) -> Message:
     made = dict(message)
-    for ours, theirs in (("reasoning_content", "thinking"), ("name", "tool_name")):
-        if ours in made:
-            made[theirs] = made.pop(ours)
+    for openai, ollama in (("reasoning_content", "thinking"), ("name", "tool_name")):
+        if openai in made:
+            made[ollama] = made.pop(openai)
     return made
 
 
 def _template_input(
-    body: ChatBody, served: Served, tools: Tools
+    chat: Conversation, served: ServedModel, tools: Tools
 ) -> tuple[list[Message], dict[str, Any], str]:
     """Return messages and variables for the template, and the begun answer to go on with."""
     if not served.chat_template:
         raise not_supported("this model has no chat template: use /v1/completions", "messages")
-    messages = messages_of(body.messages, served.system)
+    messages = messages_of(chat.messages, served.system)
     messages = with_examples(messages, served.recipe.messages)
     prefill = ""
     if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
@@ -118,18 +118,18 @@ def _template_input(
         prefill = messages.pop()["content"]
     if not _knows_tools(served):
         messages = without_tools(messages, tools)
-    taken = _RESERVED & set(body.chat_template_kwargs or {})
+    taken = _RESERVED & set(chat.chat_template_kwargs or {})
     if taken:
         raise bad_request(
             f"chat_template_kwargs must not have {', '.join(sorted(taken))}", "chat_template_kwargs"
         )
-    variables = {**served.template_variables, **(body.chat_template_kwargs or {})}
-    if body.reasoning_effort == "none":
+    variables = {**served.template_variables, **(chat.chat_template_kwargs or {})}
+    if chat.reasoning_effort == "none":
         variables["enable_thinking"] = False
-    elif body.reasoning_effort:
-        variables["reasoning_effort"] = body.reasoning_effort
+    elif chat.reasoning_effort:
+        variables["reasoning_effort"] = chat.reasoning_effort
     return messages, variables, prefill
 
 
-def _knows_tools(served: Served) -> bool:
+def _knows_tools(served: ServedModel) -> bool:
     return (".Tools" if served.go_template else "tools") in served.chat_template

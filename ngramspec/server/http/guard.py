@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ngramspec.server.errors import INTERNAL, ApiError
@@ -20,7 +22,9 @@ SMALL_BODY = 256 << 10  # bytes that every request may hold, whatever others do
 
 
 class Guard:
-    """ASGI middleware. Streams pass it untouched, so it costs nothing per chunk.
+    """ASGI middleware. What is sent does not pass it, so it costs nothing per chunk.
+
+    Errors that are raised become responses here: nothing below sends a part of one and raises.
 
     public: Paths that need no key, besides PUBLIC.
     """
@@ -45,16 +49,17 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = _Started(send)
         held = HeldBody(self._room)
         try:
             self._check(scope)
-            await self._app(scope, self._counted(receive, held), started)
+            await self._app(scope, self._counted(receive, held), send)
         except ApiError as error:
-            await self._fail(error, scope, receive, started)
+            await error.response(scope["path"])(scope, receive, send)
+        except HTTPException as error:
+            await _routing_error(error, scope)(scope, receive, send)
         except Exception:
             log.exception("%s %r failed", scope["method"], scope["path"])  # it may hold newlines
-            await self._fail(ApiError(500, INTERNAL), scope, receive, started)
+            await ApiError(500, INTERNAL).response(scope["path"])(scope, receive, send)
         finally:
             held.release()
 
@@ -94,11 +99,16 @@ class Guard:
             413, f"the body is larger than {self._max_body} bytes", code="request_too_large"
         )
 
-    async def _fail(
-        self, error: ApiError, scope: Scope, receive: Receive, started: _Started
-    ) -> None:
-        if not started.yes:
-            await error.response(scope["path"])(scope, receive, started)
+
+def _routing_error(error: HTTPException, scope: Scope) -> Response:
+    """Return what tells of an unknown path or a wrong method in the API's own shape."""
+    path, method = scope["path"], scope["method"]
+    words = {404: f"there is no {path}", 405: f"{path} does not take {method}"}
+    made = ApiError(error.status_code, words.get(error.status_code, error.detail))
+    response = made.response(path)
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response
 
 
 class BodyRoom:
@@ -131,15 +141,3 @@ class HeldBody:
     def release(self) -> None:
         """Give the room back."""
         self._room.free += self._taken
-
-
-class _Started:
-    """send, and whether the response has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.yes = False
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        self.yes = True
-        return self._send(message)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.plan import NativePlan
+from ngramspec.server.model import ServedModel
 from ngramspec.server.request.sampling import SAMPLERS
-from ngramspec.server.response.answer import Item
 from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.sse import SSE, SSE_PING, json_text
-from ngramspec.server.response.timings import chunk_extras, timings_of
-from ngramspec.server.served import Served
+from ngramspec.server.response.sse import SSE, SSE_PING, json_event, json_text
+from ngramspec.server.response.timings import optional_members, timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation, Request, Sampling
 
 
 def native_json(
-    plan: NativePlan, served: Served, generations: Sequence[Generation]
+    plan: NativePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Return one object, or a list where the request asked for several answers."""
     made = [_final(plan, served, index, one) for index, one in enumerate(generations)]
@@ -34,7 +33,9 @@ class NativeEvents:
     media_type = SSE
     ping = SSE_PING
 
-    def __init__(self, plan: NativePlan, served: Served, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self, plan: NativePlan, served: ServedModel, generations: Sequence[Generation]
+    ) -> None:
         self._plan = plan
         self._served = served
         self._format = LogprobFormat(served)
@@ -48,9 +49,9 @@ class NativeEvents:
             made = chunk.generation
             self._counts[index] += len(chunk.token_ids)
             if chunk.finish_reason is not None:
-                parts += (b"data: ", self._last(index, chunk), b"\n\n")
+                parts.append(json_event(self._last(index, chunk)))
             elif self._slow or chunk.logprobs:
-                parts += (b"data: ", self._slowly(index, chunk), b"\n\n")
+                parts.append(json_event(self._whole(index, chunk)))
             elif chunk.text or chunk.token_ids:
                 parts += (
                     b'data: {"index": %d, "content": ' % index,
@@ -72,9 +73,10 @@ class NativeEvents:
 
     def error(self, error: ApiError) -> bytes:
         """Return an error event."""
-        return b"data: " + json.dumps(error.body("/completion")).encode() + b"\n\n"
+        return json_event(error.body("/completion"))
 
-    def _slowly(self, index: int, chunk: Chunk) -> bytes:
+    def _whole(self, index: int, chunk: Chunk) -> dict[str, Any]:
+        """Return an event that is more than a piece of text."""
         made = chunk.generation
         event: dict[str, Any] = {
             "index": index,
@@ -84,13 +86,13 @@ class NativeEvents:
             "id_slot": made.slot,
             "tokens_predicted": self._counts[index],
             "tokens_evaluated": made.timings.num_prompt,
-            **chunk_extras(chunk, self._plan.timings_per_token, self._plan.spans),
+            **optional_members(chunk, self._plan.timings_per_token, self._plan.spans),
         }
         if chunk.logprobs:
             event["completion_probabilities"] = self._format.native(chunk.logprobs)
-        return json.dumps(event, ensure_ascii=False).encode()
+        return event
 
-    def _last(self, index: int, chunk: Chunk) -> bytes:
+    def _last(self, index: int, chunk: Chunk) -> dict[str, Any]:
         """Return the event that closes an answer, with the text and tokens of its last step."""
         event = _final(self._plan, self._served, index, chunk.generation)
         if "content" in event:
@@ -99,12 +101,12 @@ class NativeEvents:
             event["tokens"] = chunk.token_ids
         if chunk.logprobs:
             event["completion_probabilities"] = self._format.native(chunk.logprobs)
-        event.update(chunk_extras(chunk, False, self._plan.spans))
-        return json.dumps(event, ensure_ascii=False).encode()
+        event.update(optional_members(chunk, False, self._plan.spans))
+        return event
 
 
 def generation_settings(
-    request: Request, served: Served, seed: int, stream: bool
+    request: Request, served: ServedModel, seed: int, stream: bool
 ) -> dict[str, Any]:
     """Return llama-server's view of a request's parameters."""
     wanted = request.speculation
@@ -139,7 +141,7 @@ def sampling_settings(sampling: Sampling) -> dict[str, Any]:
     return made
 
 
-def _final(plan: NativePlan, served: Served, index: int, made: Generation) -> dict[str, Any]:
+def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:
     """Return the object of a finished answer."""
     request, predicted = made.request, len(made.token_ids)
     size = made.timings.num_prompt + predicted

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from ngramspec.engine.request import Request, TokenIds
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.request.bodies import NativeBody, parse
+from ngramspec.server.llama_server.bodies import NativeBody
+from ngramspec.server.llama_server.infill import infill_prompt
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.engine_request import check_request, make_requests
 from ngramspec.server.request.grammar import grammar_of
-from ngramspec.server.request.infill import infill_prompt, missing_tokens
-from ngramspec.server.request.make import check_request, make_requests
+from ngramspec.server.request.infill import missing_tokens
 from ngramspec.server.request.prompts import check_length, is_list, prompts_of
 from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 
@@ -31,7 +33,7 @@ class NativePlan:
 
 
 def plan_native(
-    raw: bytes, served: Served, settings: ServerSettings, key_id: str, infill: bool = False
+    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str, infill: bool = False
 ) -> NativePlan:
     """Read the body of POST /completion, or of POST /infill.
 
@@ -52,7 +54,7 @@ def plan_native(
         settings,
         prompts=prompts,
         choices=choices,
-        grammar=grammar_of(body),
+        grammar=grammar_of(body, body.json_schema),
         max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
         logprobs=("n_probs", body.n_probs or None),
         speculation=drafts.speculation,
@@ -68,7 +70,7 @@ def plan_native(
     )
 
 
-def _prompts(body: NativeBody, served: Served, most: int, infill: bool) -> list[TokenIds]:
+def _prompts(body: NativeBody, served: ServedModel, most: int, infill: bool) -> list[TokenIds]:
     if not infill:
         if body.prompt is None:
             raise bad_request('"prompt" is required', "prompt")

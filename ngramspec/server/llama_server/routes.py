@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import chat_text
 from ngramspec.server.chat.tools import tools_of
 from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.llama_server.bodies import DetokenizeBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
-from ngramspec.server.request.bodies import Body, ChatBody, parse
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
-from ngramspec.server.served import Served
-from ngramspec.server.service import service_of
+from ngramspec.server.service import routes, service_of
 
-router = APIRouter()
 # Routes of llama-server that generate no text, or not with this server.
-NOT_HERE = (
+UNSUPPORTED_PATHS = (
     *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank"),
     *("/v1/reranking", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"),
     "/lora-adapters",
@@ -30,67 +30,42 @@ MAX_TOKENS = 1 << 22  # that /tokenize writes in one answer
 MAX_PIECES = 1 << 17  # with their texts, which take a hundred times the memory
 
 
-class TokenizeBody(Body):
-    """POST /tokenize."""
-
-    content: str | list[Any] = ""
-    add_special: bool | None = None
-    parse_special: bool | None = None
-    with_pieces: bool | None = None
-
-
-class DetokenizeBody(Body):
-    """POST /detokenize."""
-
-    tokens: list[Any] = []  # noqa: RUF012
-
-
-@router.post("/completion")
-@router.post("/completions")
 async def completion(request: Request) -> Response:
     """Continue texts."""
-    return await service_of(request).answer(request, plan_native, NativeEvents, native_json)
+    return await service_of(request).generate(request, plan_native, NativeEvents, native_json)
 
 
-@router.post("/infill")
 async def infill(request: Request) -> Response:
     """Fill in the text between a prefix and a suffix."""
     plan = functools.partial(plan_native, infill=True)
-    return await service_of(request).answer(request, plan, NativeEvents, native_json)
+    return await service_of(request).generate(request, plan, NativeEvents, native_json)
 
 
-@router.post("/tokenize")
 async def tokenize(request: Request) -> Response:
     """Return the tokens of a text."""
-    return await service_of(request).prepared(request, _tokenize)
+    return await service_of(request).compute(request, _tokenize)
 
 
-@router.post("/detokenize")
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    return await service_of(request).prepared(request, _detokenize)
+    return await service_of(request).compute(request, _detokenize)
 
 
-@router.post("/apply-template")
 async def apply_template(request: Request) -> Response:
     """Return the prompt that the chat template makes of messages."""
-    return await service_of(request).prepared(request, _prompt)
+    return await service_of(request).compute(request, _prompt)
 
 
-async def _not_here(request: Request) -> Response:
+async def _unsupported(request: Request) -> Response:
     raise not_supported(f"This server does not support {request.url.path}")
 
 
-for _path in NOT_HERE:
-    router.add_api_route(_path, _not_here, methods=["GET", "POST"])
+def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
+    chat = parse(raw, Conversation)
+    return {"prompt": chat_text(chat, served, tools_of(chat))}
 
 
-def _prompt(raw: bytes, served: Served) -> dict[str, str]:
-    body = parse(raw, ChatBody)
-    return {"prompt": chat_text(body, served, tools_of(body))}
-
-
-def _tokenize(raw: bytes, served: Served) -> dict[str, Any]:
+def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
     body = parse(raw, TokenizeBody)
     ids = tokenize_mixed(
         body.content,
@@ -109,16 +84,26 @@ def _tokenize(raw: bytes, served: Served) -> dict[str, Any]:
     return {"tokens": [{"id": token, "piece": _piece(served, token)} for token in ids]}
 
 
-def _detokenize(raw: bytes, served: Served) -> dict[str, Any]:
+def _detokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
     body = parse(raw, DetokenizeBody)
     check_ids(body.tokens, served.model.vocab_size, "tokens")
     return {"content": served.model.detokenize(body.tokens, special=True)}
 
 
-def _piece(served: Served, token: int) -> str | list[int]:
+def _piece(served: ServedModel, token: int) -> str | list[int]:
     """Return a token's text, or its bytes where they are a part of a character."""
     piece = served.model.piece(token, True)
     try:
         return piece.decode()
     except UnicodeDecodeError:
         return list(piece)
+
+
+ROUTES = [
+    *routes(completion, "/completion", "/completions", methods=["POST"]),
+    *routes(infill, "/infill", methods=["POST"]),
+    *routes(tokenize, "/tokenize", methods=["POST"]),
+    *routes(detokenize, "/detokenize", methods=["POST"]),
+    *routes(apply_template, "/apply-template", methods=["POST"]),
+    *routes(_unsupported, *UNSUPPORTED_PATHS, methods=["GET", "POST"]),
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,15 +11,11 @@ from ngramspec._version import __version__
 from ngramspec.engine import SlotInfo
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.llama_server.events import sampling_settings
+from ngramspec.server.model import ServedModel
 from ngramspec.server.request.sampling import SAMPLERS
-from ngramspec.server.served import Served
-from ngramspec.server.service import Service, json_response, service_of
-
-router = APIRouter()
+from ngramspec.server.service import Service, json_response, routes, service_of
 
 
-@router.api_route("/health", methods=["GET", "HEAD"])
-@router.api_route("/v1/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> Response:
     """Tell that the model is loaded and requests are taken, or why they are not."""
     trouble = service_of(request).bridge.watch.trouble
@@ -29,13 +24,11 @@ async def health(request: Request) -> Response:
     return json_response({"status": "ok"})
 
 
-@router.get("/props")
 async def props(request: Request) -> Response:
     """Return the server's properties."""
     return json_response(_props(service_of(request)))
 
 
-@router.post("/props")
 async def change_props(request: Request) -> Response:
     """Do as llama-server does, which has no property to change yet."""
     if not service_of(request).settings.props:
@@ -45,7 +38,6 @@ async def change_props(request: Request) -> Response:
     return json_response({"success": True})
 
 
-@router.get("/slots")
 async def slots(request: Request) -> Response:
     """Return what every slot does."""
     service = service_of(request)
@@ -59,13 +51,12 @@ async def slots(request: Request) -> Response:
     return json_response([_slot(info, service.served) for info in infos])
 
 
-@router.post("/slots/{slot_id}")
-async def change_slot() -> Response:
+async def change_slot(request: Request) -> Response:
     """Refuse: slots cannot be saved."""
     raise not_supported("This server does not support slots action")
 
 
-def _slot(info: SlotInfo, served: Served) -> dict[str, Any]:
+def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
     return {
         "id": info.id,
         "id_task": info.request_id,
@@ -111,5 +102,14 @@ def _props(service: Service) -> dict[str, Any]:
     }
 
 
-def _text(served: Served, token: int) -> str:
+def _text(served: ServedModel, token: int) -> str:
     return served.model.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
+
+
+ROUTES = [
+    *routes(health, "/health", "/v1/health"),
+    *routes(props, "/props"),
+    *routes(change_props, "/props", methods=["POST"]),
+    *routes(slots, "/slots"),
+    *routes(change_slot, "/slots/{slot_id}", methods=["POST"]),
+]

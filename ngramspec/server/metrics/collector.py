@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ngramspec.engine import EngineStats
-from ngramspec.server.metrics.families import Families, Rate, Rising, Row
+from ngramspec.server.metrics.families import MetricFamilies, Monotonic, Rate, Row
 
 if TYPE_CHECKING:
     from ngramspec.engine import Engine
@@ -87,12 +87,12 @@ class EngineCollector(Collector):
 
     def __init__(self, engine: Engine, model_name: str) -> None:
         self._engine = engine
-        self._vllm = Families("vllm", model_name=model_name, engine="0")
-        self._llamacpp = Families("llamacpp")
-        self._own = Families("ngramspec")
+        self._vllm = MetricFamilies("vllm", model_name=model_name, engine="0")
+        self._llamacpp = MetricFamilies("llamacpp")
+        self._own = MetricFamilies("ngramspec")
         self._prompt_rate, self._predicted_rate = Rate(), Rate()
         # A draft that is being verified counts as wasted, and times are estimates.
-        self._wasted, self._seconds = Rising(), Rising()
+        self._wasted, self._seconds = Monotonic(), Monotonic()
         self._lock = threading.Lock()  # rates and rising values remember what was read before
 
     def describe(self) -> Iterable[Metric]:
@@ -172,7 +172,7 @@ class EngineCollector(Collector):
         yield make.counters("source_failures_total", text, ("source",), rows)
 
 
-def _spec_decode(make: Families, stats: EngineStats) -> Iterator[Metric]:
+def _spec_decode(make: MetricFamilies, stats: EngineStats) -> Iterator[Metric]:
     """Yield the counts of verified drafts: the same names in vLLM and llama-server."""
     yield make.counter("spec_decode_num_drafts_total", "Drafts verified.", stats.num_drafts)
     text = "Draft tokens verified."
@@ -185,7 +185,7 @@ def _spec_decode(make: Families, stats: EngineStats) -> Iterator[Metric]:
     yield make.counters(name, text, ("position",), rows)
 
 
-def _of_engine(make: Families, engine: Engine, stats: EngineStats) -> Iterator[Metric]:
+def _of_engine(make: MetricFamilies, engine: Engine, stats: EngineStats) -> Iterator[Metric]:
     for name, text, value in OWN_COUNTERS:
         yield make.counter(name, text, value(stats))
     seconds = [
@@ -209,7 +209,7 @@ def _of_engine(make: Families, engine: Engine, stats: EngineStats) -> Iterator[M
     yield make.gauges("slot_cached_tokens", "Tokens in the slot's cache.", ("slot",), held)
 
 
-def _per_position(make: Families, sources: Mapping[str, SourceStats]) -> Metric:
+def _per_position(make: MetricFamilies, sources: Mapping[str, SourceStats]) -> Metric:
     rows = [
         ((source.name, str(position)), count)
         for source in sources.values()
@@ -219,7 +219,9 @@ def _per_position(make: Families, sources: Mapping[str, SourceStats]) -> Metric:
     return make.counters(name, text, ("source", "position"), rows)
 
 
-def _calls(make: Families, sources: Mapping[str, SourceStats], rising: Rising) -> Iterator[Metric]:
+def _calls(
+    make: MetricFamilies, sources: Mapping[str, SourceStats], rising: Monotonic
+) -> Iterator[Metric]:
     calls: list[Row] = []
     seconds: list[Row] = []
     for source in sources.values():
@@ -233,8 +235,8 @@ def _calls(make: Families, sources: Mapping[str, SourceStats], rising: Rising) -
     yield make.counters("source_seconds_total", text, labels, rising.read(seconds))
 
 
-def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
-    """Yield the figures of the pools: all of namespaces together, and those that are shared."""
+def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
+    """Yield metrics of the pools: all of namespaces together, and those that are shared."""
     pools, suffix_pools = engine.drafters.pools(), engine.drafters.suffix_pools()
     pool, suffix_pool = pools.pop("", None), suffix_pools.pop("", None)
     used = sum(other.num_used for other in pools.values())
@@ -246,11 +248,11 @@ def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
     kept = sum(engine.drafters.nbytes().values())
     yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
     if pool is not None:
-        figures = pool.stats()
+        stats = pool.stats()
         for name, text, key in POOL_GAUGES:
-            yield make.gauge(name, text, figures[key])
+            yield make.gauge(name, text, stats[key])
         for name, text, key in POOL_COUNTERS:
-            yield make.counter(name, text, figures[key])
+            yield make.counter(name, text, stats[key])
     if suffix_pool is not None:
         for name, text, key in SUFFIX_GAUGES:
             yield make.gauge(name, text, getattr(suffix_pool, key))
@@ -258,7 +260,7 @@ def _of_pool(make: Families, engine: Engine) -> Iterator[Metric]:
             yield make.counter(name, text, getattr(suffix_pool, key))
 
 
-def _of_dynamic_file(make: Families, engine: Engine) -> Iterator[Metric]:
+def _of_dynamic_file(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
     file = engine.drafters.dynamic_file
     if file is not None:
         text = "Saves of the dynamic cache."

@@ -1,4 +1,4 @@
-"""Families: metric families of one prefix, with the labels that all of them have."""
+"""MetricFamilies: metric families of one prefix, with the labels that all of them have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ngramspec.engine import Histogram
 Row = tuple[tuple[str, ...], float]  # label values, value
 
 
-class Families:
+class MetricFamilies:
     """Makes metric families.
 
     Args:
@@ -87,7 +87,7 @@ class Rate:
         return more / longer if longer > 0 else 0.0
 
 
-class Rising:
+class Monotonic:
     """Rows of a counter whose origin may fall by a little; the highest values so far."""
 
     def __init__(self) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ngramspec.server.errors import not_supported
 from ngramspec.server.metrics.collector import EngineCollector
+from ngramspec.server.service import routes
 
 if TYPE_CHECKING:
-    from ngramspec.server.served import Served
+    from ngramspec.server.model import ServedModel
     from ngramspec.server.settings import ServerSettings
 
 OPENMETRICS = "application/openmetrics-text"
@@ -21,7 +25,7 @@ TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
-def metrics_registry(served: Served) -> CollectorRegistry:
+def metrics_registry(served: ServedModel) -> CollectorRegistry:
     """Return a registry of its own for the metrics of one model and of the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(served.engine, served.name))
@@ -29,22 +33,23 @@ def metrics_registry(served: Served) -> CollectorRegistry:
     return registry
 
 
-def metrics_router(served: Served, settings: ServerSettings) -> APIRouter:
+def metrics_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
     """Return the route of GET /metrics; as OpenMetrics for clients that accept it."""
-    router = APIRouter()
     registry = metrics_registry(served)
 
-    @router.get("/metrics")
-    def metrics(request: Request) -> Response:  # in a worker thread: the event loop goes on
+    async def metrics(request: Request) -> Response:
         if not settings.exposes_metrics:
             raise not_supported(
                 "This server does not support metrics endpoint. Start it with `--metrics`"
             )
         if _accepts_openmetrics(request.headers.get("accept", "")):
-            return Response(_openmetrics(registry), headers={"content-type": OPENMETRICS_TYPE})
-        return Response(generate_latest(registry), headers={"content-type": TEXT_TYPE})
+            encode, media_type = _openmetrics, OPENMETRICS_TYPE
+        else:
+            encode, media_type = generate_latest, TEXT_TYPE
+        body = await asyncio.to_thread(encode, registry)  # it takes locks of the engine
+        return Response(body, headers={"content-type": media_type})
 
-    return router
+    return routes(metrics, "/metrics")
 
 
 def _accepts_openmetrics(accept: str) -> bool:

@@ -6,9 +6,9 @@ import re
 from typing import Annotated, Any
 
 from ngramspec.server.errors import ApiError, bad_request
+from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.names import serves
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
-from ngramspec.server.served import Served
 
 # Each part but the last ends with a unit, so that there is one way only to read a text.
 _PART, _UNIT = r"0+(?:\.0*)?", "(?:ns|us|µs|ms|s|m|h)"
@@ -21,7 +21,7 @@ class NamedBody(Body):
     model: str | None = None
     name: str | None = None
 
-    def named(self, served: Served) -> str:
+    def named(self, served: ServedModel) -> str:
         """Return the name as the client wrote it.
 
         Raises:
@@ -35,7 +35,7 @@ class NamedBody(Body):
         return name
 
 
-class GeneratingBody(NamedBody):
+class OllamaBody(NamedBody):
     """Fields of both generating routes."""
 
     stream: bool | None = None
@@ -66,7 +66,7 @@ class GeneratingBody(NamedBody):
         return {name: value for name, value in given.items() if not _is_speculative(name)}
 
 
-class GenerateBody(GeneratingBody):
+class GenerateBody(OllamaBody):
     """POST /api/generate."""
 
     prompt: str = ""
@@ -78,7 +78,7 @@ class GenerateBody(GeneratingBody):
     images: list[Any] | None = None
 
 
-class ChattingBody(GeneratingBody):
+class OllamaChatBody(OllamaBody):
     """POST /api/chat."""
 
     messages: Objects | None = None

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.server.chat.call_parser import Delta
+from ngramspec.server.bridge.answer import Item
+from ngramspec.server.chat.delta import Delta
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.errors import ApiError
+from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan
-from ngramspec.server.response.answer import Item
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import json_text
-from ngramspec.server.response.timings import chunk_extras
-from ngramspec.server.served import Served
+from ngramspec.server.response.timings import optional_members
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation
@@ -34,13 +34,13 @@ def time_text(moment: datetime) -> str:
 
 
 def ollama_json(
-    plan: OllamaPlan, served: Served, generations: Sequence[Generation]
+    plan: OllamaPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the whole answer as one object."""
     if not generations:
         return _idle(plan)
     made = generations[0]
-    message = read_message(plan.parser(), made.text)
+    message = read_message(plan.format.parser(), made.text)
     calls, loose = _read_calls([call["function"] for call in message.calls])
     shown = _shown(plan, message.content + loose, message.reasoning, calls)
     final = {**_head(plan), **shown, **_last(plan, served, made)}
@@ -50,16 +50,18 @@ def ollama_json(
 
 
 class OllamaEvents:
-    """An answer as lines of JSON; the last one has "done": true and the figures."""
+    """An answer as lines of JSON; the last one has "done": true, counts and times."""
 
     media_type = NDJSON
     ping = b""
 
-    def __init__(self, plan: OllamaPlan, served: Served, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self, plan: OllamaPlan, served: ServedModel, generations: Sequence[Generation]
+    ) -> None:
         self._plan = plan
         self._served = served
         self._generations = generations
-        self._parser = plan.parser()
+        self._parser = plan.format.parser()
         self._calls: list[dict[str, Any]] = []  # found so far, the last maybe not complete
         self._num_told = 0  # of these
         self._format = LogprobFormat(served)
@@ -99,7 +101,7 @@ class OllamaEvents:
         """Add the lines of a chunk that is more than a piece of text."""
         last = chunk.finish_reason is not None
         self._logprobs += self._format.chat(chunk.logprobs)["content"]
-        extras = chunk_extras(chunk, False, self._plan.spans)
+        extras = optional_members(chunk, False, self._plan.spans)
         content = reasoning = ""
         for delta in self._parser.feed(chunk.text, last):
             if delta.kind == "content":
@@ -116,8 +118,8 @@ class OllamaEvents:
         if content or reasoning or calls or (extras and chunk.token_ids):
             parts.append(self._piece(content, reasoning, calls, extras))
         if last:
-            figures = _last(self._plan, self._served, chunk.generation)
-            parts.append(_line({**_head(self._plan), **_shown(self._plan, "", "", []), **figures}))
+            ending = _last(self._plan, self._served, chunk.generation)
+            parts.append(_line({**_head(self._plan), **_shown(self._plan, "", "", []), **ending}))
 
     def _complete_calls(self, last: bool) -> tuple[list[dict[str, Any]], str]:
         """Return calls that were not told yet, and at the end the text of one that has no end."""
@@ -156,15 +158,15 @@ def _idle(plan: OllamaPlan) -> dict[str, Any]:
     return {**_head(plan), **_shown(plan, "", "", []), **done}
 
 
-def _last(plan: OllamaPlan, served: Served, made: Generation) -> dict[str, Any]:
-    """Return what closes an answer: why it ended, its tokens and its figures."""
+def _last(plan: OllamaPlan, served: ServedModel, made: Generation) -> dict[str, Any]:
+    """Return what closes an answer: why it ended, its tokens, counts and times."""
     final: dict[str, Any] = {"done": True, "done_reason": made.finish_reason}
     if plan.with_context:
         final["context"] = [*made.request.prompt_ids.tolist(), *_answer_ids(served, made)]
-    return {**final, **figures_of(made)}
+    return {**final, **counts_and_durations(made)}
 
 
-def figures_of(made: Generation) -> dict[str, int]:
+def counts_and_durations(made: Generation) -> dict[str, int]:
     """Return counts, and times in nanoseconds; the parts add up to the total or less."""
     times = made.timings
     load = _nanoseconds((times.started or times.finished) - times.submitted)
@@ -187,7 +189,7 @@ def _nanoseconds(seconds: float) -> int:
     return max(0, int(seconds * 1e9))
 
 
-def _answer_ids(served: Served, made: Generation) -> list[int]:
+def _answer_ids(served: ServedModel, made: Generation) -> list[int]:
     """Return the tokens of an answer without its stop text."""
     if not made.stop_text:
         return made.token_ids
@@ -220,4 +222,5 @@ def _read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    # arguments of calls may hold lone surrogates
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

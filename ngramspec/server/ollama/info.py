@@ -8,10 +8,10 @@ from typing import Any
 
 from ngramspec.errors import InputError
 from ngramspec.ollama.modelfile import ExampleMessage, Modelfile
+from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.events import time_text
 from ngramspec.server.ollama.names import listed_name
 from ngramspec.server.ollama.prompt import capabilities, ollama_view
-from ngramspec.server.served import Served
 
 FOREVER = "2286-11-20T17:46:40Z"  # the model stays as long as the server
 # Names of llama.cpp's file types, by number.
@@ -29,12 +29,12 @@ NUMBERS = ("general.file_type", "general.quantization_version", "general.alignme
 LEFT_OUT = ("general.name", "tokenizer.chat_template")
 
 
-def tags(served: Served) -> dict[str, Any]:
+def tags(served: ServedModel) -> dict[str, Any]:
     """Return the models that can be used: the served one."""
     return {"models": [_entry(served)]}
 
 
-def running(served: Served) -> dict[str, Any]:
+def running(served: ServedModel) -> dict[str, Any]:
     """Return the models that are loaded."""
     entry = _entry(served)
     del entry["modified_at"]
@@ -43,7 +43,7 @@ def running(served: Served) -> dict[str, Any]:
     return {"models": [{**entry, **more}]}
 
 
-def show(served: Served) -> dict[str, Any]:
+def show(served: ServedModel) -> dict[str, Any]:
     """Return all about the model."""
     recipe, view = served.recipe, ollama_view(served)
     made = {
@@ -62,7 +62,7 @@ def show(served: Served) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value or name not in optional}
 
 
-def modelfile_text(served: Served) -> str:
+def modelfile_text(served: ServedModel) -> str:
     """Return the model as a Modelfile."""
     recipe = served.recipe
     messages = [(str(m.get("role")), str(m.get("content", ""))) for m in recipe.messages]
@@ -81,7 +81,7 @@ def modelfile_text(served: Served) -> str:
     return f"# Modelfile of {listed_name(served)}, as ngramspec serves it\n{text}"
 
 
-def _entry(served: Served) -> dict[str, Any]:
+def _entry(served: ServedModel) -> dict[str, Any]:
     name, stored = listed_name(served), served.recipe.stored
     size = served.model.path.stat().st_size if stored is None else stored.size
     return {
@@ -94,14 +94,14 @@ def _entry(served: Served) -> dict[str, Any]:
     }
 
 
-def _modified(served: Served) -> datetime:
+def _modified(served: ServedModel) -> datetime:
     stored = served.recipe.stored
     if stored is not None:
         return stored.modified
     return datetime.fromtimestamp(served.model.path.stat().st_mtime, timezone.utc)
 
 
-def _digest(served: Served) -> str:
+def _digest(served: ServedModel) -> str:
     """Return the manifest's digest; for a plain file one that changes when the file does."""
     stored, path = served.recipe.stored, served.model.path
     if stored is not None:
@@ -110,7 +110,7 @@ def _digest(served: Served) -> str:
     return hashlib.sha256(f"{path.name}:{state.st_size}:{state.st_mtime_ns}".encode()).hexdigest()
 
 
-def _details(served: Served) -> dict[str, Any]:
+def _details(served: ServedModel) -> dict[str, Any]:
     model, stored = served.model, served.recipe.stored
     family = (stored and stored.family) or model.architecture
     given = model.metadata.get("general.file_type", "")
@@ -133,7 +133,7 @@ def human_number(count: int) -> str:
     return f"{count / 1000:.0f}K" if count >= 1000 else str(count)
 
 
-def _parameters(served: Served) -> str:
+def _parameters(served: ServedModel) -> str:
     """Return the parameters as `ollama show --parameters` writes them."""
     lines = []
     for name, value in served.recipe.parameters.items():
@@ -142,7 +142,7 @@ def _parameters(served: Served) -> str:
     return "\n".join(lines)
 
 
-def _model_info(served: Served) -> dict[str, Any]:
+def _model_info(served: ServedModel) -> dict[str, Any]:
     """Return the GGUF file's metadata with numbers as such."""
     made: dict[str, Any] = {
         name: _typed(name, text)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ngramspec.errors import InputError
 from ngramspec.ollama.names import ModelName
-from ngramspec.server.served import Served
+from ngramspec.server.model import ServedModel
 
 
-def serves(served: Served, name: str) -> bool:
+def serves(served: ServedModel, name: str) -> bool:
     """Tell whether a client means the served model.
 
     It goes by its aliases, the name of its file with and without the ending, and its name in
@@ -18,7 +18,7 @@ def serves(served: Served, name: str) -> bool:
     return _key(name) in map(_key, known)
 
 
-def listed_name(served: Served) -> str:
+def listed_name(served: ServedModel) -> str:
     """Return the name with its tag, as Ollama lists it."""
     try:
         return ModelName.parse(served.name).short()

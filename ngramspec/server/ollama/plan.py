@@ -8,17 +8,17 @@ from typing import Any
 
 from ngramspec.engine.request import Request
 from ngramspec.ollama.parameters import check_parameters
-from ngramspec.server.chat.parser import ChatParser
-from ngramspec.server.chat.tools import SPECIAL_MARKS, Tools, style_of
+from ngramspec.server.chat.format import ChatFormat
+from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.errors import bad_request
-from ngramspec.server.ollama.bodies import ChattingBody, GenerateBody, GeneratingBody
-from ngramspec.server.ollama.prompt import NO_TOOLS, OllamaPrompt, chat_prompt, generate_prompt
+from ngramspec.server.model import ServedModel
+from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
+from ngramspec.server.ollama.prompt import PLAIN_ANSWER, OllamaPrompt, chat_prompt, generate_prompt
 from ngramspec.server.request.bodies import SamplingBody, parse
-from ngramspec.server.request.grammar import ANY_OBJECT, chat_grammar
-from ngramspec.server.request.make import make_requests
+from ngramspec.server.request.engine_request import make_requests
+from ngramspec.server.request.grammar import ANY_OBJECT
 from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 SAME_NAME = (
@@ -36,18 +36,14 @@ class OllamaPlan:
     model: str  # as the client wrote it
     chat: bool  # /api/chat, not /api/generate
     idle_reason: str = ""  # load or unload, where there is no request
-    tools: Tools = NO_TOOLS
-    thinking: bool = False  # the prompt opens the reasoning
-    parses_thinking: bool = False
+    format: ChatFormat = PLAIN_ANSWER
     spans: bool = False
     with_context: bool = False  # the answer brings the tokens of prompt and answer
 
-    def parser(self) -> ChatParser:
-        """Return a parser for the answer."""
-        return ChatParser(self.tools, self.parses_thinking, self.thinking)
 
-
-def plan_generate(raw: bytes, served: Served, settings: ServerSettings, key_id: str) -> OllamaPlan:
+def plan_generate(
+    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
+) -> OllamaPlan:
     """Read the body of POST /api/generate.
 
     Raises:
@@ -63,20 +59,20 @@ def plan_generate(raw: bytes, served: Served, settings: ServerSettings, key_id: 
     return _filled(plan, body, prompt, served, settings, key_id)
 
 
-def plan_chatting(raw: bytes, served: Served, settings: ServerSettings, key_id: str) -> OllamaPlan:
+def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str) -> OllamaPlan:
     """Read the body of POST /api/chat.
 
     Raises:
         As plan_generate.
     """
-    body = parse(raw, ChattingBody)
+    body = parse(raw, OllamaChatBody)
     plan = _empty(body, served, chat=True)
     if not body.messages:
         return plan
     return _filled(plan, body, chat_prompt(body, served), served, settings, key_id)
 
 
-def _empty(body: GeneratingBody, served: Served, chat: bool) -> OllamaPlan:
+def _empty(body: OllamaBody, served: ServedModel, chat: bool) -> OllamaPlan:
     """Return the plan of a request without a prompt."""
     name = body.named(served)
     _check_options(body, served)
@@ -86,9 +82,9 @@ def _empty(body: GeneratingBody, served: Served, chat: bool) -> OllamaPlan:
 
 def _filled(
     plan: OllamaPlan,
-    body: GeneratingBody,
+    body: OllamaBody,
     prompt: OllamaPrompt,
-    served: Served,
+    served: ServedModel,
     settings: ServerSettings,
     key_id: str,
 ) -> OllamaPlan:
@@ -96,31 +92,23 @@ def _filled(
     check_length(prompt.ids, served, settings, "messages" if plan.chat else "prompt")
     drafts = speculation_of(body.speculation, key_id)
     options = check_parameters(body.parameters)
-    sampling = _sampling(options, body)
-    style = style_of(prompt.template)
+    sampling = _sampling(options)
     requests = make_requests(
         sampling,
         served,
         settings,
         prompts=[prompt.ids],
         choices=1,
-        grammar=chat_grammar(sampling, None, prompt.tools, style, prompt.thinking, "format"),
+        grammar=chat_grammar(sampling, _schema(body.format), "format", prompt.format),
         max_tokens=_max_tokens(options),
         logprobs=("top_logprobs", (body.top_logprobs or 0) if body.logprobs else None),
         speculation=drafts.speculation,
-        special=bool(prompt.tools) and any(mark in prompt.template for mark in SPECIAL_MARKS),
+        special=prompt.format.shows_special,
     )
-    return replace(
-        plan,
-        requests=requests,
-        tools=prompt.tools,
-        thinking=prompt.thinking,
-        parses_thinking=prompt.parses_thinking,
-        spans=drafts.spans,
-    )
+    return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 
 
-def _check_options(body: GeneratingBody, served: Served) -> None:
+def _check_options(body: OllamaBody, served: ServedModel) -> None:
     """Refuse options that are not valid, and a context that the server does not have."""
     wanted = check_parameters(body.parameters).get("num_ctx", 0)
     most = served.engine.context_size
@@ -132,11 +120,11 @@ def _check_options(body: GeneratingBody, served: Served) -> None:
         )
 
 
-def _sampling(options: Mapping[str, Any], body: GeneratingBody) -> SamplingBody:
+def _sampling(options: Mapping[str, Any]) -> SamplingBody:
     """Return the options as fields that all APIs share."""
     fields = {name: options[name] for name in SAME_NAME if name in options}
     stop = list(options.get("stop", ()))
-    return SamplingBody(**fields, stop=stop, json_schema=_schema(body.format))
+    return SamplingBody(**fields, stop=stop)
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:

@@ -10,39 +10,35 @@ import numpy as np
 
 from ngramspec.engine.request import TokenIds
 from ngramspec.errors import FormatError
-from ngramspec.ollama.go_limits import Limits
+from ngramspec.gotemplate import Limits
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.format import ChatFormat, chat_format
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
-from ngramspec.server.chat.thinking import OPEN
+from ngramspec.server.chat.reasoning import REASONING_FORMATS
 from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.errors import bad_request
-from ngramspec.server.ollama.bodies import ChattingBody, GenerateBody, GeneratingBody
-from ngramspec.server.request.bodies import ChatBody
+from ngramspec.server.model import ServedModel
+from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_ids
-from ngramspec.server.served import Served
 
 PLAIN = "{{ .Prompt }}"  # what Ollama takes where a model has no template at all
 NO_TOOLS = Tools()
+PLAIN_ANSWER = chat_format("", "")  # nothing is looked for in it
 MAX_TEMPLATE = 1 << 16  # characters of a request's own; some 50 us for every action in it
 
 
 @dataclass(frozen=True)
 class OllamaPrompt:
     """What the model is to continue.
-
-    thinking: It opens the reasoning.
-    parses_thinking: Reasoning is told apart from the answer.
-    template: The one that wrote it, "" for none.
+    format: How its answer is written.
     """
 
     ids: TokenIds
-    thinking: bool = False
-    parses_thinking: bool = False
-    template: str = ""
-    tools: Tools = NO_TOOLS
+    format: ChatFormat = PLAIN_ANSWER
 
 
-def ollama_view(served: Served, template: str | None = None) -> Served:
+def ollama_view(served: ServedModel, template: str | None = None) -> ServedModel:
     """Return the served model as Ollama's routes see it: its Go template goes first.
 
     template: Instead of all others.
@@ -55,14 +51,14 @@ def ollama_view(served: Served, template: str | None = None) -> Served:
     return replace(served, recipe=replace(recipe, template=known, template_first=True))
 
 
-def capabilities(served: Served) -> list[str]:
+def capabilities(served: ServedModel) -> list[str]:
     """Return what the model can do, in Ollama's words."""
     view = ollama_view(served)
     made = ["completion"]
     if view.go_template is None:
         text = view.chat_template
         names = {"tools"} if "tools" in text else set()
-        names |= {"thinking"} if "enable_thinking" in text or OPEN in text else set()
+        names |= {"thinking"} if _reasons(text) else set()
     else:
         names = set(parsed_template(view.go_template).capabilities)
     if not missing_tokens(served):
@@ -70,7 +66,7 @@ def capabilities(served: Served) -> list[str]:
     return made + [name for name in ("tools", "insert", "thinking") if name in names]
 
 
-def chat_prompt(body: ChattingBody, served: Served) -> OllamaPrompt:
+def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     """Return the prompt of a chat; of one that is too long the oldest messages are left out.
 
     Raises:
@@ -78,14 +74,13 @@ def chat_prompt(body: ChattingBody, served: Served) -> OllamaPrompt:
     """
     view = ollama_view(served)
     messages = [_message(message, i) for i, message in enumerate(body.messages or [])]
-    tools = tools_of(ChatBody(messages=[], tools=body.tools))
+    tools = tools_of(Conversation(messages=[], tools=body.tools))
     think = _think(body, view)
     text, ids = _fitting(messages, body, view, tools, think)
-    opened = text.rstrip().endswith(OPEN)
-    return OllamaPrompt(ids, opened, _parses(think), view.chat_template, tools)
+    return OllamaPrompt(ids, chat_format(view.chat_template, text, tools, _parses(think)))
 
 
-def generate_prompt(body: GenerateBody, served: Served) -> OllamaPrompt:
+def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
     """Return the prompt of POST /api/generate.
 
     Raises:
@@ -110,11 +105,11 @@ def generate_prompt(body: GenerateBody, served: Served) -> OllamaPrompt:
     think = _think(body, view)
     messages = [{"role": "user", "content": body.prompt}]
     text = _text(messages, view, NO_TOOLS, think)
-    opened = text.rstrip().endswith(OPEN)
-    return OllamaPrompt(_ids(text, body, served), opened, _parses(think), view.chat_template)
+    format = chat_format(view.chat_template, text, parses_reasoning=_parses(think))
+    return OllamaPrompt(_ids(text, body, served), format)
 
 
-def _insert(body: GenerateBody, view: Served) -> OllamaPrompt:
+def _insert(body: GenerateBody, view: ServedModel) -> OllamaPrompt:
     """Return the prompt for the text between prompt and suffix."""
     template = None if view.go_template is None else parsed_template(view.go_template)
     if template is not None and "insert" in template.capabilities:
@@ -129,7 +124,7 @@ def _insert(body: GenerateBody, view: Served) -> OllamaPrompt:
     return OllamaPrompt(fill_prompt(view, body.prompt, body.suffix))
 
 
-def _ids(text: str, body: GenerateBody, served: Served) -> TokenIds:
+def _ids(text: str, body: GenerateBody, served: ServedModel) -> TokenIds:
     """Return the tokens of a text behind those of an earlier answer."""
     model = served.model
     if not body.context:
@@ -141,8 +136,8 @@ def _ids(text: str, body: GenerateBody, served: Served) -> TokenIds:
 
 def _fitting(
     messages: list[dict[str, Any]],
-    body: ChattingBody,
-    view: Served,
+    body: OllamaChatBody,
+    view: ServedModel,
     tools: Tools,
     think: Mapping[str, Any],
 ) -> tuple[str, TokenIds]:
@@ -171,12 +166,12 @@ def _fitting(
 
 
 def _text(
-    messages: list[dict[str, Any]], view: Served, tools: Tools, think: Mapping[str, Any]
+    messages: list[dict[str, Any]], view: ServedModel, tools: Tools, think: Mapping[str, Any]
 ) -> str:
-    return chat_text(ChatBody(messages=messages, **think), view, tools)
+    return chat_text(Conversation(messages=messages, **think), view, tools)
 
 
-def _think(body: GeneratingBody, view: Served) -> dict[str, Any]:
+def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
     """Return the members of an OpenAI body that say how to think; a thinking model does.
 
     A model whose template knows nothing of it may think as well, but is not told to.
@@ -191,6 +186,11 @@ def _think(body: GeneratingBody, view: Served) -> dict[str, Any]:
     return {**made, "reasoning_effort": wanted} if isinstance(wanted, str) else made
 
 
+def _reasons(template: str) -> bool:
+    known = any(format.fits(template) for format in REASONING_FORMATS)
+    return known or "enable_thinking" in template
+
+
 def _parses(think: Mapping[str, Any]) -> bool:
     return bool(think) and bool(think["chat_template_kwargs"]["enable_thinking"])
 
@@ -201,9 +201,9 @@ def _message(given: Mapping[str, Any], index: int) -> dict[str, Any]:
         raise bad_request("this server takes text only, no images", f"messages[{index}].images")
     role = given.get("role")
     made: dict[str, Any] = {"role": role, "content": given.get("content") or ""}
-    for theirs, ours in (("thinking", "reasoning_content"), ("tool_name", "name")):
-        if given.get(theirs):
-            made[ours] = given[theirs]
+    for ollama, openai in (("thinking", "reasoning_content"), ("tool_name", "name")):
+        if given.get(ollama):
+            made[openai] = given[ollama]
     for name in ("tool_calls", "tool_call_id"):
         if given.get(name):
             made[name] = given[name]

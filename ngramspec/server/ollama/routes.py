@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,39 +12,33 @@ from ngramspec.server.errors import not_supported
 from ngramspec.server.ollama.bodies import ShowBody
 from ngramspec.server.ollama.events import OllamaEvents, ollama_json
 from ngramspec.server.ollama.info import running, show, tags
-from ngramspec.server.ollama.plan import plan_chatting, plan_generate
+from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import json_response, service_of
+from ngramspec.server.service import json_response, routes, service_of
 
 API_VERSION = "0.12.6"  # Ollama's version whose API this is; clients ask for a least one
-router = APIRouter()
 
 
-@router.post("/api/generate")
 async def generate(request: Request) -> Response:
     """Continue a prompt."""
-    return await service_of(request).answer(request, plan_generate, OllamaEvents, ollama_json)
+    return await service_of(request).generate(request, plan_generate, OllamaEvents, ollama_json)
 
 
-@router.post("/api/chat")
 async def chat(request: Request) -> Response:
     """Answer a chat."""
-    return await service_of(request).answer(request, plan_chatting, OllamaEvents, ollama_json)
+    return await service_of(request).generate(request, plan_chat, OllamaEvents, ollama_json)
 
 
-@router.api_route("/api/tags", methods=["GET", "HEAD"])
 async def list_tags(request: Request) -> Response:
     """List the models that can be used."""
     return json_response(tags(service_of(request).served))
 
 
-@router.get("/api/ps")
 async def list_running(request: Request) -> Response:
     """List the models that are loaded."""
     return json_response(running(service_of(request).served))
 
 
-@router.post("/api/show")
 async def show_model(request: Request) -> Response:
     """Describe the model."""
     service = service_of(request)
@@ -54,28 +47,32 @@ async def show_model(request: Request) -> Response:
     return json_response(await asyncio.to_thread(show, served))
 
 
-@router.api_route("/api/version", methods=["GET", "HEAD"])
-async def version() -> Response:
+async def version(request: Request) -> Response:
     """Tell which version of Ollama's API this is."""
     return json_response({"version": API_VERSION, "ngramspec": __version__})
 
 
-@router.post("/api/pull")
-@router.post("/api/push")
-@router.post("/api/create")
-@router.post("/api/copy")
-@router.delete("/api/delete")
-@router.post("/api/blobs/{digest}")
-@router.head("/api/blobs/{digest}")
-async def change_models() -> Response:
+async def change_models(request: Request) -> Response:
     """Refuse: models are managed by Ollama itself."""
     raise not_supported(
         "this server does not manage models: use ollama itself, then ngramspec serve --model NAME"
     )
 
 
-@router.post("/api/embed")
-@router.post("/api/embeddings")
-async def embed() -> Response:
+async def embed(request: Request) -> Response:
     """Refuse: there are no embeddings."""
     raise not_supported("this server does not support embeddings")
+
+
+ROUTES = [
+    *routes(generate, "/api/generate", methods=["POST"]),
+    *routes(chat, "/api/chat", methods=["POST"]),
+    *routes(list_tags, "/api/tags"),
+    *routes(list_running, "/api/ps"),
+    *routes(show_model, "/api/show", methods=["POST"]),
+    *routes(version, "/api/version"),
+    *routes(change_models, "/api/pull", "/api/push", "/api/create", "/api/copy", methods=["POST"]),
+    *routes(change_models, "/api/blobs/{digest}", methods=["POST", "HEAD"]),
+    *routes(change_models, "/api/delete", methods=["DELETE"]),
+    *routes(embed, "/api/embed", "/api/embeddings", methods=["POST"]),
+]

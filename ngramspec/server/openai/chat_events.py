@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.server.chat.call_parser import Delta
+from ngramspec.server.bridge.answer import Item
+from ngramspec.server.chat.delta import Delta
 from ngramspec.server.chat.parser import read_message
-from ngramspec.server.errors import ApiError
+from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatPlan
-from ngramspec.server.response.answer import Item
+from ngramspec.server.openai.events import OpenAIEvents, head, usage_of
 from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_text
-from ngramspec.server.response.timings import chunk_extras, timings_of, usage_of
-from ngramspec.server.served import Served
+from ngramspec.server.response.sse import json_event, json_text
+from ngramspec.server.response.timings import optional_members, timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation, TokenLogprob
 
 
-def chat_json(plan: ChatPlan, served: Served, generations: Sequence[Generation]) -> dict[str, Any]:
+def chat_json(
+    plan: ChatPlan, served: ServedModel, generations: Sequence[Generation]
+) -> dict[str, Any]:
     """Return the chat.completion object."""
     logprobs = LogprobFormat(served)
     choices = []
     for index, made in enumerate(generations):
-        message = read_message(plan.parser(), made.text)
+        message = read_message(plan.format.parser(), made.text)
         reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
@@ -39,46 +38,27 @@ def chat_json(plan: ChatPlan, served: Served, generations: Sequence[Generation])
             choice["logprobs"] = logprobs.chat(made.logprobs)
         choices.append(choice)
     return {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": served.name,
+        **head(served, "chat.completion"),
         "choices": choices,
         "usage": usage_of(generations, len(generations)),
         "timings": timings_of(generations),
     }
 
 
-class ChatEvents:
+class ChatEvents(OpenAIEvents):
     """A chat as chat.completion.chunk events."""
 
-    media_type = SSE
-    ping = SSE_PING
-
-    def __init__(self, plan: ChatPlan, served: Served, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self, plan: ChatPlan, served: ServedModel, generations: Sequence[Generation]
+    ) -> None:
         count = len(generations)
-        self._plan = plan
-        self._generations = generations
-        self._parsers = [plan.parser() for _ in range(count)]
+        super().__init__(plan, served, generations, "chat.completion.chunk", count)
+        self._parsers = [plan.format.parser() for _ in range(count)]
         self._format = LogprobFormat(served)
         self._logprobs: list[list[TokenLogprob]] = [[] for _ in range(count)]  # not yet sent
         self._begun = [False] * count
-        common = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": "chat.completion.chunk",
-            "created": int(time.time()),
-            "model": served.name,
-        }
-        if plan.include_usage:
-            common["usage"] = None
-        self._common = common
-        start = b"data: " + json.dumps(common, ensure_ascii=False).encode()[:-1]
-        self._heads = [
-            start + b', "choices": [{"index": %d, "delta": {"content": ' % i for i in range(count)
-        ]
+        self._heads = self.heads(b'"delta": {"content"')
         self._tail = b'}, "logprobs": null, "finish_reason": null}]}\n\n'
-        with_logprobs = any(made.request.logprobs is not None for made in generations)
-        self._quick = not (with_logprobs or plan.timings_per_token or plan.spans)
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Return the events for some chunks."""
@@ -94,26 +74,13 @@ class ChatEvents:
                 self._encode_slowly(parts, index, chunk)
         return b"".join(parts)
 
-    def end(self) -> bytes:
-        """Return the usage, where it is wanted, and the end mark."""
-        if not self._plan.include_usage:
-            return SSE_DONE
-        made = self._generations
-        whole = {**self._common, "choices": [], "usage": usage_of(made, len(made))}
-        whole["timings"] = timings_of(made)
-        return _data(whole) + SSE_DONE
-
-    def error(self, error: ApiError) -> bytes:
-        """Return an error event, as OpenAI's clients know it."""
-        return _data(error.body("/v1/")) + SSE_DONE
-
     def _encode_slowly(self, parts: list[bytes], index: int, chunk: Chunk) -> None:
         """Add the events of a chunk that is more than a piece of text."""
         parser = self._parsers[index]
         last = chunk.finish_reason is not None
         self._logprobs[index] += chunk.logprobs
         deltas = parser.feed(chunk.text, last)
-        extras = chunk_extras(chunk, self._plan.timings_per_token, self._plan.spans)
+        extras = optional_members(chunk, *self._members)
         for delta in deltas:
             parts.append(self._event(index, _delta(delta), extra=extras))
             extras = {}
@@ -137,7 +104,7 @@ class ChatEvents:
         if waiting and ("role" not in delta):
             logprobs, self._logprobs[index] = self._format.chat(waiting), []
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return _data({**self._common, "choices": [choice], **(extra or {})})
+        return json_event({**self._common, "choices": [choice], **(extra or {})})
 
 
 def _delta(delta: Delta) -> dict[str, Any]:
@@ -151,7 +118,3 @@ def _delta(delta: Delta) -> dict[str, Any]:
     function = {"name": delta.text, "arguments": ""}
     call = {"index": delta.index, "id": delta.call_id, "type": "function", "function": function}
     return {"tool_calls": [call]}
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.engine.request import NO_TOKENS, Request, TokenIds
+from ngramspec.server.chat.format import ChatFormat, chat_format
+from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.messages import text_of
-from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.prompt import chat_text
-from ngramspec.server.chat.thinking import OPEN
-from ngramspec.server.chat.tools import SPECIAL_MARKS, Tools, style_of, tools_of
+from ngramspec.server.chat.tools import tools_of
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.request.bodies import ChatBody, OpenAIBody, parse
-from ngramspec.server.request.grammar import chat_grammar
-from ngramspec.server.request.make import check_request, make_requests
+from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.bodies import ChatBody, OpenAIBody, schema_of
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.engine_request import check_request, make_requests
 from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
@@ -29,19 +29,13 @@ class ChatPlan:
 
     requests: Sequence[Request]
     stream: bool
-    tools: Tools
-    thinking: bool  # the prompt opens the reasoning
-    parses_thinking: bool
+    format: ChatFormat
     include_usage: bool
     timings_per_token: bool
     spans: bool
 
-    def parser(self) -> ChatParser:
-        """Return a parser for one choice."""
-        return ChatParser(self.tools, self.parses_thinking, self.thinking)
 
-
-def plan_chat(raw: bytes, served: Served, settings: ServerSettings, key_id: str) -> ChatPlan:
+def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str) -> ChatPlan:
     """Read the body of a chat request.
 
     Raises:
@@ -54,39 +48,35 @@ def plan_chat(raw: bytes, served: Served, settings: ServerSettings, key_id: str)
     check_request(body, settings, choices)
     tools = tools_of(body)
     text = chat_text(body, served, tools)
-    thinking = text.rstrip().endswith(OPEN)
     prompt_ids = served.model.tokenize_prompt(text)
     check_length(prompt_ids, served, settings, "messages")
     parses = (body.reasoning_format or settings.reasoning_format) != "none"
+    format = chat_format(served.chat_template, text, tools, parses)
     drafts = speculation_of(body.model_extra, key_id)
-    style = style_of(served.chat_template)
-    field = "json_schema" if body.response_format is None else "response_format"
     requests = make_requests(
         body,
         served,
         settings,
         prompts=[prompt_ids],
         choices=choices,
-        grammar=chat_grammar(body, body.response_format, tools, style, thinking, field),
+        grammar=chat_grammar(body, *schema_of(body), format),
         max_tokens=body.num_tokens,
         logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body, served),
-        special=bool(tools) and any(mark in served.chat_template for mark in SPECIAL_MARKS),
+        special=format.shows_special,
     )
     return ChatPlan(
         requests=requests,
         stream=bool(body.stream),
-        tools=tools,
-        thinking=thinking,
-        parses_thinking=parses,
+        format=format,
         include_usage=body.include_usage,
         timings_per_token=bool(body.timings_per_token),
         spans=drafts.spans,
     )
 
 
-def prediction_of(body: OpenAIBody, served: Served) -> TokenIds:
+def prediction_of(body: OpenAIBody, served: ServedModel) -> TokenIds:
     """Return the tokens of what the client expects the answer to be."""
     if body.prediction is None:
         return NO_TOKENS

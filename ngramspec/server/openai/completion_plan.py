@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from ngramspec.engine.request import Request, TokenIds
 from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.bodies import CompletionBody, schema_of
 from ngramspec.server.openai.chat_plan import prediction_of
-from ngramspec.server.request.bodies import CompletionBody, parse
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.engine_request import check_request, make_requests
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
-from ngramspec.server.request.make import check_request, make_requests
 from ngramspec.server.request.prompts import check_length, prompts_of
 from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.served import Served
 from ngramspec.server.settings import ServerSettings
 
 
@@ -32,7 +33,7 @@ class CompletionPlan:
 
 
 def plan_completion(
-    raw: bytes, served: Served, settings: ServerSettings, key_id: str
+    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
 ) -> CompletionPlan:
     """Read the body of a completion request.
 
@@ -57,7 +58,7 @@ def plan_completion(
         settings,
         prompts=prompts,
         choices=choices,
-        grammar=grammar_of(body, body.response_format),
+        grammar=grammar_of(body, *schema_of(body)),
         max_tokens=body.num_tokens,
         logprobs=("logprobs", _logprobs(body)),
         speculation=drafts.speculation,
@@ -74,7 +75,7 @@ def plan_completion(
     )
 
 
-def _prompts(body: CompletionBody, served: Served, most: int) -> list[TokenIds]:
+def _prompts(body: CompletionBody, served: ServedModel, most: int) -> list[TokenIds]:
     if body.suffix is None:
         return prompts_of(body.prompt, served, most)
     missing = missing_tokens(served)
@@ -85,7 +86,7 @@ def _prompts(body: CompletionBody, served: Served, most: int) -> list[TokenIds]:
     return [fill_prompt(served, body.prompt, body.suffix)]
 
 
-def _echo(body: CompletionBody, served: Served, prompt_ids: TokenIds) -> str:
+def _echo(body: CompletionBody, served: ServedModel, prompt_ids: TokenIds) -> str:
     if not body.echo:
         return ""
     return body.prompt if isinstance(body.prompt, str) else served.model.detokenize(prompt_ids)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Response
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ngramspec.server.errors import not_supported
+from ngramspec.server.service import json_response, routes
 
 if TYPE_CHECKING:
     from ngramspec.engine import Engine
-    from ngramspec.server.served import Served
+    from ngramspec.server.model import ServedModel
     from ngramspec.server.settings import ServerSettings
 
 # Path -> file and type. All are open to everybody: the page asks for the key itself.
@@ -37,23 +41,23 @@ HEADERS = {
 }
 
 
-def page_router(served: Served, settings: ServerSettings) -> APIRouter:
+def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
     """Return the routes of the page and of its figures."""
-    router = APIRouter()
+    made = []
     for path, (name, media_type) in ASSETS.items():
         content = (files("ngramspec.server") / "page" / name).read_bytes()
-        router.add_api_route(path, _asset(content, media_type), methods=["GET", "HEAD"])
+        made += routes(_asset(content, media_type), path)
 
-    @router.get("/v1/ngramspec/live")
-    def live() -> dict[str, Any]:  # in a worker thread: drafters may hold their locks for a while
+    async def live(request: Request) -> Response:
         if not settings.exposes_slots:
             raise not_supported("Live figures are off. Start the server with `--slots`")
-        return live_figures(served.engine)
+        # drafters may hold their locks for a while
+        return json_response(await asyncio.to_thread(engine_counters, served.engine))
 
-    return router
+    return [*made, *routes(live, "/v1/ngramspec/live")]
 
 
-def live_figures(engine: Engine) -> dict[str, Any]:
+def engine_counters(engine: Engine) -> dict[str, Any]:
     """Return what the page shows: counters since the start, and what slots and pool hold now."""
     stats = engine.stats()
     sources = [source for source in engine.source_stats().values() if source.propose_calls]
@@ -92,8 +96,8 @@ def _pools(engine: Engine) -> Iterator[dict[str, Any]]:
         yield {"name": "ngram-mod", "unit": "cells", "used": used, "capacity": capacity}
 
 
-def _asset(content: bytes, media_type: str) -> Any:
-    async def asset() -> Response:
+def _asset(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def asset(request: Request) -> Response:
         return Response(content, headers={**HEADERS, "content-type": media_type})
 
     return asset

@@ -1,4 +1,4 @@
-"""Request bodies: the fields that clients may send, and how a bad one is told."""
+"""Request bodies: the fields that several protocols have, and how a bad body is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ngramspec.engine.request import MAX_STOPS
 from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
 
-Prompt = str | list[Any] | dict[str, Any]
+Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
 # Every integer of a body: what 64 bits hold with or without a sign, as clients have them.
 Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
@@ -83,86 +83,6 @@ class SamplingBody(Body):
     id_slot: Integer | None = None
     timings_per_token: bool | None = None
     t_max_predict_ms: Integer | None = None
-
-
-class StreamOptions(Body):
-    """OpenAI's stream_options."""
-
-    include_usage: bool | None = None
-
-
-class Prediction(Body):
-    """OpenAI's prediction: what the answer will be for the most part."""
-
-    type: str
-    content: str | Objects
-
-
-class OpenAIBody(SamplingBody):
-    """Fields of both OpenAI routes."""
-
-    model: str | None = None
-    n: Integer | None = None
-    stream_options: StreamOptions | None = None
-    response_format: dict[str, Any] | None = None
-    prediction: Prediction | None = None
-    n_predict: Integer | None = None
-    max_tokens: Integer | None = None
-    max_completion_tokens: Integer | None = None
-
-    @property
-    def num_tokens(self) -> int | None:
-        """Return how many tokens are wanted at most."""
-        given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
-        return next((number for number in given if number is not None), None)
-
-    @property
-    def include_usage(self) -> bool:
-        """Tell whether a stream ends with the usage."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-
-class CompletionBody(OpenAIBody):
-    """POST /v1/completions."""
-
-    prompt: Prompt
-    suffix: str | None = None
-    echo: bool | None = None
-    best_of: Integer | None = None
-    logprobs: Integer | bool | None = None
-
-
-class ChatBody(OpenAIBody):
-    """POST /v1/chat/completions."""
-
-    messages: Objects
-    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    logprobs: bool | None = None
-    top_logprobs: Integer | None = None
-    n_probs: Integer | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    add_generation_prompt: bool | None = None
-    reasoning_format: str | None = None
-    reasoning_effort: str | None = None
-
-
-class NativeBody(SamplingBody):
-    """POST /completion and /infill."""
-
-    prompt: Prompt | None = None
-    n_predict: Integer | None = None
-    max_tokens: Integer | None = None
-    n_cmpl: Integer | None = None
-    n: Integer | None = None
-    n_probs: Integer | None = None
-    post_sampling_probs: bool | None = None
-    return_tokens: bool | None = None
-    response_fields: Annotated[list[str], at_most(256)] | None = None
-    input_prefix: str | list[Any] | None = None
-    input_suffix: str | list[Any] | None = None
-    input_extra: Objects | None = None
 
 
 B = TypeVar("B", bound=Body)

@@ -9,11 +9,11 @@ import numpy as np
 
 from ngramspec.engine.request import TokenIds
 from ngramspec.server.errors import bad_request, not_supported, too_long
-from ngramspec.server.served import Served
+from ngramspec.server.model import ServedModel
 from ngramspec.server.settings import ServerSettings
 
 
-def prompts_of(given: Any, served: Served, most: int) -> list[TokenIds]:
+def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
 
     Args:
@@ -51,7 +51,12 @@ def is_list(given: Any) -> bool:
 
 
 def tokenize_mixed(
-    given: Any, served: Served, *, add_special: bool, parse_special: bool, field: str = "prompt"
+    given: Any,
+    served: ServedModel,
+    *,
+    add_special: bool,
+    parse_special: bool,
+    field: str = "prompt",
 ) -> TokenIds:
     """Return the tokens of a text, of ids, or of a list of both.
 
@@ -76,7 +81,7 @@ def tokenize_mixed(
 
 
 def check_length(
-    prompt_ids: TokenIds, served: Served, settings: ServerSettings, field: str
+    prompt_ids: TokenIds, served: ServedModel, settings: ServerSettings, field: str
 ) -> None:
     """Refuse a prompt that is empty or too long.
 
@@ -93,7 +98,7 @@ def check_length(
         raise too_long(size, served.engine.context_size, field)
 
 
-def _prompt(given: Any, served: Served) -> TokenIds:
+def _prompt(given: Any, served: ServedModel) -> TokenIds:
     if isinstance(given, dict):
         if given.get("multimodal_data"):
             raise not_supported("this server takes text only, no multimodal_data", "prompt")

@@ -10,8 +10,8 @@ from typing import Any
 
 from ngramspec.engine.sampling import Sampling
 from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.served import Served
 
 SAME_NAME = tuple(
     field.name
@@ -36,7 +36,7 @@ _INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 OTHER_NAMES = {"typical_p": "typ_p", "top-k": "top_k", "temp": "temperature"}
 
 
-def sampling_of(body: SamplingBody, served: Served, grammar: str) -> Sampling:
+def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampling:
     """Return how the tokens of a request are chosen.
 
     Raises:
@@ -66,13 +66,13 @@ def with_seed(sampling: Sampling, index: int) -> Sampling:
     return dataclasses.replace(sampling, seed=(sampling.seed + index) % ANY_SEED)
 
 
-def stops_of(body: SamplingBody, served: Served) -> tuple[str, ...]:
+def stops_of(body: SamplingBody, served: ServedModel) -> tuple[str, ...]:
     """Return the stop texts of a request; without any the server's."""
     given = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return tuple(text for text in given if text) or served.stop
 
 
-def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) -> Iterable[Any]:
+def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedModel) -> Iterable[Any]:
     """Yield (token id, bias); texts stand for all of their tokens, false for never."""
     pairs = given.items() if isinstance(given, dict) else given
     for pair in pairs:
@@ -87,7 +87,7 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: Served) ->
             yield token_id, bias
 
 
-def _tokens(token: Any, served: Served) -> list[int]:
+def _tokens(token: Any, served: ServedModel) -> list[int]:
     if isinstance(token, str) and not _INTEGER.fullmatch(token):
         return [int(i) for i in served.model.tokenize(token, add_special=False)]
     size = served.model.vocab_size

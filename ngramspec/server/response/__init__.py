@@ -1,1 +1,1 @@
-"""What all protocols need to answer: streams, figures, log-probabilities."""
+"""What all protocols need to answer: streams, timings, log-probabilities."""

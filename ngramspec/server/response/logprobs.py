@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngramspec.engine import TokenLogprob
-    from ngramspec.server.served import Served
+    from ngramspec.server.model import ServedModel
 
 LOWEST = -9999.0  # stands for minus infinity, which JSON has not
 
@@ -15,7 +15,7 @@ LOWEST = -9999.0  # stands for minus infinity, which JSON has not
 class LogprobFormat:
     """Formats log-probabilities with the texts of a model's tokens."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedModel) -> None:
         self._piece = served.model.piece
 
     def chat(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import Sequence
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ngramspec.server.bridge.answer import Answer, Item
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.bridge.preparation import until_gone
-from ngramspec.server.errors import ApiError
+from ngramspec.server.errors import INTERNAL, ApiError
 from ngramspec.server.http.connections import dropper
-from ngramspec.server.response.answer import Answer, Item
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
+log = logging.getLogger(__name__)
 FIRST_CHUNK_SECONDS = 1.0  # so long the status may still become that of an error
 SSE = "text/event-stream; charset=utf-8"
 SSE_PING = b": ping\n\n"
@@ -45,6 +48,11 @@ class Events(Protocol):
 def json_text(text: str) -> bytes:
     """Return a JSON string in UTF-8."""
     return encode_basestring(text).encode("utf-8", "replace")
+
+
+def json_event(value: Any) -> bytes:
+    """Return an event that holds a JSON value; lone surrogates in it become "?"."""
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
 
 
 class EventStream(Response):
@@ -89,6 +97,10 @@ class EventStream(Response):
             body = events.end()
         except ApiError as error:
             body = events.error(error)
+        except Exception:
+            log.exception("the answer to %r failed", scope["path"])
+            answer.cancel(ApiError(500, INTERNAL))
+            body = events.error(ApiError(500, INTERNAL))
         await self._write(send, body, last=True)
 
     async def _first(self) -> list[Item] | None:

@@ -1,4 +1,4 @@
-"""What a response tells about cost and drafts: timings, usage, further members of events."""
+"""What a response tells about cost and drafts: timings, and further members of events."""
 
 from __future__ import annotations
 
@@ -35,35 +35,7 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
     return made
 
 
-def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, Any]:
-    """Return OpenAI's usage.
-
-    Args:
-        generations: All of the response.
-        choices: So many in a row belong to one prompt, which counts once.
-    """
-    firsts = [made.timings for made in generations[::choices]]
-    prompt = sum(t.num_prompt for t in firsts)
-    completion = sum(len(made.token_ids) for made in generations)
-    accepted = sum(made.timings.num_prediction_accepted for made in generations)
-    rejected = sum(made.timings.num_prediction_rejected for made in generations)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(t.num_cached for t in firsts)},
-        "completion_tokens_details": {
-            "accepted_prediction_tokens": accepted,
-            "rejected_prediction_tokens": rejected,
-        },
-    }
-
-
-def _per(amount: float, count: float) -> float:
-    return round(amount / count, 6) if count else 0.0
-
-
-def chunk_extras(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
+def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
     """Return further members of a chunk's event.
 
     timings: llama-server's timings so far. spans: "speculative", with the text in pieces, each
@@ -76,3 +48,7 @@ def chunk_extras(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
         pieces = [[text, accepted] for text, accepted in chunk.spans]
         made["speculative"] = {"accepted": chunk.num_accepted, "spans": pieces}
     return made
+
+
+def _per(amount: float, count: float) -> float:
+    return round(amount / count, 6) if count else 0.0

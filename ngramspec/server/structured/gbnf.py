@@ -27,7 +27,6 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "string": ('"\\"" char* "\\""', ("char",)),
     "digits": ("[0-9] | [1-9] [0-9]{0,15}", ()),
     "integer": ('"-"? digits', ("digits",)),
-    "natural": ("digits", ("digits",)),
     "number": ('"-"? digits ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,3})?', ("digits",)),
     "positive": ('digits ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,3})?', ("digits",)),
     "boolean": ('"true" | "false"', ()),

@@ -2,7 +2,8 @@
 
 Followed: type (also lists of them), properties, required, additionalProperties, items, prefixItems,
 minItems, maxItems, enum, const, anyOf, oneOf, allOf, $ref within the schema, pattern, minLength,
-maxLength, the formats date, time, date-time and uuid, and minimum 0. Other keywords narrow nothing.
+maxLength, the formats date, time, date-time and uuid, bounds of integers, and bounds of numbers as
+far as json_number has them. Other keywords are ignored.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ngramspec.server.structured.gbnf import (
     one_of,
     repeated,
 )
+from ngramspec.server.structured.json_number import has_no_sign, integer_text, number_text
 from ngramspec.server.structured.json_pattern import pattern_text
 
 MAX_DEPTH = 64
@@ -116,8 +118,11 @@ class _Converter:
             return self._array(schema, name, depth)
         if kind == "string":
             return self._string(schema, name)
-        if kind in ("integer", "number") and schema.get("minimum", -1) >= 0:
-            kind = "natural" if kind == "integer" else "positive"
+        if kind == "integer":
+            text = integer_text(schema)
+            return self._rules.primitive(kind) if text is None else self._rules.add(name, text)
+        if kind == "number":
+            return self._number(schema, name)
         return self._rules.primitive(kind)
 
     def _reference(self, ref: str, depth: int) -> str:
@@ -243,6 +248,12 @@ class _Converter:
         more = repeated(next_item, max(0, low - 1), None if high is None else high - 1)
         inside = f"{item} {more} space"
         return self._rules.add(name, f'"[" space {inside if low else f"({inside})?"} "]"')
+
+    def _number(self, schema: Schema, name: str) -> str:
+        text = number_text(schema)
+        if text is not None:
+            return self._rules.add(name, text)
+        return self._rules.primitive("positive" if has_no_sign(schema) else "number")
 
     def _string(self, schema: Schema, name: str) -> str:
         quote = literal('"')

@@ -16,8 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 
 from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
@@ -26,11 +25,11 @@ from helpers.serving import running_engine
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
-from ngramspec.server import Served, ServerSettings, create_app
+from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.errors import INTERNAL
-from ngramspec.server.llama_server.routes import DetokenizeBody, TokenizeBody
+from ngramspec.server.llama_server.bodies import DetokenizeBody, NativeBody, TokenizeBody
 from ngramspec.server.ollama import bodies as ollama_bodies
-from ngramspec.server.request.bodies import ChatBody, CompletionBody, NativeBody
+from ngramspec.server.openai.bodies import ChatBody, CompletionBody
 
 STATUSES = {200, 400, 401, 403, 404, 405, 408, 413, 499, 501, 503}
 MOST_SECONDS = 20.0  # of processor time per request, with up to 4 x 256 tokens written in it
@@ -42,7 +41,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {
     "type": "object", "properties": {"a": {"type": "integer"}}}}}  # fmt: skip
 BODIES = (
     *(CompletionBody, ChatBody, NativeBody, TokenizeBody, DetokenizeBody),
-    *(ollama_bodies.GenerateBody, ollama_bodies.ChattingBody, ollama_bodies.ShowBody),
+    *(ollama_bodies.GenerateBody, ollama_bodies.OllamaChatBody, ollama_bodies.ShowBody),
 )
 BY_TYPE: dict[Any, tuple[Any, ...]] = {
     bool: (True, False),
@@ -150,7 +149,9 @@ def served(model: LlamaModel, log: list[BaseException]) -> Iterator[Session]:
             running_engine(model, slots=2, params=params, context_size=CONTEXT)
         )
         sampling = Sampling(temperature=0.0)
-        offered = Served(name="tiny", model=model, engine=engine, sampling=sampling, max_tokens=4)
+        offered = ServedModel(
+            name="tiny", model=model, engine=engine, sampling=sampling, max_tokens=4
+        )
         settings = ServerSettings(max_generations=4, request_timeout=10, slots=True)
         loop = asyncio.new_event_loop()
         stack.callback(loop.close)
@@ -168,7 +169,7 @@ class Session:
     """
 
     def __init__(
-        self, app: FastAPI, loop: asyncio.AbstractEventLoop, log: list[BaseException]
+        self, app: Starlette, loop: asyncio.AbstractEventLoop, log: list[BaseException]
     ) -> None:
         self._app, self._loop, self._log = app, loop, log
         self.answer = self._good()
@@ -240,10 +241,9 @@ def failures() -> Iterator[list[BaseException]]:
 
 def paths() -> list[bytes]:
     """Return the paths of all POST routes."""
-    from ngramspec.server.app import ROUTERS
+    from ngramspec.server.app import ROUTES
 
-    routes = [route for router in ROUTERS for route in router.routes]
-    found = [r.path for r in routes if isinstance(r, APIRoute) and "POST" in r.methods]
+    found = [route.path for route in ROUTES if "POST" in (route.methods or ())]
     return sorted({path.replace("{digest}", "sha256-0").encode() for path in found})
 
 

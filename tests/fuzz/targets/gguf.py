@@ -16,7 +16,7 @@ from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers.fingerprint import fingerprint_of, read_gguf_tokens
 from ngramspec.tokenizers.gguf import is_gguf, read_metadata
-from ngramspec.tokenizers.llama import check_vocabulary
+from ngramspec.tokenizers.llama_vocabulary import check_vocabulary
 
 MOST_SECONDS = 5.0  # of processor time for 4 KB
 ODD = (0, 1, 7, 8, 9, 12, 13, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)

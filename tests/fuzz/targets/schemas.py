@@ -52,7 +52,10 @@ MEMBERS: dict[str, tuple[Any, ...]] = {
     "minLength": (0, 1, 2, 2000, 2001),
     "maxLength": (0, 1, 2, 2000, 2001),
     "format": ("date", "time", "date-time", "uuid", "email"),
-    "minimum": (0, 1, -1, 0.5),
+    "minimum": (0, 1, -1, 0.5, 12, -(10**17)),
+    "maximum": (0, 100, -7, 99.5, 1234567, 10**400),
+    "exclusiveMinimum": (0, 9, -10.5),
+    "exclusiveMaximum": (10, 65536, 0.5),
     "a": SMALL,
     "b": SMALL,
 }
@@ -82,7 +85,7 @@ def grammar_of(schema: Any) -> str | None:
     """Return the grammar of a schema, None if there is none or it is refused."""
     started = time.process_time()
     try:
-        grammar = grammar_of_body(SamplingBody(json_schema=schema))
+        grammar = grammar_of_body(SamplingBody(), schema)
     except ApiError as error:
         if error.status != 400:
             raise

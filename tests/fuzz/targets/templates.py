@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
+from ngramspec.gotemplate import JsonList, JsonMap, Limits, Template
+from ngramspec.gotemplate.functions import FUNCTIONS as BUILTINS
 from ngramspec.ollama.chat_template import ChatTemplate
-from ngramspec.ollama.go_functions import NAMES
-from ngramspec.ollama.go_limits import Limits
-from ngramspec.ollama.go_template import GoTemplate
-from ngramspec.ollama.go_values import JsonList, JsonMap
+from ngramspec.ollama.template_functions import FUNCTIONS, dates
 
 # Limits().steps at 2 us each and as much again; what takes longer does work that is not counted.
 MOST_SECONDS = 60.0  # of processor time with every branch counted; a few on a fast machine
@@ -66,7 +65,7 @@ WORDS = (
         ".Arguments",
         ".Thinking",
     ),
-    *(f"{name} " for name in sorted(NAMES)),
+    *(f"{name} " for name in sorted({**BUILTINS, **FUNCTIONS})),
     *(
         '"%d"',
         '"%99999999d"',
@@ -123,12 +122,12 @@ def opened() -> Iterator[Run]:
 def rendered(text: str) -> None:
     """Render a template in every way that there is."""
     try:
-        template = GoTemplate.parse(text)
+        template = Template.parse(text, FUNCTIONS)
         chat = ChatTemplate.parse(text)
     except (FormatError, InputError):
         return
     for render in (
-        lambda: template.render(DATA, today=TODAY),
+        lambda: template.render(DATA, functions=dates(TODAY)),
         lambda: chat.render(MESSAGES, "S", TOOLS, think=True, today=TODAY),
         lambda: chat.render([], None, None, "P", "S", today=TODAY),
     ):
@@ -142,7 +141,7 @@ def rendered(text: str) -> None:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.ollama",),
+    instrumented=("ngramspec.gotemplate", "ngramspec.ollama"),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=2048,

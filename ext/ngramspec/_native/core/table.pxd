@@ -13,7 +13,7 @@ cdef struct CellsC:
 cdef struct TableC:
     CellsC now
     CellsC old            # what `now` replaces; capacity 0 = nothing
-    uint64_t num_staying  # the highest hashes, so many, are still in `old`, the others in `now`; 0 = all are
+    uint64_t num_staying  # the items of this many highest hashes are still in `old`, the others in `now`; 0 = all
     Py_ssize_t num_used   # items
     ngs_rest rest         # of cells that were replaced
 
@@ -50,10 +50,14 @@ cdef inline HashCellC* table_home(const TableC* t, uint32_t hash) noexcept nogil
     return &side.cells[hash >> side.shift]
 
 
-cdef inline HashCellC* table_find(const TableC* t, uint32_t hash) noexcept nogil:
-    """The first cell of a hash, or the empty one where it belongs; the table is not empty."""
-    cdef const CellsC* side = table_side(t, hash)
+cdef inline HashCellC* table_find_in(const CellsC* side, uint32_t hash) noexcept nogil:
+    """The first cell of a hash, or the empty one where it belongs, among the cells where it must be."""
     cdef Py_ssize_t i = hash >> side.shift
     while side.cells[i].item and side.cells[i].hash != hash:
         i = (i + 1) & (side.capacity - 1)
     return &side.cells[i]
+
+
+cdef inline HashCellC* table_find(const TableC* t, uint32_t hash) noexcept nogil:
+    """The first cell of a hash, or the empty one where it belongs; the table is not empty."""
+    return table_find_in(table_side(t, hash), hash)

@@ -2,7 +2,7 @@
 
 drafter_offer drafts for a slot and drafter_commit takes up what the target emitted, for this class and
 for all that drive its slots natively; they hold its lock. With an AutoPolicy every source drafts as far
-as it can, the policy takes the best and learns from all.
+as it can, the policy takes the best, chooses how much of it is sent, and learns from all.
 """
 
 cimport cython
@@ -11,18 +11,18 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from ngramspec._native.core.arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
-from ngramspec._native.core.history cimport common_prefix, history_free
+from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
 from ngramspec._native.core.types cimport (
-    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t, uint8_t,
+    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t,
 )
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_prune, draft_right, driver_accept, driver_begin,
-    driver_end, driver_follow, driver_offer, driver_propose, driver_propose_tree, driver_replay, driver_shorten,
-    driver_take, driver_truncate,
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_prune, draft_right, driver_accept, driver_ask_all,
+    driver_begin, driver_end, driver_propose, driver_propose_tree, driver_replay, driver_shorten, driver_take,
+    driver_truncate,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, CandidateC
-from ngramspec._native.policy.costs cimport calibration_learn
+from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
 
 import numpy as np
 
@@ -85,84 +85,73 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
         raise InputError(f"each source may be used once, got {', '.join(names)}")
 
 
-cdef Py_ssize_t _leading_valid(const uint8_t[::1] valid, const token_t* draft, Py_ssize_t n) noexcept nogil:
+cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
     """How many of n tokens come before the first one that a draft may not hold."""
     cdef Py_ssize_t i
-    if valid is None:
+    if ask.valid == NULL:
         return n
     for i in range(n):
-        if draft[i] >= valid.shape[0] or not valid[draft[i]]:
+        if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
             return i
     return n
 
 
-cdef Py_ssize_t drafter_offer(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t room,
-                              const uint8_t[::1] valid, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                              CandidateC* best) except -1:
-    """Draft for a slot, make the best draft pending and return its length.
+cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
+    """From now on let this policy value drafts and learn what came of them; None = nobody does."""
+    cdef Py_ssize_t i
+    if drafter._judge is policy:
+        return 0
+    if policy is not None:
+        for i in range(drafter.d.num_sources):
+            drafter._calibrations[i] = policy.calibrations.of((<Source>drafter._sources[i]).name)
+    drafter._judge = policy
+    return 0
 
-    Without a policy that is the first source's that has one, at most `limit` tokens. With one all sources
-    draft, up to the token after the last that may be sent: the target says what comes there, so that one
-    is learnt from, too. The draft that is worth most is pending then, whole, and `best` describes it:
-    of it at most `room` tokens may be chosen, and driver_shorten cuts it to what was chosen.
+
+cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, CandidateC* c) noexcept nogil:
+    c.p = s.claims + source * drafter.d.max_draft
+    c.n = s.made[source]
+    c.room = room
+    c.calibration = drafter._calibrations[source]
+
+
+cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, CandidateC* best) noexcept nogil:
+    """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
+
+    Without a policy that is the first source's that has one, at most `limit` tokens, all chosen. With one
+    all sources draft, up to the token after the last that may be sent: the target says what comes there, so
+    that one is learnt from, too. `best` describes the draft; the policy's choose_one or choose_all
+    says how much of it is sent.
     """
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef double net, top = 0.0
     cdef Py_ssize_t i, source = -1, n = 0
-    if policy is None:
-        n = _leading_valid(valid, s.draft, driver_propose(&drafter.d, slot, limit))
-        driver_shorten(&drafter.d, slot, n)
-        return n
-    driver_offer(&drafter.d, slot, min(limit + 1, drafter.d.max_draft) if limit > 0 else 0)
+    if drafter._judge is None:
+        best.chosen = _leading_valid(ask, s.draft, driver_propose(&drafter.d, slot, ask.limit))
+        driver_shorten(&drafter.d, slot, best.chosen)
+        return best.chosen
+    driver_ask_all(&drafter.d, slot, min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0)
+    best.n = best.room = best.chosen = 0
+    best.calibration = NULL
     for i in range(drafter.d.num_sources):
-        s.made[i] = _leading_valid(valid, s.rows + i * drafter.d.max_draft, s.made[i])
+        s.made[i] = _leading_valid(ask, s.rows + i * drafter.d.max_draft, s.made[i])
         n += s.made[i] > 0
     for i in range(drafter.d.num_sources):
         if s.made[i] <= 0:
             continue
-        _describe(drafter, policy, s, i, room, best)
-        net = policy.net_of(best, batch_tokens, decoding) if n > 1 else 0.0
+        _describe(drafter, s, i, ask.room, best)
+        net = drafter._judge.net_of(best, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
         if source < 0 or net > top:
             source, top = i, max(net, 0.0)
     if source < 0:
         return 0
-    _describe(drafter, policy, s, source, room, best)
+    _describe(drafter, s, source, ask.room, best)
     driver_take(&drafter.d, slot, source, s.made[source])
     return s.draft_len
 
 
-cdef Status drafter_commit(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
-                           Py_ssize_t num_accepted) except *:
-    """Append what the target emitted, and let a policy that was asked learn from it."""
-    cdef bint asked = drafter.d.slots[slot].asked
-    cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
-    if asked and status == STATUS_OK and policy is not None:
-        drafter_learn(drafter, policy, slot, tokens, n)
-    return status
-
-
-cdef int _share(Drafter drafter, AutoPolicy policy, const int32_t[::1] slots, const int32_t[::1] limits,
-                Py_ssize_t most) except -1:
-    """Make the best drafts of slots that share a pass pending, as much of each as pays, up to limits and `most`."""
-    cdef Py_ssize_t i, room, n = slots.shape[0]
-    cdef CandidateC* candidates = <CandidateC*>calloc(<size_t>n + 1, sizeof(CandidateC))
-    if candidates == NULL:
-        raise MemoryError("no memory for the candidates")
-    try:
-        for i in range(n):
-            room = min(<Py_ssize_t>limits[i], most)
-            drafter_offer(drafter, policy, slots[i], room, room, None, n, n, &candidates[i])
-        policy.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
-        for i in range(n):
-            driver_shorten(&drafter.d, slots[i], candidates[i].chosen)
-    finally:
-        free(candidates)
-    return 0
-
-
-cdef int drafter_learn(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, const token_t* tokens,
-                       Py_ssize_t n) except -1:
-    """Learn from what was emitted after the last question, for every source, whether its draft was sent."""
+cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """Teach the policy what was emitted after the last question, for every source, whether its draft was sent."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef token_t* row
     cdef float* claims
@@ -173,18 +162,54 @@ cdef int drafter_learn(Drafter drafter, AutoPolicy policy, Py_ssize_t slot, cons
             s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
         known = min(s.made[i], n)
         if known > 0:
-            calibration_learn(policy.calibrations.of((<Source>drafter._sources[i]).name), claims, known,
-                              common_prefix(row, tokens, known))
-    return 0
+            calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
 
 
-cdef int _describe(Drafter drafter, AutoPolicy policy, const SlotC* s, Py_ssize_t source, Py_ssize_t room,
-                   CandidateC* c) except -1:
-    c.p = s.claims + source * drafter.d.max_draft
-    c.n = s.made[source]
-    c.room = room
-    c.calibration = policy.calibrations.of((<Source>drafter._sources[source]).name)
-    return 0
+cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                           Py_ssize_t num_accepted, EmittedC* emitted) noexcept nogil:
+    """Append what the target emitted, tell the draft's source and teach the policy that was asked.
+
+    Adds to `emitted`, where there is one, what a policy learned of this slot.
+    """
+    cdef SlotC* s = &drafter.d.slots[slot]
+    cdef bint taught = s.asked and drafter._judge is not None
+    cdef Py_ssize_t draft_len = s.draft_len
+    cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
+    if taught and status == STATUS_OK:
+        _learn(drafter, slot, tokens, n)
+        if emitted != NULL:
+            emitted.tokens += n
+            emitted.batch_tokens += 1 + draft_len
+    return status
+
+
+cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
+    """Tell the policy how many tokens a pass gave."""
+    if emitted.batch_tokens:
+        drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
+
+
+cdef void _write_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t chosen, token_t* row, int32_t* length) noexcept nogil:
+    driver_shorten(&drafter.d, slot, chosen)
+    length[0] = <int32_t>drafter.d.slots[slot].draft_len
+    memcpy(row, drafter.d.slots[slot].draft, <size_t>length[0] * sizeof(token_t))
+
+
+cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t[::1] limits, token_t[:, ::1] rows,
+                        int32_t[::1] lens, CandidateC* candidates) noexcept nogil:
+    """Offer for all slots, let the policy share their pass among them, and write what is sent."""
+    cdef Py_ssize_t i, n = slots.shape[0]
+    cdef AskC ask = AskC(0, 0, NULL, 0, n, n)
+    for i in range(n):
+        ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
+        drafter_offer(drafter, slots[i], &ask, &candidates[i])
+        if drafter._judge is None:  # at once: a slot may come twice
+            _write_row(drafter, slots[i], candidates[i].chosen, &rows[i, 0], &lens[i])
+    if drafter._judge is None:
+        return
+    drafter._judge.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
+    for i in range(n):
+        _write_row(drafter, slots[i], candidates[i].chosen, &rows[i, 0], &lens[i])
 
 
 cdef enum:
@@ -213,7 +238,8 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
     return True
 
 
-cdef int32_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length) noexcept nogil:
+cdef int32_t _follow_row(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length,
+                         EmittedC* emitted) noexcept nogil:
     """Take up the rest of a row; return the accepted tokens, OTHER or NO_ROOM."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef Py_ssize_t known, i, accepted
@@ -226,26 +252,54 @@ cdef int32_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ss
     if length == known:
         return 0
     accepted = draft_right(s, row + known, length - known - 1)
-    if driver_accept(&drafter.d, slot, row + known, length - known, accepted) != STATUS_OK:
+    if drafter_commit(drafter, slot, row + known, length - known, accepted, emitted) != STATUS_OK:
         return NO_ROOM
     return <int32_t>accepted
 
 
-cdef int _follow_taught(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length, int32_t* accepted,
-                        Py_ssize_t* emitted, Py_ssize_t* batch_tokens) except -1:
-    """The same, and teach the policy about the sources; add up the pass. True when there is no room."""
+cdef Py_ssize_t _follow_rows(Drafter drafter, const int32_t[::1] slots, const token_t[:, ::1] rows,
+                             const int32_t[::1] lengths, int32_t[::1] accepted) noexcept nogil:
+    """Take up the rest of all rows; return the first one for which there is no room, -1 = none."""
+    cdef EmittedC emitted = EmittedC(0, 0)
+    cdef Py_ssize_t i, full = -1
+    for i in range(slots.shape[0]):
+        accepted[i] = _follow_row(drafter, slots[i], &rows[i, 0], lengths[i], &emitted)
+        if accepted[i] == NO_ROOM:
+            accepted[i] = OTHER
+            full = i
+            break
+    _end_pass(drafter, &emitted)
+    return full
+
+
+cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
+                        Status* status) noexcept nogil:
+    """Make the history equal `tokens`: commit what continues it, begin anew otherwise (returns -1).
+
+    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any, when that is 0);
+    STATUS_BAD_TOKEN returns the position of one that is not.
+    """
     cdef SlotC* s = &drafter.d.slots[slot]
-    cdef Py_ssize_t known, drafted
-    cdef bint asked
-    if slot < 0:
-        return False
-    known, drafted, asked = s.base + s.history.len, s.draft_len, s.asked
-    accepted[0] = _follow(drafter, slot, row, length)
-    if accepted[0] >= 0 and asked and length > known:
-        drafter_learn(drafter, drafter._policy, slot, row + known, length - known)
-        emitted[0] += length - known
-        batch_tokens[0] += 1 + drafted
-    return accepted[0] == NO_ROOM
+    cdef Py_ssize_t known = s.base + s.history.len
+    cdef bint goes_on = s.active and n >= known and (
+        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
+    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
+    cdef EmittedC emitted = EmittedC(0, 0)
+    cdef Py_ssize_t accepted, i
+    for i in range(known if goes_on else 0, n):
+        if tokens[i] < 0 or tokens[i] > last:
+            status[0] = STATUS_BAD_TOKEN
+            return i
+    status[0] = STATUS_OK
+    if not goes_on:
+        status[0] = driver_begin(&drafter.d, slot, tokens, n)
+        return -1
+    if n == known:
+        return 0
+    accepted = draft_right(s, tokens + known, n - known - 1)
+    status[0] = drafter_commit(drafter, slot, tokens + known, n - known, accepted, &emitted)
+    _end_pass(drafter, &emitted)
+    return accepted
 
 
 cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* row, Py_ssize_t length,
@@ -324,15 +378,13 @@ cdef class Drafter:
         self._sources = tuple(sources)
         self._policy = policy
         _check_arguments(self._sources, slots, max_history)
-        if policy is not None:  # has room for all sources now, so that learning of them cannot fail
-            for source in self._sources:
-                policy.calibrations.of((<Source>source).name)
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
         self.d.counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, sizeof(SourceCountsC))
         self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
-        if self.d.sources == NULL or self.d.counts == NULL or self.d.slots == NULL:
+        self._calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
+        if self.d.sources == NULL or self.d.counts == NULL or self.d.slots == NULL or self._calibrations == NULL:
             raise MemoryError("drafter: no memory for the slots")
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
@@ -345,6 +397,7 @@ cdef class Drafter:
                 raise MemoryError("drafter: no memory for statistics")
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
+        drafter_judge(self, policy)
 
     cdef int _make_rows(self, SlotC* s) except -1:
         cdef size_t room = <size_t>(self.d.num_sources * self.d.max_draft)
@@ -366,6 +419,7 @@ cdef class Drafter:
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
                 free(self.d.counts[i].accepted_len)
+        free(self._calibrations)
         free(self.d.slots)
         free(self.d.counts)
         free(self.d.sources)
@@ -530,19 +584,20 @@ cdef class Drafter:
         Cost: O(k), independent of the history. Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "propose")
-        cdef Py_ssize_t length
+        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1)
+        cdef CandidateC c
         cdef Py_buffer view
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
-            if self._policy is None:
-                length = driver_propose(&self.d, slot, max_tokens)
-            else:
-                length = self._offer(slot, max_tokens)
-            draft = _empty(length, _int32)
-            if length:
+            drafter_judge(self, self._policy)
+            if drafter_offer(self, slot, &ask, &c) and self._policy is not None:
+                self._policy.choose_one(&c, 1, 1)
+            driver_shorten(&self.d, slot, c.chosen)
+            draft = _empty(c.chosen, _int32)
+            if c.chosen:
                 PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
-                memcpy(view.buf, s.draft, <size_t>length * sizeof(token_t))
+                memcpy(view.buf, s.draft, <size_t>c.chosen * sizeof(token_t))
                 PyBuffer_Release(&view)
         return draft
 
@@ -613,17 +668,17 @@ cdef class Drafter:
         """
         cdef TokensC tokens
         cdef SlotC* s = self._active(slot, "accept")
+        cdef EmittedC emitted = EmittedC(0, 0)
         cdef Py_ssize_t draft_len
-        cdef bint valid, asked
+        cdef bint valid
         cdef Status status = STATUS_OK
         tokens_view(token_ids, "token_ids", &tokens)
         with self._lock:
-            draft_len, asked = s.draft_len, s.asked
+            draft_len = s.draft_len
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
             if valid:
-                status = drafter_commit(self, self._policy, slot, tokens.data, tokens.len, num_accepted)
-                if asked and status == STATUS_OK and self._policy is not None:
-                    self._policy.add_step(tokens.len, 1 + draft_len, 0.0)
+                status = drafter_commit(self, slot, tokens.data, tokens.len, num_accepted, &emitted)
+                _end_pass(self, &emitted)
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -649,27 +704,24 @@ cdef class Drafter:
             InputError: slot or token_ids are not as described. Nothing is changed then.
             MemoryError: No room. Nothing is changed.
 
-        Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL.
+        Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL, but with a policy.
         """
         cdef TokensC tokens
-        cdef SlotC* s = self._slot(slot)
-        cdef Py_ssize_t accepted = 0, known = 0, draft_len = 0
-        cdef bint asked = False
+        cdef Py_ssize_t accepted = 0
         cdef Status status
         cdef token_t bad = 0
+        self._slot(slot)
         if not 0 <= vocab_size <= 0x7FFFFFFF:
             raise InputError(f"vocab_size must be in 0..2147483647, got {vocab_size}")
         tokens_view(token_ids, "token_ids", &tokens, False)
-        with nogil, self._lock:
-            known, draft_len, asked = s.base + s.history.len, s.draft_len, s.asked
-            accepted = driver_follow(&self.d, slot, tokens.data, tokens.len, vocab_size, &status)
-            if status == STATUS_BAD_TOKEN:
-                bad = tokens.data[accepted]
-            elif asked and status == STATUS_OK and accepted >= 0 and tokens.len > known:
-                with gil:
-                    if self._policy is not None:
-                        drafter_learn(self, self._policy, slot, tokens.data + known, tokens.len - known)
-                        self._policy.add_step(tokens.len - known, 1 + draft_len, 0.0)
+        if self._policy is None:
+            with nogil, self._lock:
+                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+        else:
+            with self._lock:
+                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+        if status == STATUS_BAD_TOKEN:
+            bad = tokens.data[accepted]
         tokens_release(&tokens)
         if status == STATUS_BAD_TOKEN:
             raise bad_token("token_ids", bad, accepted, vocab_size)
@@ -714,15 +766,6 @@ cdef class Drafter:
         self._active(slot, "end")
         with nogil, self._lock:
             driver_end(&self.d, slot)
-
-    cdef Py_ssize_t _offer(self, Py_ssize_t slot, Py_ssize_t room) except -1:
-        """Make the best draft of all sources pending, as much of it as the policy finds worth its cost."""
-        cdef CandidateC c
-        if not drafter_offer(self, self._policy, slot, room, room, None, 1, 1, &c):
-            return 0
-        self._policy.choose_one(&c, 1, 1)
-        driver_shorten(&self.d, slot, c.chosen)
-        return c.chosen
 
     def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8):
         """Draft a tree of what may follow the slot's history.
@@ -790,7 +833,7 @@ cdef class Drafter:
             InputError: An array is not as described, or a slot is out of range. Nothing is changed.
             StateError: A slot has no active request. Nothing is changed.
 
-        Cost: O(b + drafted tokens). Threads: releases the GIL.
+        Cost: O(b + drafted tokens). Threads: releases the GIL, but with a policy.
         """
         cdef const int32_t[::1] slot_view = token_view(slots, "slots")
         if isinstance(max_tokens, int):
@@ -798,7 +841,8 @@ cdef class Drafter:
         cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
         cdef int32_t[:, ::1] rows
         cdef int32_t[::1] lens
-        cdef Py_ssize_t i, limit, length
+        cdef CandidateC* candidates
+        cdef Py_ssize_t i
         try:
             rows = out
             lens = out_lens
@@ -809,18 +853,20 @@ cdef class Drafter:
                              f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
-        with self._lock:  # once: a draft that another call makes in between may be longer than a row
-            if self._policy is not None:
-                _share(self, self._policy, slot_view, limits, rows.shape[1])
-            with nogil:
-                for i in range(slot_view.shape[0]):
-                    if self._policy is None:
-                        limit = limits[i] if limits[i] < rows.shape[1] else rows.shape[1]
-                        driver_propose(&self.d, slot_view[i], limit)
-                    length = self.d.slots[slot_view[i]].draft_len
-                    if length:
-                        memcpy(&rows[i, 0], self.d.slots[slot_view[i]].draft, <size_t>length * sizeof(token_t))
-                    lens[i] = <int32_t>length
+        candidates = <CandidateC*>calloc(<size_t>slot_view.shape[0] + 1, sizeof(CandidateC))
+        if candidates == NULL:
+            raise MemoryError("no memory for the candidates")
+        try:
+            with self._lock:  # once: a draft that another call makes in between may be longer than a row
+                drafter_judge(self, self._policy)
+                if self._policy is None:
+                    with nogil:
+                        _propose_rows(self, slot_view, limits, rows, lens, candidates)
+                else:
+                    self._policy.reserve(slot_view.shape[0])
+                    _propose_rows(self, slot_view, limits, rows, lens, candidates)
+        finally:
+            free(candidates)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
         """Take up what the rows of an engine's token table have more than their slots.
@@ -846,8 +892,7 @@ cdef class Drafter:
         cdef const int32_t[::1] slot_view, length_view
         cdef const token_t[:, ::1] rows
         cdef int32_t[::1] done
-        cdef Py_ssize_t i, emitted = 0, batch_tokens = 0
-        cdef bint full = False
+        cdef Py_ssize_t i, full
         try:
             slot_view, rows, length_view, done = slots, token_ids, lengths, accepted
         except (ValueError, TypeError, BufferError) as error:
@@ -861,22 +906,11 @@ cdef class Drafter:
         with self._lock:
             if self._policy is None:
                 with nogil:
-                    for i in range(slot_view.shape[0]):
-                        done[i] = _follow(self, slot_view[i], &rows[i, 0], length_view[i])
-                        if done[i] == NO_ROOM:
-                            full = True
-                            break
+                    full = _follow_rows(self, slot_view, rows, length_view, done)
             else:
-                for i in range(slot_view.shape[0]):
-                    full = _follow_taught(self, slot_view[i], &rows[i, 0], length_view[i], &done[i], &emitted,
-                                          &batch_tokens)
-                    if full:
-                        break
-                if batch_tokens:
-                    self._policy.add_step(emitted, batch_tokens, 0.0)
-        if full:
-            done[i] = -1
-            raise MemoryError(f"follow_batch: no memory for the tokens of row {i}")
+                full = _follow_rows(self, slot_view, rows, length_view, done)
+        if full >= 0:
+            raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 
     def find_slots(self, slots, token_ids, lengths, rows, found):
         """Find the slots whose histories rows of an engine's token table begin with.

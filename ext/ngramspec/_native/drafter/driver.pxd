@@ -59,7 +59,7 @@ cdef struct ReplayC:
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
-cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
 # the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
 cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
@@ -69,8 +69,6 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
-cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
-                              Status* status) noexcept nogil
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
                           const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,

@@ -7,7 +7,7 @@ may have branches: each token's parent comes before it.
 from libc.string cimport memmove, memset
 
 from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
-from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
+from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Joined
 
 
@@ -218,7 +218,7 @@ cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
     return s.draft_len
 
 
-cdef void driver_offer(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
+cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
     """Ask all sources; nothing is pending until one of them is taken."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
@@ -331,34 +331,6 @@ cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexce
     else:
         _rewind(d, slot, 0)
         s.base = length
-
-
-cdef Py_ssize_t driver_follow(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
-                              Status* status) noexcept nogil:
-    """Make the history equal `tokens`: accept what continues it, begin anew otherwise (returns -1).
-
-    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any, when that is 0);
-    STATUS_BAD_TOKEN returns the position of one that is not.
-    """
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t known = s.base + s.history.len
-    cdef bint goes_on = s.active and n >= known and (
-        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
-    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
-    cdef Py_ssize_t accepted, i
-    for i in range(known if goes_on else 0, n):
-        if tokens[i] < 0 or tokens[i] > last:
-            status[0] = STATUS_BAD_TOKEN
-            return i
-    status[0] = STATUS_OK
-    if not goes_on:
-        status[0] = driver_begin(d, slot, tokens, n)
-        return -1
-    if n == known:
-        return 0
-    accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = driver_accept(d, slot, tokens + known, n - known, accepted)
-    return accepted
 
 
 cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,

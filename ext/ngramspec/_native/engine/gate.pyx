@@ -15,10 +15,10 @@ cdef enum:
 
 FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
 
-cdef double ENOUGH = 0.6   # share of accepted tokens below which drafts are not worth their cost
-cdef double SURE = 0.8     # share from which on a source was right lately
-cdef double MEMORY = 0.7   # weight of the past in the running share, per verified draft
-cdef double LATELY = 0.95  # the same in the share over all slots
+cdef double ENOUGH = 0.6        # share of accepted tokens below which drafts are not worth their cost
+cdef double SURE = 0.8          # share above which a source was mostly right lately
+cdef double SLOT_DECAY = 0.7    # weight of earlier drafts in a slot's running share
+cdef double SOURCE_DECAY = 0.95  # the same in the share over all slots
 
 
 @cython.final
@@ -48,11 +48,11 @@ cdef class _Lanes:
 cdef class Gate:
     """Gate(max_draft=64): grow drafts while they are right, shrink them when not, rest when they fail.
 
-    After a right draft the limit doubles, after a wrong one it falls to what was right and a
-    little. When the running share of accepted tokens falls below ENOUGH the source rests for some
+    After a right draft the limit doubles, after a wrong one it falls to slightly more than what was
+    right. When the running share of accepted tokens falls below ENOUGH the source rests for some
     steps on that slot; rests double as long as the probes after them fail, so on text that never
     repeats about one step in MAX_PAUSE has a short draft. A new request begins with what the source
-    did lately on all slots: at max_draft where most of that was right, else short.
+    did lately on all slots: at max_draft where most of that was right, short otherwise.
 
     Args:
         max_draft: Longest draft in tokens, >= 1.
@@ -113,8 +113,8 @@ cdef class Gate:
         if not lane.begun or drafted <= 0:
             return 0
         share = <double>accepted / <double>drafted
-        lane.rate = MEMORY * lane.rate + (1 - MEMORY) * share
-        lanes.share = LATELY * lanes.share + (1 - LATELY) * share
+        lane.rate = SLOT_DECAY * lane.rate + (1 - SLOT_DECAY) * share
+        lanes.share = SOURCE_DECAY * lanes.share + (1 - SOURCE_DECAY) * share
         if accepted == drafted:
             lane.limit = min(self._max_draft, max(lane.limit, drafted) * 2)
             lane.rate = max(lane.rate, ENOUGH)

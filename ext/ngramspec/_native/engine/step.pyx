@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport STATUS_OK, int64_t, ngs_now_ns, token_t, uint8_t
-from ngramspec._native.drafter.drafter cimport drafter_commit, drafter_offer
+from ngramspec._native.drafter.drafter cimport AskC, drafter_commit, drafter_judge, drafter_offer
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_shorten
 from ngramspec._native.engine.decode cimport Batch, Rows, Sampler, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
@@ -71,7 +71,7 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
     tokens_view(draft, "draft", &guess)
     try:
         if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
-            raise InputError(f"a draft of {guess.len} tokens needs as many rows after {first_row} of "
+            raise InputError(f"a draft of {guess.len} tokens needs {guess.len} rows after {first_row} of "
                              f"{rows.c.num_rows} and {guess.len + 1} places in out, which has {out.shape[0]}")
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
             made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
@@ -160,7 +160,7 @@ cdef class Plan:
         self.work = []
         self.clock = time.perf_counter
         if capacity < max(len(self.slots), 1):
-            raise InputError(f"{len(self.slots)} slots need a capacity of as many tokens, got {capacity}")
+            raise InputError(f"capacity must be at least one token per slot, {len(self.slots)}, got {capacity}")
         self.claims = <Py_ssize_t*>calloc(<size_t>len(self.slots) + 1, sizeof(Py_ssize_t))
         if self.claims == NULL:
             raise MemoryError("no memory for the plan")
@@ -392,8 +392,6 @@ cdef class Proposer:
                 started = ngs_now_ns()
             if slot.native is None:
                 others.append(slot)
-            elif self.auto is None:
-                self.ask(slot)
             elif self.offer(slot, &self.candidates[len(asked)]):
                 asked.append(slot)
         if asked:
@@ -416,16 +414,18 @@ cdef class Proposer:
         return total
 
     cdef bint offer(self, Slot slot, CandidateC* candidate) except -1:
-        """Let a slot's sources draft as far as they can; tell whether there is something to choose from."""
+        """Let a slot's sources draft; tell whether there is something to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
-        cdef Py_ssize_t longest = self.auto.limit(slot.id, slot.native_name)
+        cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
+        cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
+                             self.bare, self.decoding)
         cdef SlotC* s
-        if room <= 0 or longest <= 0:
+        if limit <= 0:
             return False
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
-            if not s.active or not drafter_offer(slot.native, self.auto, slot.id, min(room, longest), room, self.valid,
-                                                 self.bare, self.decoding, candidate):
+            drafter_judge(slot.native, self.auto)
+            if not s.active or not drafter_offer(slot.native, slot.id, &ask, candidate):
                 return False
             # Copied now: once the lock is given back, another call may put another draft in its place.
             memcpy(slot.guess, s.draft, <size_t>min(s.draft_len, room) * sizeof(token_t))
@@ -435,7 +435,9 @@ cdef class Proposer:
         """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
         cdef Py_ssize_t i = 0
         cdef Slot slot
-        self.auto.choose_all(self.candidates, len(asked), self.bare, self.decoding, self.plan.capacity)
+        if self.auto is not None:
+            self.auto.reserve(len(asked))
+            self.auto.choose_all(self.candidates, len(asked), self.bare, self.decoding, self.plan.capacity)
         for slot in asked:
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
@@ -452,20 +454,6 @@ cdef class Proposer:
             self.bare += slot.count
             self.decoding += slot.decoding
         self.decoding = max(self.decoding, <Py_ssize_t>1)
-        return 0
-
-    cdef int ask(self, Slot slot) except -1:
-        cdef Py_ssize_t limit = policy_limit(self.policy, slot.id, slot.native_name)
-        cdef Py_ssize_t length = 0
-        limit = min(limit, slot.draft_room(self.plan.capacity))
-        if limit <= 0:
-            return 0
-        with slot.native._lock:
-            if slot.native.d.slots[slot.id].active:
-                length = drafter_offer(slot.native, None, slot.id, limit, limit, self.valid, 0, 0, NULL)
-                memcpy(slot.guess, slot.native.d.slots[slot.id].draft, <size_t>length * sizeof(token_t))
-        slot.num_guessed = length
-        slot.draft_source = slot._sources[0] if length else None
         return 0
 
 
@@ -561,8 +549,8 @@ cdef class Verifier:
             if slot.first_row < 0:
                 continue
             if slot.first_row + slot.num_guessed >= self.rows.c.num_rows:
-                raise InputError(f"a draft of {slot.num_guessed} tokens needs as many rows after {slot.first_row} of "
-                                 f"{self.rows.c.num_rows}")
+                raise InputError(f"a draft of {slot.num_guessed} tokens needs {slot.num_guessed} rows after "
+                                 f"{slot.first_row} of {self.rows.c.num_rows}")
             check = &self.checks[n]
             check.row = self.rows.c.data + slot.first_row * vocab_size
             check.draft, check.draft_len = slot.guess, slot.num_guessed
@@ -590,7 +578,7 @@ cdef class Verifier:
         slot.decoding = slot.decoding or count > 0
         slot.taught = not slot._sources or not slot.decoding
         if slot.native is not None and slot.decoding and not slot.begun:
-            slot.taught = teach(slot, self.auto)
+            slot.taught = teach(slot)
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
             self.count_draft(slot)
@@ -655,13 +643,10 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
                                      checks[i].sampler, checks[i].chosen)
 
 
-cdef bint teach(Slot slot, AutoPolicy auto) except -1:
-    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error.
-
-    An AutoPolicy learns what came of all drafts, sent or not.
-    """
+cdef bint teach(Slot slot):
+    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
     with slot.native._lock:
         if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):
             return False
-        return drafter_commit(slot.native, auto, slot.id, slot.chosen, slot.num_out, slot.num_accepted) == STATUS_OK
+        return drafter_commit(slot.native, slot.id, slot.chosen, slot.num_out, slot.num_accepted, NULL) == STATUS_OK

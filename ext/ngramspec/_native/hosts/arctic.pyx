@@ -11,15 +11,16 @@ from libc.string cimport memcmp
 
 from ngramspec._native.core.arguments cimport bad_token
 from ngramspec._native.core.types cimport STATUS_OK, Status, token_t
-from ngramspec._native.drafter.drafter cimport Drafter, drafter_commit, drafter_offer
+from ngramspec._native.drafter.drafter cimport AskC, Drafter, drafter_commit, drafter_offer
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
+from ngramspec._native.policy.auto cimport CandidateC
 
 import numpy as np
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    COMPARED = 32        # tokens that a match is compared over; one of as many may be longer
+    COMPARED = 32        # tokens that a match is compared over; a match of 32 may be longer
     LONGEST = 64         # tokens of a draft
 
 cdef double ROUNDED = 1e-6  # of a bound that is a whole number but for rounding
@@ -97,7 +98,7 @@ cdef class Request:
             self.check("token_ids")
             with self.drafter._lock:
                 right = draft_right(s, self.data, max(self.len - 1, 0))
-                status = drafter_commit(self.drafter, None, self.slot, self.data, self.len, right)
+                status = drafter_commit(self.drafter, self.slot, self.data, self.len, right, NULL)
         finally:
             self.leave()
         if status != STATUS_OK:
@@ -125,6 +126,8 @@ cdef class Request:
         Cost: O(depth) bytes compared, O(drafted tokens); independent of the text.
         """
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
+        cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1)
+        cdef CandidateC best
         cdef Py_ssize_t given
         self.view(context, "context", self.depth)
         given = self.len
@@ -136,7 +139,7 @@ cdef class Request:
         self.source.floor = min(max(0.0, min_probability), 1.0)
         with self.drafter._lock:
             if width == 1:
-                drafter_offer(self.drafter, None, self.slot, min(max_tokens, LONGEST), LONGEST, None, 0, 0, NULL)
+                drafter_offer(self.drafter, self.slot, &ask, &best)
             else:
                 driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
             return self.cut(s, given, max_tokens, factor, offset, min_probability)

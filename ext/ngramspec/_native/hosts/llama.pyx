@@ -334,7 +334,7 @@ cdef class LlamaContext:
         self.known(sequence)
         cdef int32_t held = self.pos_max(source) + 1, own = self.pos_max(sequence) + 1
         if not (1 <= length <= held and own == 0 and source != sequence):
-            raise InputError(f"copying {length} tokens needs as many in the source, which has {held}, and an empty "
+            raise InputError(f"copying {length} tokens needs {length} in the source, which has {held}, and an empty "
                              f"sequence, which has {own}")
         with nogil:
             self.calls.seq_cp(self.memory, source, sequence, -1 if whole else 0, -1 if whole else length)

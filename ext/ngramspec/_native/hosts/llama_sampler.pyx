@@ -186,7 +186,7 @@ cdef class ChainSampler(Sampler):
         grammar_address: A grammar sampler that is not in the chain, or 0.
         candidates: Shared with the other samplers of one thread.
         owner: Frees chain and grammar when it is collected.
-        keep: The chain can select only among so many of the largest logits, as they are after its
+        keep: The chain can select only among this many of the largest logits, as they are after its
             penalties and biases: its first filter is top_k, or it is greedy with 1. 1..128; 0 = it needs
             all. The choice is the same either way, equal logits included; only the time differs.
         lookback: How many of the latest accepted tokens may change logits in the chain; 0 = it has

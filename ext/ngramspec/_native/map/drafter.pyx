@@ -24,8 +24,8 @@ from libc.string cimport memcmp, memset
 from ngramspec._native.core.hash cimport hash_fold, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._native.core.history cimport HistoryC, common_prefix, grow, history_continue
 from ngramspec._native.core.table cimport (
-    HashCellC, TableC, table_check, table_clear, table_empty, table_find, table_free, table_home, table_nbytes,
-    table_reserve,
+    CellsC, HashCellC, TableC, table_check, table_clear, table_empty, table_find, table_find_in, table_free, table_home,
+    table_nbytes, table_reserve,
 )
 from ngramspec._native.core.types cimport (
     STATUS_NO_MEMORY, STATUS_OK, Status, hash_t, int32_t, ngs_prefetch, ngs_release, token_t, uint16_t, uint32_t,
@@ -61,8 +61,7 @@ cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens, Py_ssize_t extra) no
     return grow(<void**>&x.previous, &x.previous_capacity, num_tokens, sizeof(int32_t))
 
 
-cdef inline void _insert(IndexC* x, uint32_t folded, Py_ssize_t start) noexcept nogil:
-    cdef HashCellC* cell = table_find(&x.table, folded)
+cdef inline void _insert(IndexC* x, HashCellC* cell, uint32_t folded, Py_ssize_t start) noexcept nogil:
     x.previous[start] = <int32_t>cell.item - 1
     if cell.item == 0:
         cell.hash = folded
@@ -76,6 +75,8 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
     cdef Py_ssize_t i = x.num_hashed
     cdef hash_t tail = x.tail
     cdef uint32_t[TOGETHER] folded
+    cdef bint grows = x.table.old.capacity != 0  # else all cells are in `now`
+    cdef CellsC* now = &x.table.now
     cdef Py_ssize_t num, k
     while i < h.len and i < n:
         tail = hash_step(tail, h.tokens[i])
@@ -84,10 +85,10 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
         num = min(h.len - i, <Py_ssize_t>TOGETHER)
         for k in range(num):
             folded[k] = hash_fold(tail)
-            ngs_prefetch(table_home(&x.table, folded[k]))
+            ngs_prefetch(table_home(&x.table, folded[k]) if grows else &now.cells[folded[k] >> now.shift])
             tail = hash_slide(tail, h.tokens[i + k - n], h.tokens[i + k], x.power)
         for k in range(num):
-            _insert(x, folded[k], i + k - n)
+            _insert(x, table_find(&x.table, folded[k]) if grows else table_find_in(now, folded[k]), folded[k], i + k - n)
         i += num
     x.tail = tail
     x.num_hashed = h.len

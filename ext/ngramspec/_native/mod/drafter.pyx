@@ -17,7 +17,7 @@ from ngramspec._native.drafter.source cimport (
     JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish,
 )
 from ngramspec._native.mod.pool cimport (
-    HashPool, PoolC, PoolDeltaC, pool_commit, pool_confidence, pool_insert, pool_lookup,
+    HashPool, PoolC, PoolShareC, pool_commit, pool_confidence, pool_insert, pool_lookup,
 )
 
 cdef enum:
@@ -32,6 +32,7 @@ cdef struct ModSlotC:
 
 cdef struct ModC:
     PoolC* pool
+    PoolShareC* share     # where this source counts what it inserts
     Py_ssize_t n_match
     Py_ssize_t n_min
     Py_ssize_t n_max
@@ -57,7 +58,6 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
 cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil:
     """Pool all n-grams of the new part, each cell fetched AHEAD tokens before it is written."""
     cdef hash_t[AHEAD] hashes
-    cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
     cdef const token_t* tokens = h.tokens
     cdef hash_t tail = s.tail
     cdef Py_ssize_t n = m.n_match
@@ -69,20 +69,19 @@ cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil
     first = i
     for i in range(first, h.len):
         if i >= first + AHEAD:
-            pool_insert(m.pool, hashes[i % AHEAD], tokens[i - AHEAD], &delta)
+            pool_insert(m.pool, hashes[i % AHEAD], tokens[i - AHEAD], m.share)
         hashes[i % AHEAD] = tail
         ngs_prefetch(&m.pool.cells[tail & m.pool.mask])
         tail = hash_slide(tail, tokens[i - n], tokens[i], m.power)
     for i in range(h.len - AHEAD if h.len - AHEAD > first else first, h.len):
-        pool_insert(m.pool, hashes[i % AHEAD], tokens[i], &delta)
+        pool_insert(m.pool, hashes[i % AHEAD], tokens[i], m.share)
     s.tail = tail
     s.num_hashed = h.len
     s.streak = 0
-    pool_commit(m.pool, &delta)
+    pool_commit(m.pool, m.share)
 
 
 cdef void _insert_committed(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil:
-    cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
     cdef const token_t* tokens = h.tokens
     cdef Py_ssize_t i = s.num_hashed
     for i in range(i, h.len):
@@ -90,10 +89,10 @@ cdef void _insert_committed(ModC* m, ModSlotC* s, const HistoryC* h) noexcept no
             s.tail = hash_step(s.tail, tokens[i])
             continue
         s.streak = s.streak + 1 if pool_lookup(m.pool, s.tail) == tokens[i] else 0
-        pool_insert(m.pool, s.tail, tokens[i], &delta)
+        pool_insert(m.pool, s.tail, tokens[i], m.share)
         s.tail = hash_slide(s.tail, tokens[i - m.n_match], tokens[i], m.power)
     s.num_hashed = h.len
-    pool_commit(m.pool, &delta)
+    pool_commit(m.pool, m.share)
 
 
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
@@ -149,6 +148,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear  # __dealloc__ must still see the pool
 cdef class ModSource(Source):
     """ModSource(slots, pool, n_match, n_min, n_max): the source behind "ngram-mod".
 
@@ -164,6 +164,7 @@ cdef class ModSource(Source):
     """
 
     cdef ModC _state
+    cdef PoolShareC _own          # of a pool that has no share for it
     cdef readonly HashPool pool
 
     def __cinit__(self, Py_ssize_t slots, HashPool pool not None, Py_ssize_t n_match, Py_ssize_t n_min, Py_ssize_t n_max):
@@ -171,12 +172,15 @@ cdef class ModSource(Source):
         self.slots = slots
         self.pool = pool
         # As in llama.cpp, a larger n_min means full drafts only.
-        self._state = ModC(&pool.c, n_match, min(n_min, n_max), n_max, hash_power(n_match), slots,
+        self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match), slots,
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")
+        self._state.share = pool.join(&self._own)
         self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, NULL, ignore_feedback, ignore_finish,
                          _check, _nbytes)
 
     def __dealloc__(self):
+        if self.pool is not None:
+            self.pool.leave(self._state.share)
         free(self._state.slots)

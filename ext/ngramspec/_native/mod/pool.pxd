@@ -15,6 +15,19 @@ cdef struct PoolCountersC:
     int64_t num_collided  # entry of another n-gram overwritten (needs check bits)
     int64_t num_aged      # cells freed by the clock hand
 
+cdef enum:
+    MAX_SHARES = 16
+
+# What one writer has counted and the pool's counters do not hold yet. Counters that every writer changes
+# would cost more than the cells: their cache line goes from core to core.
+cdef struct PoolShareC:
+    int64_t used          # written by its owner, read by those who ask for figures
+    int64_t replaced
+    int64_t collided
+    int64_t room          # cells that the owner may fill before it counts them in the pool's counters
+    bint kept             # from one call to the next; else pool_commit counts all of it
+    char[88] apart        # from what another writer counts
+
 cdef struct PoolC:
     uint32_t* cells
     PoolCountersC* counters
@@ -23,24 +36,24 @@ cdef struct PoolC:
     int64_t max_used      # cells in use above which the clock hand frees some for each new one
     uint32_t vocab_size   # tokens from it on are neither stored nor returned
 
-# What a batch of inserts did; added to the shared counters once per batch.
-cdef struct PoolDeltaC:
-    int64_t used
-    int64_t replaced
-    int64_t collided
-
 cdef token_t pool_lookup(const PoolC* p, hash_t h) noexcept nogil
 # how often a cell was confirmed lately, 0..3
 cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil
-cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil
-cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil
+cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolShareC* share) noexcept nogil
+# after a batch of inserts
+cdef void pool_commit(PoolC* p, PoolShareC* share) noexcept nogil
 
 cdef class HashPool:
     cdef PoolC c
     cdef readonly Py_ssize_t check_bits
     cdef readonly double max_occupancy
     cdef PoolCountersC _own       # counters of a pool that is not in a file
+    cdef PoolShareC[MAX_SHARES] _shares  # one per writer that keeps one
+    cdef bint[MAX_SHARES] _taken
     cdef object _cells            # buffers that the pool works in, None: its own memory
     cdef object _counters
 
     cdef int _take_buffers(self, object cells, object counters) except -1
+    cdef PoolShareC _pending(self) noexcept nogil
+    cdef PoolShareC* join(self, PoolShareC* own) noexcept
+    cdef void leave(self, PoolShareC* share) noexcept

@@ -26,6 +26,8 @@ cdef enum:
     NUM_COUNTERS = 5
     MOST_STEPS = 1024     # cells that the clock hand passes per new entry: 64 lines of memory
     MOST_FREED = 2        # that it frees, so that it catches up when it found none before
+    MOST_KEPT = 32        # filled cells that a writer keeps for itself
+    FAR = 2 * MOST_KEPT * MAX_SHARES  # as long as the pool is this far from being full
 
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
     return <uint32_t>(h >> p.check_shift) << CHECK_POSITION if p.check_shift < 64 else 0
@@ -51,13 +53,15 @@ cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil:
 cdef inline bint _impossible(const PoolC* p, int64_t used) noexcept nogil:
     """Whether a file holds this as its number of cells in use without its writers' doing.
 
-    What a writer has not committed yet may have been freed by another one.
+    What a writer has not counted there yet may have been freed by another one.
     """
     return used < -MOST_STEPS or used > <int64_t>p.mask + MOST_STEPS
 
 
-cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
-    """Move the clock hand while too many cells are in use: confidence is worn down, 0 is emptied.
+cdef void _make_room(PoolC* p, hash_t spare, PoolShareC* share) noexcept nogil:
+    """Count what was filled, and move the clock hand where too many cells are in use.
+
+    The hand wears down the confidence of a cell; at 0 it empties it.
 
     Counters of a file may be anything: what cannot be so counts as just full, the hand is masked.
     """
@@ -69,11 +73,15 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
     if _impossible(p, used):
         ngs_swap64_if(&p.counters.num_used, used, p.max_used)
         used = p.max_used
-    used += delta.used
+    used += share.used
+    if share.kept:
+        share.room = MOST_KEPT if used + FAR <= p.max_used else 0
+    elif used <= p.max_used:
+        return
+    ngs_add64(&p.counters.num_used, share.used)
+    ngs_store64(&share.used, 0)
     if used <= p.max_used:
         return
-    ngs_add64(&p.counters.num_used, delta.used)
-    delta.used = 0
     hand = ngs_load64(&p.counters.hand) & <int64_t>p.mask
     for _step in range(MOST_STEPS):
         cell = ngs_load32(&p.cells[hand])
@@ -89,7 +97,7 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolDeltaC* delta) noexcept nogil:
     ngs_store64(&p.counters.hand, hand)
 
 
-cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noexcept nogil:
+cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolShareC* share) noexcept nogil:
     """Record that `token` followed the n-gram; the newest continuation wins.
 
     A cell changes only from what was seen in it, so whoever fills or frees one counts it, and
@@ -108,21 +116,31 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolDeltaC* delta) noex
     if not ngs_swap32_if(cell, old, new):
         return
     if old == 0:
-        delta.used += 1
-        _make_room(p, h & p.mask, delta)
+        ngs_store64(&share.used, share.used + 1)
+        if share.used > share.room:
+            _make_room(p, h & p.mask, share)
     elif ((old ^ new) & <uint32_t>(0xFF << CHECK_POSITION)) != 0:
-        delta.collided += 1
+        ngs_store64(&share.collided, share.collided + 1)
     else:
-        delta.replaced += 1
+        ngs_store64(&share.replaced, share.replaced + 1)
 
 
-cdef void pool_commit(PoolC* p, const PoolDeltaC* delta) noexcept nogil:
-    if delta.used:
-        ngs_add64(&p.counters.num_used, delta.used)
-    if delta.collided:
-        ngs_add64(&p.counters.num_collided, delta.collided)
-    if delta.replaced:
-        ngs_add64(&p.counters.num_replaced, delta.replaced)
+cdef void _count(PoolC* p, PoolShareC* share) noexcept nogil:
+    """Move what a writer counted to the pool's counters."""
+    if share.used:
+        ngs_add64(&p.counters.num_used, share.used)
+    if share.collided:
+        ngs_add64(&p.counters.num_collided, share.collided)
+    if share.replaced:
+        ngs_add64(&p.counters.num_replaced, share.replaced)
+    ngs_store64(&share.used, 0)
+    ngs_store64(&share.collided, 0)
+    ngs_store64(&share.replaced, 0)
+
+
+cdef void pool_commit(PoolC* p, PoolShareC* share) noexcept nogil:
+    if not share.kept:
+        _count(p, share)
 
 
 @cython.final
@@ -198,6 +216,42 @@ cdef class HashPool:
         if self._cells is None:
             free(self.c.cells)
 
+    cdef PoolShareC* join(self, PoolShareC* own) noexcept:
+        """Return where a writer counts: a share that it keeps until it leaves, or its own.
+
+        In a file others must see what is counted, so there are none to keep.
+        """
+        cdef int i
+        memset(own, 0, sizeof(PoolShareC))
+        for i in range(0 if self.in_file else MAX_SHARES):
+            if not self._taken[i]:
+                self._taken[i] = True
+                self._shares[i].kept = True
+                return &self._shares[i]
+        return own
+
+    cdef void leave(self, PoolShareC* share) noexcept:
+        """Give back what `join` returned."""
+        cdef int i
+        if share == NULL:
+            return
+        _count(&self.c, share)
+        for i in range(MAX_SHARES):
+            if share == &self._shares[i]:
+                share.room = 0
+                self._taken[i] = False
+
+    cdef PoolShareC _pending(self) noexcept nogil:
+        """Return what writers keep, added up."""
+        cdef PoolShareC total
+        cdef int i
+        memset(&total, 0, sizeof(total))
+        for i in range(MAX_SHARES):
+            total.used += ngs_load64(&self._shares[i].used)
+            total.replaced += ngs_load64(&self._shares[i].replaced)
+            total.collided += ngs_load64(&self._shares[i].collided)
+        return total
+
     @property
     def capacity(self):
         """Return the number of cells."""
@@ -206,7 +260,7 @@ cdef class HashPool:
     @property
     def num_used(self):
         """Return the number of cells in use, but for what other threads insert just now."""
-        return ngs_load64(&self.c.counters.num_used)
+        return ngs_load64(&self.c.counters.num_used) + self._pending().used
 
     @property
     def nbytes(self):
@@ -238,11 +292,12 @@ cdef class HashPool:
         Raises:
             InputError: token_ids as in index_of; token out of its bounds.
         """
-        cdef PoolDeltaC delta = PoolDeltaC(0, 0, 0)
+        cdef PoolShareC share
+        memset(&share, 0, sizeof(share))
         if token < 0 or <uint32_t>token >= self.c.vocab_size:
             raise InputError(f"token must be in 0..{self.c.vocab_size - 1}, got {token}")
-        pool_insert(&self.c, _hash_of(token_ids), token, &delta)
-        pool_commit(&self.c, &delta)
+        pool_insert(&self.c, _hash_of(token_ids), token, &share)
+        pool_commit(&self.c, &share)
 
     @property
     def vocab_size(self):
@@ -271,6 +326,7 @@ cdef class HashPool:
                     ngs_swap32_if(&self.c.cells[i], cell, 0)
                 elif cell != 0:
                     used += 1
+            used -= self._pending().used
             if not ngs_swap64_if(&self.c.counters.num_used, before, used):
                 before = ngs_load64(&self.c.counters.num_used)
                 if _impossible(&self.c, before):
@@ -306,13 +362,14 @@ cdef class HashPool:
             without check bits), num_aged (entries freed for new ones), false_hit_rate (expected
             share of unknown n-grams that find an entry).
         """
+        cdef PoolShareC pending = self._pending()
         cdef double occupancy = <double>self.num_used / <double>self.capacity
         return {
             "capacity": self.capacity,
             "num_used": self.num_used,
             "occupancy": occupancy,
-            "num_replaced": ngs_load64(&self.c.counters.num_replaced),
-            "num_collided": ngs_load64(&self.c.counters.num_collided),
+            "num_replaced": ngs_load64(&self.c.counters.num_replaced) + pending.replaced,
+            "num_collided": ngs_load64(&self.c.counters.num_collided) + pending.collided,
             "num_aged": ngs_load64(&self.c.counters.num_aged),
             "false_hit_rate": occupancy / (1 << self.check_bits),
         }
@@ -325,7 +382,7 @@ cdef class HashPool:
             used += self.c.cells[i] != 0
             if self.c.cells[i] != 0 and (self.c.cells[i] & TOKEN_MASK) - 1 >= self.c.vocab_size:
                 return "pool: a cell holds no token of the vocabulary"
-        return "" if used == self.c.counters.num_used else "pool: num_used differs from the cells in use"
+        return "" if used == self.num_used else "pool: num_used differs from the cells in use"
 
 
 cdef hash_t _hash_of(token_ids) except? 0:

@@ -30,21 +30,21 @@ cdef class Chooser:
     cdef double* memory     # where these three are
     cdef double* worths     # many: those of all candidates
     cdef Py_ssize_t num_worths
-    cdef Py_ssize_t width(self) noexcept
+    cdef Py_ssize_t width(self) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
-    cdef void one(self, CandidateC* c, const PassC* step) noexcept
-    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept
+    cdef void one(self, CandidateC* c, const PassC* step) noexcept nogil
+    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil
     cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
-                           bint whole) noexcept
-    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept
+                           bint whole) noexcept nogil
+    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
     cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
-                          double* worth) noexcept
+                          double* worth) noexcept nogil
     cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
-                        Py_ssize_t base) noexcept
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept
-    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept
-    cdef bint may_pay(self, Py_ssize_t n) noexcept
-    cdef double first_of(self, const CandidateC* c) noexcept
+                        Py_ssize_t base) noexcept nogil
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
+    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
+    cdef bint may_pay(self, Py_ssize_t n) noexcept nogil
+    cdef double first_of(self, const CandidateC* c) noexcept nogil
 
 # The (source, confidence, room) of a list, described.
 cdef class Candidates:
@@ -64,13 +64,14 @@ cdef class AutoPolicy:
     cdef double _lost                # passes that such ones took beyond what they emitted, lately
     cdef Py_ssize_t _steps
     cdef Calibrations calibrations
-    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
-    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                        Py_ssize_t capacity) except -1
-    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
-    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept
-    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept
-    cdef double speed(self) noexcept
-    cdef bint explores(self) noexcept
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept
-    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef int reserve(self, Py_ssize_t n) except -1
+    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                         Py_ssize_t capacity) noexcept nogil
+    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil
+    cdef double speed(self) noexcept nogil
+    cdef bint explores(self) noexcept nogil
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept nogil

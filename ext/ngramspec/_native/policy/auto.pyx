@@ -55,7 +55,7 @@ cdef class Chooser:
         free(self.memory)
         free(self.worths)
 
-    cdef Py_ssize_t width(self) noexcept:
+    cdef Py_ssize_t width(self) noexcept nogil:
         return self.max_draft + 1 + NGS_WORTH_PAD
 
     cdef int reserve(self, Py_ssize_t n) except -1:
@@ -68,12 +68,12 @@ cdef class Chooser:
             self.worths, self.num_worths = memory, n
         return 0
 
-    cdef void one(self, CandidateC* c, const PassC* step) noexcept:
+    cdef void one(self, CandidateC* c, const PassC* step) noexcept nogil:
         """Choose for the only candidate of a pass; batch_tokens holds all other drafts."""
         cdef Py_ssize_t solved = self.solve(c, step, step.batch_tokens, c.room, self.worth)
         self.take_best(c, self.worth, solved, step, step.batch_tokens)
 
-    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept:
+    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil:
         """Choose in turn, given what the others chose, from no drafts and from whole ones; keep the better.
 
         From whole drafts on since costs may rise less and less: then long drafts of all slots can pay
@@ -97,7 +97,7 @@ cdef class Chooser:
             candidates[i].chosen = candidates[i].kept
 
     cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
-                           bint whole) noexcept:
+                           bint whole) noexcept nogil:
         """Set chosen for all; return what that is worth beyond no drafts."""
         cdef Py_ssize_t i, _turn, total = 0, room = capacity - step.batch_tokens
         cdef double gain = 0.0
@@ -117,7 +117,8 @@ cdef class Chooser:
             gain += candidates[i].gain
         return gain - step.rate * (self.costs.at(step.batch_tokens + total) - self.costs.at(step.batch_tokens))
 
-    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept:
+    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                      Py_ssize_t room) noexcept nogil:
         """Choose at most `most` tokens of a chain beside a batch of `base`.
 
         A chain is worked through once, beside the batch where it first may pay: what is left of it after
@@ -128,7 +129,7 @@ cdef class Chooser:
         self.take_best(c, c.worth, min(c.solved, most), step, base)
 
     cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
-                          double* worth) noexcept:
+                          double* worth) noexcept nogil:
         """Set what 0.. tokens of a chain are worth beside a batch of `base`; return how many were looked at.
 
         The chain ends after `most`: with room for few tokens now there is hardly ever more in the next
@@ -146,7 +147,7 @@ cdef class Chooser:
         return kept
 
     cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
-                        Py_ssize_t base) noexcept:
+                        Py_ssize_t base) noexcept nogil:
         """Set chosen and gain: the most worth beyond what the pass costs, of at most `most` tokens."""
         cdef Py_ssize_t k
         cdef double net, best = 0.0, bare
@@ -162,7 +163,7 @@ cdef class Chooser:
                 c.chosen = k
         c.gain = worth[c.chosen] - worth[0]
 
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept:
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil:
         """Choose more of a chain, where nobody knows what such a batch costs and little can be lost.
 
         Else a long draft is never tried where short ones do not pay. A batch hardly ever costs more than
@@ -181,7 +182,7 @@ cdef class Chooser:
             if c.chosen < k <= 2 * below - base and not self.costs.known(base + k):
                 c.chosen = k
 
-    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept:
+    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil:
         """Set what a pass with 0..n drafted tokens costs this slot: its share, and all that its draft adds."""
         cdef Py_ssize_t k
         cdef double bare = self.costs.at(base)
@@ -193,7 +194,7 @@ cdef class Chooser:
             for k in range(n + 1):
                 self.price[k] = step.rate * (self.costs.at(base + k) + share)
 
-    cdef bint may_pay(self, Py_ssize_t n) noexcept:
+    cdef bint may_pay(self, Py_ssize_t n) noexcept nogil:
         """Whether any draft from a chain of n can beat none, by the first token's probability.
 
         k tokens gain p[0] * (worth(1, k) - best(1)) for price[k] - price[0], and best(1) is at least
@@ -207,13 +208,13 @@ cdef class Chooser:
                 return True
         return False
 
-    cdef double first_of(self, const CandidateC* c) noexcept:
+    cdef double first_of(self, const CandidateC* c) noexcept nogil:
         if c.n <= 0 or c.room <= 0:
             return -1.0
         return calibration_apply(c.calibration, 0, c.p[0])
 
 
-cdef void arrange(CandidateC* candidates, Py_ssize_t n) noexcept:
+cdef void arrange(CandidateC* candidates, Py_ssize_t n) noexcept nogil:
     """Set turns: the surest first token first, equals in their order."""
     cdef Py_ssize_t i, j
     for i in range(n):
@@ -258,26 +259,26 @@ cdef class Candidates:
         free(self.items)
 
 
-cdef double LATELY = 0.99   # weight of the past in the rate, per step
-cdef double FAR = 4.0       # a step counts as at most FAR times its expected time, and at least 1 / FAR of it
-cdef double SEEN = 6.0        # passes without a draft from which on their cost is known
-cdef double WELL_SEEN = 24.0  # the same as long as drafts bring no more than
-cdef double LITTLE = 1.5      # times the tokens of a pass without
-cdef double STAKE = 2.0       # passes that trying sizes may lose
-cdef double SPENT = 0.005     # of which so much comes back with each pass
+cdef double RATE_DECAY = 0.99    # weight of earlier steps in the running rate
+cdef double MOST_OFF = 4.0       # a step's time is clamped to within this factor of the expected one
+cdef double PROBES = 6.0         # passes without a draft after which their cost counts as known
+cdef double MORE_PROBES = 24.0   # the same while drafts bring at most SMALL_GAIN
+cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
+cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
+cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
 cdef enum:
-    PROBE = 8                 # steps after which one goes without drafts, as long as it is not
+    PROBE_EVERY = 8              # one step in PROBE_EVERY goes without drafts while their cost is unknown
 
 
 @cython.final
 cdef class AutoPolicy:
     """AutoPolicy(max_draft=64, costs=None, fixed=None): the length that gains most time, step by step.
 
-    A pass over the target costs what its batch costs; a drafted token is worth the time that emitting
-    it would take else, if it is right. Both are learnt: costs of batch sizes from observed times, the
-    rate of emitted tokens from the steps, and for each source how often its claims came true. A
-    token that the next pass would get as cheaply is worth less than an average one, so a chain of
-    tokens is worked through from its end: what is left of it after a pass has a value of its own.
+    A pass over the target costs what its batch costs. A drafted token that is right saves the time it
+    would take to emit it without a draft. Both are learnt: costs of batch sizes from observed times, the
+    rate of emitted tokens from the steps, and for each source how often its claims came true. A token
+    that the next pass would get as cheaply is worth less than an average one, so a chain is valued from
+    its end: what is left of it after a pass has a value of its own.
 
     A step: `limit`, candidate drafts with a probability per token, `choose` for one slot or
     `choose_many` for all, the decode, `observe`, `learn` for each candidate, `step`.
@@ -368,6 +369,7 @@ cdef class AutoPolicy:
             return []
         check_batch(batch_tokens, decoding)
         described = Candidates(self.calibrations, chains)
+        self.reserve(n)
         self.choose_all(described.items, n, batch_tokens, decoding, capacity)
         return [described.items[i].chosen for i in range(n)]
 
@@ -451,15 +453,15 @@ cdef class AutoPolicy:
         """Return what is known of costs now, a CostTable: in seconds once a time was observed."""
         return self._costs.table()
 
-    cdef double speed(self) noexcept:
+    cdef double speed(self) noexcept nogil:
         return self._emitted / (self._passes * self._costs.at(1))
 
-    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
         self.solve(c, batch_tokens, decoding)
         if self.explores():
             self.explore(c, batch_tokens, c.room)
 
-    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
         """Choose for the only candidate of a pass by what is known."""
         cdef PassC step
         c.chosen = 0
@@ -470,14 +472,19 @@ cdef class AutoPolicy:
             step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
             self._chooser.one(c, &step)
 
-    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept:
+    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
         """Choose for a candidate, and return what that gains beyond no draft, in tokens, if no other slot drafts."""
         cdef double bare = self._costs.at(batch_tokens)
         self.solve(c, batch_tokens, decoding)
         return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
 
-    cdef int choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                        Py_ssize_t capacity) except -1:
+    cdef int reserve(self, Py_ssize_t n) except -1:
+        """Make room for choose_all to choose for n candidates."""
+        return self._chooser.reserve(n)
+
+    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+                         Py_ssize_t capacity) noexcept nogil:
+        """Set `chosen` of all candidates of a pass. `reserve` comes first."""
         cdef PassC step
         cdef CandidateC* c
         cdef Py_ssize_t i, left = capacity - batch_tokens
@@ -485,44 +492,44 @@ cdef class AutoPolicy:
             for i in range(n):
                 candidates[i].chosen = max(min(self._fixed, candidates[i].n, candidates[i].room, left), <Py_ssize_t>0)
                 left -= candidates[i].chosen
-            return 0
+            return
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
         if self.probes(batch_tokens, decoding):
             for i in range(n):
                 candidates[i].chosen = 0
-            return 0
-        self._chooser.reserve(n)
+            return
         self._chooser.many(candidates, n, &step, capacity)
         if self.explores():
             for i in range(n):
                 left -= candidates[i].chosen
             c = &candidates[candidates[0].turn]  # the surest
             self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
-        return 0
 
-    cdef bint explores(self) noexcept:
+    cdef bint explores(self) noexcept nogil:
         """Whether this pass may be of a size that was never tried."""
         self._exploring = False
-        return (self._fixed < 0 and self._costs.timed and self._steps % PROBE == PROBE // 2 and self._lost < STAKE)
+        return (self._fixed < 0 and self._costs.timed and self._lost < STAKE
+                and self._steps % PROBE_EVERY == PROBE_EVERY // 2)
 
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept:
+    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil:
         """Choose a size that was never tried, if there is one that probably costs little."""
         cdef Py_ssize_t chosen = c.chosen
         self._chooser.explore(c, base, most, STAKE - self._lost)
         self._exploring = c.chosen > chosen
 
-    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept:
-        """Whether this pass goes without drafts, to learn what that costs: else it might never be tried.
+    cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept nogil:
+        """Whether this pass goes without drafts, to learn what that costs: otherwise it might never be tried.
 
         It must be known better where drafts bring little.
         """
         cdef double known
-        if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE != PROBE - 1:
+        if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE_EVERY != PROBE_EVERY - 1:
             return False
         known = self._costs.weight[bare]
-        return known < SEEN or (known < WELL_SEEN and self.speed() * self._costs.at(bare) < LITTLE * <double>decoding)
+        return known < PROBES or (
+            known < MORE_PROBES and self.speed() * self._costs.at(bare) < SMALL_GAIN * <double>decoding)
 
-    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept:
+    cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil:
         cdef double expected = self._costs.at(batch_tokens)
         if emitted <= 0:
             return
@@ -530,14 +537,14 @@ cdef class AutoPolicy:
             seconds = expected
         else:
             seconds /= self._costs.pace
-        seconds = min(max(seconds, expected / FAR), expected * FAR)
-        self._emitted = LATELY * self._emitted + <double>emitted
+        seconds = min(max(seconds, expected / MOST_OFF), expected * MOST_OFF)
+        self._emitted = RATE_DECAY * self._emitted + <double>emitted
         self._steps += 1
         if self._exploring:
             self._lost += seconds / self._costs.at(1) - <double>emitted
             self._exploring = False
-        self._lost = max(self._lost - SPENT, 0.0)
-        self._passes = LATELY * self._passes + seconds / self._costs.at(1)
+        self._lost = max(self._lost - PAID_BACK, 0.0)
+        self._passes = RATE_DECAY * self._passes + seconds / self._costs.at(1)
 
 
 cdef int check_slot(Py_ssize_t slot) except -1:

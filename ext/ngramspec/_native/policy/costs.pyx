@@ -14,13 +14,13 @@ from ngramspec._native.core.types cimport uint8_t
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 
-cdef double TRUST = 8.0      # tokens that a claim, or what is known of the place before, stands for
-cdef double MEMORY = 400.0   # tokens that are remembered per place and level
-cdef double LATELY = 16.0    # tokens that the quicker mean remembers
-cdef double SHIFT = 0.4      # so far from the other one it takes its place
-cdef double NOTHING = 1e-9   # tokens: what lies behind in a chain and is worth less is left out
-cdef double LEAST = 1e-300   # probability that stands for 0 in chains
-cdef double FIRST = -4.5     # log-odds of the lowest level; the others follow in steps of 1
+cdef double PRIOR_TOKENS = 8.0    # observed tokens that the prior, a claim or the place before, counts as
+cdef double SLOW_TOKENS = 400.0   # window of the running mean, per place and level
+cdef double QUICK_TOKENS = 16.0   # window of the mean that notices a change
+cdef double CHANGED = 0.4         # when the two differ by more, the quick mean replaces the slow one
+cdef double WORTH_NOTHING = 1e-9  # a chain ends where less than this many tokens can still be expected
+cdef double LEAST_P = 1e-300      # stands for probability 0 in chains
+cdef double LOWEST_LEVEL = -4.5   # its log-odds; the others follow in steps of 1
 
 cdef double LEVELS[NUM_LEVELS]     # claimed probability at the middle of each level
 cdef double STEEP[NUM_LEVELS]      # 1 / distance to the next one
@@ -30,7 +30,7 @@ cdef uint8_t LEVEL_OF[257]         # 256 * probability -> lowest level that may 
 cdef void prepare() noexcept:
     cdef Py_ssize_t i, level = 0
     for i in range(NUM_LEVELS):
-        LEVELS[i] = 1.0 / (1.0 + exp(-(FIRST + <double>i)))
+        LEVELS[i] = 1.0 / (1.0 + exp(-(LOWEST_LEVEL + <double>i)))
     for i in range(NUM_LEVELS - 1):
         STEEP[i] = 1.0 / (LEVELS[i + 1] - LEVELS[i])
     for i in range(257):
@@ -47,7 +47,7 @@ cdef void calibration_start(CalibrationC* c) noexcept nogil:
     memset(c, 0, sizeof(CalibrationC))
     for place in range(NUM_PLACES):
         for level in range(NUM_LEVELS):
-            c.trust[place][level] = TRUST
+            c.trust[place][level] = PRIOR_TOKENS
 
 
 cdef Py_ssize_t locate(double claimed, double* share) noexcept nogil:
@@ -60,7 +60,7 @@ cdef Py_ssize_t locate(double claimed, double* share) noexcept nogil:
 
 
 cdef double within(double p) noexcept nogil:
-    """Return a probability; what is none, NaN too, counts as the nearest one or as 0."""
+    """Clamp to 0..1; NaN becomes 0."""
     if not p > 0.0:
         return 0.0
     return p if p < 1.0 else 1.0
@@ -86,15 +86,15 @@ cdef double calibration_apply(const CalibrationC* c, Py_ssize_t place, double cl
 cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, Py_ssize_t n, double* p) noexcept nogil:
     """Set p, each > 0, for a chain of n claims; return how many of them are worth a look.
 
-    Where the chance to get past a token, times all tokens that may come from there, is next to nothing,
-    the chain ends with it: the work grows with the square of its length.
+    The chain is cut where almost nothing can be expected of the rest, as the work grows with the square
+    of its length.
     """
     cdef Py_ssize_t i
     cdef double reached = <double>(n + 1)
     for i in range(n):
-        p[i] = max(calibration_apply(c, i, claimed[i]), LEAST)
+        p[i] = max(calibration_apply(c, i, claimed[i]), LEAST_P)
         reached *= p[i]
-        if reached < NOTHING:
+        if reached < WORTH_NOTHING:
             return i + 1
     return n
 
@@ -108,14 +108,14 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
         return
     weight[0] += share
     mean[0] += share * (error - mean[0]) / weight[0]
-    lately[0] += share * (error - lately[0]) / min(weight[0], LATELY)
-    if fabs(lately[0] - mean[0]) > SHIFT:
+    lately[0] += share * (error - lately[0]) / min(weight[0], QUICK_TOKENS)
+    if fabs(lately[0] - mean[0]) > CHANGED:
         # Another kind of text has begun: what was right before says little about it.
         mean[0] = lately[0]
-        weight[0] = min(weight[0], LATELY)
+        weight[0] = min(weight[0], QUICK_TOKENS)
         c.trust[place][level] = 0.0
-    if weight[0] + c.trust[place][level] > MEMORY:
-        kept = MEMORY / (weight[0] + c.trust[place][level])
+    if weight[0] + c.trust[place][level] > SLOW_TOKENS:
+        kept = SLOW_TOKENS / (weight[0] + c.trust[place][level])
         weight[0] *= kept
         c.trust[place][level] *= kept
 
@@ -123,8 +123,8 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
 cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
     """Set excess of a level from what is known of each place.
 
-    Later places are seldom seen as long as drafts are short: what is not known of one is taken from the
-    place before, else short drafts would stay short.
+    Later places are rarely seen while drafts are short, so what is not known of one is taken from the
+    place before. Otherwise short drafts would stay short.
     """
     cdef Py_ssize_t place
     cdef double before = 0.0
@@ -137,9 +137,9 @@ cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
 cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n, Py_ssize_t num_right) noexcept nogil:
     """Learn from n tokens of a chain of which the first num_right were right.
 
-    The token behind them was wrong, when it is among the n; what the ones behind that would have been
-    is not known. A token counts for the two levels around its claim, by its distance to them: what
-    was learnt of one claim is then the mean of its labels, wherever between two levels it lies.
+    The one after them was wrong, if it is among the n; of later ones nothing is known. A token counts
+    for the two levels around its claim, weighted by distance, so what is learnt of a claim is the mean of
+    its outcomes wherever it lies between two levels.
     """
     cdef Py_ssize_t i, low, place
     cdef unsigned touched = 0  # levels, a bit each
@@ -194,34 +194,34 @@ cdef class Calibrations:
         return self.each[self.count - 1]
 
 
-cdef double FAR = 4.0        # an observation counts as at most FAR times the estimate
-cdef double FOLLOWED = 0.25  # share of a change of a known size's time, in its logarithm, that all sizes follow
-cdef double REMEMBERED = 32.0    # observations that an estimate is the mean of
-cdef double NEW = 0.25       # observations that the guess for a size that was never seen stands for
-cdef double MOVED = 0.02     # a size's ratio moved so far: its unseen neighbours are filled anew
-cdef double TOKEN = 0.1      # cost of each further token beside a pass over one, where no table is given
-cdef double FEW = 2.0        # observations that make a size known
-cdef double HOLD = 0.02      # how much the given steepness weighs in what is learnt of it
-cdef double FLATTEST = 0.01  # bounds of that, times the given one
+cdef double CLAMP = 4.0           # an observation is clamped to within this factor of the estimate
+cdef double PACE_STEP = 0.25      # part of a known size's change, in log time, that the pace of all sizes follows
+cdef double WINDOW = 32.0         # observations that an estimate averages over
+cdef double GUESS_WEIGHT = 0.25   # observations that the guess for a size not seen yet counts as
+cdef double REFILL_AT = 0.02      # relative change of a size's ratio that refills its unseen neighbours
+cdef double TOKEN_COST = 0.1      # of each further token, in passes over one, where no table is given
+cdef double ENOUGH_SEEN = 2.0     # observations that make a size known
+cdef double PRIOR_SPREAD = 0.02   # weight of the given steepness in the fit
+cdef double FLATTEST = 0.01       # bounds of the fitted steepness, times the given one
 cdef double STEEPEST = 100.0
 cdef enum:
-    SMALL = 256              # sizes that count for it: large batches follow other rules
-    USUAL = 64               # a change is one when it moves the cost of this many tokens
-    NEAR = 4                 # sizes are like one that differs by this part of it
-    EARLY = 8                # observations before which a much lower one replaces the estimate
-    NEAREST = 4              # observed sizes that tell the ratio beyond them
-    HALVED = 512             # observations after which all counts are halved
+    MOST_FITTED = 256             # largest size in the fit: large batches follow other rules
+    TYPICAL = 64                  # tokens whose cost must move before a new steepness is applied
+    NEAR_PART = 4                 # sizes within 1 / NEAR_PART of one another count as alike
+    FIRST_FEW = 8                 # observations during which a much lower one replaces the estimate
+    NEAREST = 4                   # observed sizes whose ratio is used beyond the outermost
+    HALVE_AFTER = 512             # observations after which all weights are halved
 
 
 @cython.final
 cdef class PassCosts:
     """PassCosts(costs=None): what a pass costs by the tokens in its batch.
 
-    As long as nothing was observed the given table counts, in its unit. Observations correct the sizes
-    they are of; the ones between and beyond keep the table's shape, scaled as their neighbours are:
-    costs jump where a library changes its method, so nothing is smoothed across sizes. How much the
-    whole shape rises from its first size on is learnt, too: a table may be of another machine. And all
-    sizes follow where known ones slow down or speed up: longer contexts and busy machines do that.
+    Until something is observed the given table counts, in its unit. An observation corrects its own
+    size. Sizes in between and beyond keep the table's shape, scaled like their neighbours; nothing is
+    smoothed across sizes, since costs jump where a library changes its method. How steeply the whole
+    shape rises is learnt too: the table may be of another machine. When known sizes slow down or speed
+    up, as with longer contexts or a busy machine, all sizes follow.
 
     Args:
         costs: A CostTable in any unit, None = each further token costs a tenth of a pass over one.
@@ -240,7 +240,7 @@ cdef class PassCosts:
         self.given = costs
         dense = None if costs is None else costs.dense(MOST_TOKENS)
         for i in range(1, MOST_TOKENS + 1):
-            self.first[i] = 1.0 + TOKEN * <double>(i - 1) if dense is None else dense[i - 1]
+            self.first[i] = 1.0 + TOKEN_COST * <double>(i - 1) if dense is None else dense[i - 1]
         memcpy(self.prior, self.first, sizeof(self.first))
         memcpy(self.now, self.first, sizeof(self.first))
         self.steep = self.pace = 1.0
@@ -256,7 +256,7 @@ cdef class PassCosts:
         return self.pace * self.at(tokens)
 
     def observe(self, Py_ssize_t tokens, double seconds):
-        """Learn what a pass took. What is not > 0, or of more than 1024 tokens, is passed over.
+        """Learn what a pass took. Times that are not > 0 and passes over more than 1024 tokens are ignored.
 
         Cost: O(1) amortised.
         """
@@ -285,9 +285,9 @@ cdef class PassCosts:
         """Whether sizes like this one were seen a few times."""
         cdef Py_ssize_t i
         cdef double seen = 0.0
-        for i in range(tokens - tokens // NEAR, min(tokens + tokens // NEAR, <Py_ssize_t>MOST_TOKENS) + 1):
+        for i in range(tokens - tokens // NEAR_PART, min(tokens + tokens // NEAR_PART, <Py_ssize_t>MOST_TOKENS) + 1):
             seen += self.weight[i]
-        return seen >= FEW
+        return seen >= ENOUGH_SEEN
 
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil:
         cdef double known, change
@@ -298,25 +298,25 @@ cdef class PassCosts:
             self.timed = True
             known = seconds
         elif self.weight[tokens] == 0.0:
-            self.weight[tokens] = NEW
-        seconds = min(max(seconds / self.pace, known / FAR), known * FAR)
-        if self.weight[tokens] >= EARLY:
-            change = exp(FOLLOWED * log(seconds / known))
+            self.weight[tokens] = GUESS_WEIGHT
+        seconds = min(max(seconds / self.pace, known / CLAMP), known * CLAMP)
+        if self.weight[tokens] >= FIRST_FEW:
+            change = exp(PACE_STEP * log(seconds / known))
             self.pace *= change
             seconds /= change
-        if seconds < known / 2 and self.weight[tokens] < EARLY:
-            # Passes are slow by accident, the first ones most of all, and never fast by accident.
+        if seconds < known / 2 and self.weight[tokens] < FIRST_FEW:
+            # A pass may be slow by accident, above all the first ones, but never fast.
             self.weight[tokens] = 1.0
             self.now[tokens] = seconds
         else:
-            self.weight[tokens] = min(self.weight[tokens] + 1.0, REMEMBERED)
+            self.weight[tokens] = min(self.weight[tokens] + 1.0, WINDOW)
             self.now[tokens] = known + (seconds - known) / self.weight[tokens]
         known = self.now[tokens] / self.prior[tokens]
-        if fabs(known - self.shown[tokens]) > MOVED * self.shown[tokens]:
+        if fabs(known - self.shown[tokens]) > REFILL_AT * self.shown[tokens]:
             self.show(tokens)
             self.fit()
         self.age += 1
-        if self.age == HALVED:
+        if self.age == HALVE_AFTER:
             self.fade()
 
     cdef void show(self, Py_ssize_t tokens) noexcept nogil:
@@ -331,10 +331,10 @@ cdef class PassCosts:
         self.fill(tokens, above)
 
     cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
-        """Fill between two sizes that were seen; 0 and MOST_TOKENS + 1 stand for none.
+        """Fill the sizes between two that were seen; 0 and MOST_TOKENS + 1 stand for none.
 
-        Between two the prior is scaled as they are in the mean, and what then is missing at either end is
-        shared out along the way: jumps of the prior stay, and a line becomes the line between them.
+        The prior is scaled by the mean ratio of the two, and what is then missing at either end is spread
+        linearly over the sizes between: jumps of the prior stay, and a line becomes the line between them.
         """
         cdef Py_ssize_t i
         cdef double scale, low = 0.0, high = 0.0
@@ -347,10 +347,10 @@ cdef class PassCosts:
             scale = self.outer(b, 1) if a == 0 else self.outer(a, -1)
         for i in range(a + 1, b):
             self.now[i] = max(self.prior[i] * scale + low + (high - low) * <double>(i - a) / <double>(b - a),
-                              self.prior[i] * scale / FAR)
+                              self.prior[i] * scale / CLAMP)
 
     cdef double outer(self, Py_ssize_t tokens, Py_ssize_t step) noexcept nogil:
-        """Return the ratio beyond the outermost seen size: its own and those of the few next to it, by their counts."""
+        """Return the ratio to use beyond the outermost seen size: the weighted mean of the NEAREST seen ones."""
         cdef double total = 0.0, weight = 0.0
         cdef Py_ssize_t found = 0, first = tokens
         while 0 < tokens <= MOST_TOKENS and found < NEAREST and first <= 2 * tokens and tokens <= 2 * first:
@@ -362,14 +362,14 @@ cdef class PassCosts:
         return exp(total / weight)
 
     cdef void fit(self) noexcept nogil:
-        """Learn how much steeper the costs rise than those given: a line of the ones seen over the given ones.
+        """Learn how much steeper costs rise than the given ones: fit a line of seen over given costs.
 
-        Least squares of relative errors. The given steepness counts like sizes that lie HOLD apart, so
-        where costs hardly rise at all it takes more than noise to change it.
+        Least squares of relative errors. PRIOR_SPREAD keeps the given steepness where costs hardly rise at
+        all: noise alone does not change it.
         """
         cdef Py_ssize_t i
         cdef double x, y, w, total = 0.0, xs = 0.0, ys = 0.0, xx = 0.0, xy = 0.0, steep, base, span
-        for i in range(1, SMALL + 1):
+        for i in range(1, MOST_FITTED + 1):
             if self.weight[i] > 0.0:
                 x, y = self.first[i] / self.first[1] - 1.0, self.now[i] / self.now[1]
                 w = self.weight[i] / (y * y)
@@ -380,11 +380,11 @@ cdef class PassCosts:
                 xy += w * x * y
         if total == 0.0:
             return
-        steep = (xy - xs * ys / total + HOLD) / (xx - xs * xs / total + HOLD)
+        steep = (xy - xs * ys / total + PRIOR_SPREAD) / (xx - xs * xs / total + PRIOR_SPREAD)
         base = (ys - steep * xs) / total
         steep = STEEPEST if base <= 0.0 else min(max(steep / base, FLATTEST), STEEPEST)
-        span = fabs(self.first[USUAL] / self.first[1] - 1.0)
-        if fabs(steep - self.steep) * span > MOVED * (1.0 + self.steep * span):
+        span = fabs(self.first[TYPICAL] / self.first[1] - 1.0)
+        if fabs(steep - self.steep) * span > REFILL_AT * (1.0 + self.steep * span):
             self.tilt(steep)
 
     cdef void tilt(self, double steep) noexcept nogil:
@@ -397,12 +397,12 @@ cdef class PassCosts:
         self.refill()
 
     cdef void fade(self) noexcept nogil:
-        """Halve all counts and forget sizes that are not seen any more: an accident must not last."""
+        """Halve all weights and forget sizes that are no longer seen, so that an accident does not last."""
         cdef Py_ssize_t i
         self.age = 0
         for i in range(1, MOST_TOKENS + 1):
             self.weight[i] *= 0.5
-            if self.weight[i] < NEW:
+            if self.weight[i] < GUESS_WEIGHT:
                 self.weight[i] = self.shown[i] = 0.0
         self.refill()
 

@@ -50,7 +50,7 @@ cdef int order_size(int order) noexcept nogil:
 
 
 cdef inline size_t _bytes(uint64_t num_lines) noexcept nogil:
-    """Of memory in which so many whole cache lines are."""
+    """Return the bytes of memory that hold this many whole cache lines."""
     return (num_lines + 1) * LINE_BYTES
 
 

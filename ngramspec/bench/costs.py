@@ -1,0 +1,79 @@
+"""Which costs of a target to reckon with: given, saved for a model, or usual ones."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramspec.costs import PROFILES, CostTable, load_costs
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+
+USUAL = "cpu"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A table and where it is from.
+
+    profile: its name in PROFILES, None of a measured one.
+    path: its file, None of a profile.
+    reason: why it was taken, in words.
+    """
+
+    table: CostTable
+    profile: str | None
+    path: Path | None
+    reason: str
+
+    @property
+    def source(self) -> str:
+        """What it is, in words."""
+        return f"profile {self.profile}" if self.path is None else f"{self.path}"
+
+
+def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
+    """Return the costs of a file or a profile, the usual ones without either.
+
+    Raises:
+        FormatError: The file is no table of costs.
+        OSError: It cannot be read.
+    """
+    if file is not None:
+        return Costs(load_costs(file), None, file, "given")
+    if profile is not None:
+        return Costs(PROFILES[profile], profile, None, "given")
+    return Costs(PROFILES[USUAL], USUAL, None, "neither --profile nor --costs nor --model given")
+
+
+def saved_costs(
+    path: str | os.PathLike[str], settings: ContextSettings, n_gpu_layers: int = 0
+) -> Costs:
+    """Return what `ngramspec bench calibrate` saved for a model in a setting, else the usual ones.
+
+    Args:
+        path: The model's GGUF file; only its vocabulary is loaded.
+        settings: How it is run; slots and contexts do not matter.
+        n_gpu_layers: Layers on the GPU, -1 = all.
+
+    Raises:
+        FormatError: It is no GGUF file.
+        BackendError: llama.cpp cannot load it.
+        OSError: A file cannot be read.
+    """
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.saved_costs import costs_path, find_costs
+
+    with LlamaModel(path, n_gpu_layers=n_gpu_layers, vocab_only=True) as model:
+        table = find_costs(model, settings)
+        if table is not None:
+            reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"
+            return Costs(table, None, costs_path(model, settings), reason)
+        reason = (
+            f"nothing saved for {model.path.name} in this setting; "
+            f"`ngramspec bench calibrate --model {model.path}` measures it"
+        )
+        return Costs(PROFILES[USUAL], USUAL, None, reason)

@@ -1,0 +1,147 @@
+"""Replaying sets through our drafters and the peers'."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ngramspec.bench.outcome import Outcome, Profiles, count_requests, replay, same_for_all
+from ngramspec.bench.peer_runs import PeerPlaces, run_peers
+from ngramspec.bench.peers import ORACLE, PEERS
+from ngramspec.bench.player import Subject
+from ngramspec.bench.recorded import load_peers, save_peers
+from ngramspec.bench.summary import Replays
+from ngramspec.bench.tally import Tally
+from ngramspec.bench.traces import Trace
+from ngramspec.costs import PROFILES, load_costs
+from ngramspec.errors import InputError
+
+# Shows how far something is: its title and its steps; what moves it on by a step.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
+Tallies = dict[str, dict[str, Tally]]  # by set and peer
+
+
+@contextmanager
+def no_progress(title: str, total: int) -> Iterator[Callable[[], object]]:
+    """Show nothing."""
+    yield lambda: None
+
+
+@dataclass(frozen=True)
+class PeerOptions:
+    """Which peers to compare with.
+
+    places: Run those that are there; None = do not run any.
+    save: File to record what they did.
+    record: Such a file, for peers that do not run.
+    """
+
+    places: PeerPlaces | None = None
+    save: Path | None = None
+    record: Path | None = None
+
+
+def replay_sets(
+    traces: Sequence[Trace],
+    subjects: Sequence[Subject],
+    profiles: Profiles = PROFILES,
+    *,
+    growth: Mapping[int, Trace] | None = None,
+    cold: bool = False,
+    peers: PeerOptions | None = None,
+    progress: Progress = no_progress,
+) -> Replays:
+    """Replay sets through all subjects and peers.
+
+    Args:
+        traces: The sets.
+        subjects: Our drafters, see bench.ours.subject.
+        profiles: Costs of targets by name.
+        growth: Sets by length of the context, to measure a step at.
+        cold: Have a fresh drafter for every request.
+        peers: Which peers; None = none.
+        progress: Shows how far it is.
+
+    Raises:
+        InputError: A record of peers has none of the sets.
+        FormatError: A damaged record, or one of other replays.
+        BackendError: A peer failed.
+        OSError: A file cannot be read or written.
+    """
+    peers, growth = peers or PeerOptions(), growth or {}
+    sets = [*traces, *growth.values()]
+    made = _replay_ours(sets, subjects, profiles, cold, progress)
+    missing: dict[str, str] = {}
+    tallies: Tallies = {}
+    if peers.places is not None:
+        total = len(PEERS) * sum(len(trace.requests) for trace in sets)
+        with progress("running the peers", total) as advance:
+            runs = run_peers(sets, peers.places, cold=cold, on_request=advance)
+        missing, tallies = runs.missing, runs.tallies
+        if peers.save is not None:
+            save_peers(peers.save, traces, tallies, profiles, cold=cold)
+    if peers.record is not None:
+        _add_recorded(traces, peers.record, cold, tallies)
+        there = {name for trace in traces for name in tallies.get(trace.name, {})}
+        missing = {name: why for name, why in missing.items() if name not in there}
+    for name, row in tallies.items():
+        ordered = [peer for peer in (*PEERS, ORACLE) if peer in row]
+        outcomes = {peer: same_for_all(row[peer], profiles) for peer in ordered}
+        made.setdefault(name, {}).update(outcomes)
+    costs: dict[str, dict[int, float]] = {}
+    for context, trace in growth.items():
+        for name, outcome in made[trace.name].items():
+            if name != ORACLE:
+                costs.setdefault(name, {})[context] = outcome.first.us_per_step
+    names = [subject.name for subject in subjects]
+    by_set = {trace.name: made[trace.name] for trace in traces}
+    return Replays(profiles, names, by_set, missing, costs, cold)
+
+
+def load_profiles(files: Sequence[Path]) -> Profiles:
+    """Return the built-in profiles and measured tables of costs, by name.
+
+    Raises:
+        InputError: Two have the same name.
+        FormatError, OSError: As load_costs.
+    """
+    profiles = dict(PROFILES)
+    for path in files:
+        table = load_costs(path)
+        name = table.name or path.stem
+        if name in profiles:
+            raise InputError(f"{path}: there is a profile of the name {name!r} already")
+        profiles[name] = table
+    return profiles
+
+
+def _replay_ours(
+    traces: Sequence[Trace],
+    subjects: Sequence[Subject],
+    profiles: Profiles,
+    cold: bool,
+    progress: Progress,
+) -> dict[str, dict[str, Outcome]]:
+    """Return our outcomes by set and subject."""
+    with progress("replaying", count_requests(traces, subjects, profiles)) as advance:
+        return {
+            trace.name: {
+                subject.name: replay(trace, subject, profiles, cold=cold, on_request=advance)
+                for subject in subjects
+            }
+            for trace in traces
+        }
+
+
+def _add_recorded(traces: Sequence[Trace], path: Path, cold: bool, tallies: Tallies) -> None:
+    """Add the tallies of a record where no peer ran."""
+    found, others = load_peers(path, traces, cold=cold)
+    if not found:
+        raise InputError(f"{path} has none of these sets with these tokens: {', '.join(others)}")
+    for name, row in found.items():
+        tallies[name] = {**row, **tallies.get(name, {})}
+    if others:
+        print(f"{path} does not have these tokens of {', '.join(others)}", file=sys.stderr)

@@ -1,0 +1,194 @@
+"""What benchmarks ask of a model: tasks that are built in, and those of files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramspec.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ngramspec.adapters.llama_cpp import LlamaModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """One conversation whose last answer the model writes.
+
+    turns: user, assistant, user, ...; the last one is the user's.
+    """
+
+    name: str
+    title: str
+    turns: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """Return the turns as chat messages."""
+        roles = ("user", "assistant")
+        return [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]
+
+    @property
+    def request(self) -> str:
+        """Return the first line of the last turn, which says what is wanted."""
+        return self.turns[-1].split("\n", 1)[0]
+
+
+def _fence(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code.strip()}\n```"
+
+
+INVOICE = """
+def invoice_total(items, discount):
+    total = 0
+    for item in items:
+        if item.price < 0:
+            raise ValueError('negative price')
+        total = total + item.price * item.count
+    if discount:
+        total = total - total * discount
+    return round(total, 2)
+"""
+
+READ_TABLE = '''
+def read_table(path, separator):
+    """Read a table and return its rows as dictionaries."""
+    rows = []
+    with open(path) as file:
+        header = file.readline().strip().split(separator)
+        for line in file:
+            line = line.strip()
+            if not line or line.startswith('#'):
+                continue
+            values = line.split(separator)
+            if len(values) != len(header):
+                raise ValueError('bad row: %r' % line)
+            rows.append(dict(zip(header, values)))
+    return rows
+'''
+
+PUSH = '''
+def push(self, job, priority=0):
+    """Add a job to the queue."""
+    with self.lock:
+        self.counter += 1
+        heapq.heappush(self.jobs, (priority, self.counter, job))
+        self.changed.notify()
+'''
+
+POP = '''
+def pop(self, timeout=None):
+    """Remove the first job and return it."""
+    with self.lock:
+        while not self.jobs:
+            if not self.changed.wait(timeout):
+                raise TimeoutError('no job')
+        priority, counter, job = heapq.heappop(self.jobs)
+        return job
+'''
+
+CLOSE = '''
+def close(self):
+    """Wake all who wait."""
+    with self.lock:
+        self.closed = True
+        self.changed.notify_all()
+'''
+
+PARTS = """
+name,kind,count
+bolt,steel,40
+nut,brass,75
+gear,steel,12
+belt,rubber,8
+"""
+
+FILE = "\n\n\n".join(code.strip() for code in (PUSH, POP, CLOSE))
+
+TASKS = (
+    Task(
+        "rename",
+        "Rename a variable in a function",
+        ("Rename `values` to `entry` in this code:\n\n" + _fence(READ_TABLE),),
+    ),
+    Task("repeat", "Repeat code", ("Repeat this code:\n\n" + _fence(FILE),)),
+    Task(
+        "find",
+        "Find a function in a file",
+        ("Show the function `pop` from this file:\n\n" + _fence(FILE),),
+    ),
+    Task(
+        "think",
+        "Think, then answer",
+        ("Think, then rename `item` to `entry` in this code:\n\n" + _fence(INVOICE),),
+    ),
+    Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
+)
+TASK_NAMES = tuple(task.name for task in TASKS)
+# A language model's answer repeats neither the question nor itself, so that drafts are of no use;
+# the embedded model, which can only copy, answers with the question.
+FREE = Task(
+    "free",
+    "Write free text",
+    ("Tell a short story about a clock maker who moves to a fishing village by the sea.",),
+)
+
+
+def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
+    """Read prompts: a file is one, or one per line where its name ends in .jsonl.
+
+    Args:
+        paths: Texts, or lines of JSON objects with "prompt" and maybe "name".
+
+    Raises:
+        InputError: A prompt is empty.
+        FormatError: A line is no object with a "prompt", or there is none.
+        OSError: A file cannot be read.
+    """
+    found: list[Task] = []
+    for path in map(Path, paths):
+        if path.suffix == ".jsonl":
+            lines = [*_json_tasks(path)]
+            if not lines:
+                raise FormatError(f"{path} holds no prompt")
+            found += lines
+        else:
+            found.append(_task(path.stem, path.read_text("utf-8", "replace"), str(path)))
+    return found
+
+
+def _json_tasks(path: Path) -> Iterator[Task]:
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+            text, name = record["prompt"], record.get("name", f"{path.stem}:{number}")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise FormatError(f'{where}: expected a JSON object with "prompt"') from None
+        if not isinstance(text, str) or not isinstance(name, str):
+            raise FormatError(f'{where}: "prompt" and "name" must be texts')
+        yield _task(name, text, where)
+
+
+def _task(name: str, text: str, where: str) -> Task:
+    if not text.strip():
+        raise InputError(f"{where}: the prompt is empty")
+    return Task(name, name, (text,))
+
+
+def sample_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
+    """Return `count` tokens of the tasks' texts, again from the start where they do not suffice."""
+    import numpy as np
+
+    text = "\n\n".join(turn for task in (*TASKS, FREE) for turn in task.turns)
+    ids = model.tokenize(text)
+    return np.resize(np.asarray(ids, dtype=np.int32), count)

@@ -1,0 +1,157 @@
+"""Tuned: the outcome of a search for a drafter, with all that tells what it is worth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramspec.bench.candidates import Candidate, grid
+from ngramspec.bench.costs import Costs
+from ngramspec.bench.lines import llama_server_line, ready_lines
+from ngramspec.bench.outcome import figures
+from ngramspec.bench.split import Split, split
+from ngramspec.bench.tally import Tally
+from ngramspec.bench.traces import Trace
+from ngramspec.bench.tune import Result, Tuning, count_replays, tune
+
+SHARE_OF_SEARCH = 0.75  # of the time limit; the rest is for the held-out requests
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is searched: the requests, split, and the candidates.
+
+    sets: requests of each set.
+    """
+
+    parts: Split
+    candidates: Sequence[Candidate]
+    sets: Mapping[str, int]
+    seed: int
+
+    @property
+    def num_replays(self) -> int:
+        """How many requests are replayed if nothing ends the search early."""
+        return count_replays(len(self.candidates), self.parts)
+
+
+def plan_search(traces: Sequence[Trace], seed: int = 0) -> Plan:
+    """Return what to search on recorded requests. seed: of the samples of the first rounds."""
+    sets = {trace.name: len(trace.requests) for trace in traces}
+    return Plan(split(traces, seed), grid(), sets, seed)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome of a search.
+
+    seconds: that it took.
+    interrupted: whether it was told to stop; otherwise what is not finished met the time limit.
+    """
+
+    tuning: Tuning
+    plan: Plan
+    costs: Costs
+    seconds: float
+    interrupted: bool
+
+    def gain(self, result: Result) -> float | None:
+        """Return the gain over the default: on the held-out requests, where both saw them."""
+        held_out = self.tuning.held_out_gain(result)
+        return self.tuning.gain(result) if held_out is None else held_out
+
+    def as_json(self, model: Path | None = None) -> dict[str, Any]:
+        """Return everything as plain data; no recommendation without results.
+
+        Args:
+            model: The GGUF file that command lines are to name.
+        """
+        tuning, theirs = self.tuning, None
+        made: dict[str, Any] = {
+            "costs": {
+                "name": self.costs.table.name,
+                "profile": self.costs.profile,
+                "file": None if self.costs.path is None else str(self.costs.path),
+                "reason": self.costs.reason,
+            },
+            "sets": dict(self.plan.sets),
+            "requests": {"chosen_on": tuning.num_chosen_on, "held_out": tuning.num_held_out},
+            "seed": self.plan.seed,
+            "seconds": round(self.seconds, 3),
+            "finished": tuning.finished,
+            "interrupted": self.interrupted,
+            "rounds": [{"candidates": many, "requests": n} for many, n in tuning.rounds],
+            "num_candidates": len(self.plan.candidates),
+            "recommended": None,
+            "llama_server": None,
+            "results": [_row(tuning, result) for result in tuning.results],
+        }
+        if tuning.results:
+            made["recommended"] = {
+                **_row(tuning, tuning.best),
+                "is_default": tuning.best is tuning.default,
+                **ready_lines(tuning.best.candidate, self.costs, model),
+            }
+            theirs = tuning.best_for_llama_server
+        if theirs is not None:
+            line = llama_server_line(theirs.candidate, model)
+            made["llama_server"] = {**_row(tuning, theirs), "command": line}
+        return made
+
+
+def run_search(
+    plan: Plan,
+    costs: Costs,
+    *,
+    time_limit: float | None = None,
+    advance: Callable[[], object] = lambda: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Tuned:
+    """Search for the drafter and sizes that suit recorded requests best.
+
+    Args:
+        plan: What is searched.
+        costs: Those of the target.
+        time_limit: Seconds after which the best that is known is taken, None = any time. A quarter
+            of it is for the held-out requests.
+        advance: Called after every replayed request, plan.num_replays times.
+        interrupted: Asked as often: ends everything.
+    """
+    started = time.monotonic()
+    limit = time_limit or float("inf")
+
+    def spent() -> float:
+        return time.monotonic() - started
+
+    tuning = tune(
+        plan.parts,
+        plan.candidates,
+        costs.table,
+        advance=advance,
+        stop_search=lambda: spent() > SHARE_OF_SEARCH * limit,
+        stop=lambda: interrupted() or spent() > limit,
+    )
+    return Tuned(tuning, plan, costs, spent(), interrupted())
+
+
+def _row(tuning: Tuning, result: Result) -> dict[str, Any]:
+    """Return the figures of a candidate."""
+    candidate, gain = result.candidate, tuning.held_out_gain(result)
+    held_out = result.held_out
+    return {
+        "drafter": candidate.spec,
+        "parameters": dict(candidate.params),
+        "lengths": candidate.lengths,
+        "for_llama_server": candidate.for_llama_server,
+        "requests": result.requests,
+        "chosen_on": _figures(tuning, result.tally),
+        "held_out": None if held_out is None else _figures(tuning, held_out),
+        "held_out_gain": None if gain is None else round(gain, 4),
+    }
+
+
+def _figures(tuning: Tuning, tally: Tally) -> dict[str, Any]:
+    return {"modelled_speedup": round(tuning.speedup(tally), 4), **figures(tally)}

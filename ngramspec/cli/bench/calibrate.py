@@ -1,0 +1,138 @@
+"""`ngramspec bench calibrate`: what a batch costs on this machine, saved for whoever drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    COUNT,
+    FILE,
+    check_output,
+    json_option,
+    option,
+    options,
+)
+from ngramspec.cli.output import make_table, number_of, plain_console, print_json, progress
+from ngramspec.cli.target import open_model, open_target, running
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp import LlamaTarget
+    from ngramspec.bench.calibrate import Calibration
+
+MEASURE = "Measurement"
+NOTE = "interrupted; Ctrl-C again ends at once"
+COLUMNS = ("tokens", "ms", "relative to 1", "ms per token")
+EPILOG = """\b
+Examples:
+  ngramspec bench calibrate --model model.gguf
+  ngramspec bench calibrate --model model.gguf -t 8 -fa on -ctk q8_0 -ctv q8_0
+  ngramspec bench calibrate --model model.gguf --max-batch 64 --rounds 3 --json
+  ngramspec bench calibrate --model model.gguf -o costs.json
+  ngramspec bench replay benchmarks/data/traces --costs costs.json
+
+A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
+to ngramspec/costs in XDG_CACHE_HOME (~/.cache), under a name made of the model file, the
+processor, threads, flash attention, cache types and batch sizes: calibrate with the
+options that you serve with. Ctrl-C prints what was measured and saves nothing.
+"""
+
+
+@click.command("calibrate", cls=SectionCommand, epilog=EPILOG)
+@options(
+    option("Model", "-m", "--model", type=FILE,
+           help="GGUF file; the embedded model when left out."),
+    running("Model"),
+    option(MEASURE, "--context", type=COUNT, default=512,
+           help="Tokens in the cache, as far as the model has room."),
+    option(MEASURE, "--max-batch", type=AT_LEAST_1, default=128,
+           help="Largest batch, at most --batch-size."),
+    option(MEASURE, "--rounds", type=click.IntRange(1, 1000), default=7,
+           help="Samples of each size; medians count."),
+    json_option(),
+    option("Options", "-o", "--output", type=FILE, metavar="FILE",
+           help="Save there, not where they are looked for."),
+)  # fmt: skip
+def calibrate(**values: Any) -> None:
+    """Measure what verification costs, by tokens in the batch.
+
+    Real decodes of 1 to 8 and of selected larger numbers of tokens with logits for all of them, in
+    rounds of random order, after a warm-up. The cost is not linear in the batch size: kernels
+    change with it.
+    """
+    from ngramspec.bench.calibrate import save_calibration
+
+    if values["output"] is not None:
+        check_output(values["output"], statistics=False)
+    with open_model(values) as model:
+        trained = model.n_ctx_train
+        most = min(values["max_batch"], values["batch_size"], trained)
+        size = min(values["context"] + most, trained)
+        with open_target({**values, "ctx_size": size}, model) as target:
+            path = values["output"] or _usual_output(target)
+            found = _measure(target, size - most, most, values["rounds"])
+            if found.complete:
+                save_calibration(found, target, path)
+            _show(found, target, path if found.complete else None, values["as_json"])
+    if not found.complete:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+def _usual_output(target: LlamaTarget) -> Path:
+    """Return where the costs are looked for; what stands in the way is said before the work."""
+    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
+
+    path = costs_path(target.model, target.settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calibration:
+    from ngramspec.bench.calibrate import calibrate as measure
+    from ngramspec.bench.calibrate import sizes_up_to
+    from ngramspec.bench.tasks import sample_tokens
+
+    most = min(most, target.max_batch, target.exact_batch or most)
+    sizes = sizes_up_to(most)
+    tokens = sample_tokens(target.model, context + most)
+    total = len(sizes) * (rounds + 1)
+    with interruptible(NOTE) as interrupt, progress("measuring", total) as advance:
+        return measure(
+            target, tokens, sizes, rounds, advance=advance, stopped=lambda: interrupt.requested
+        )
+
+
+def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
+    from ngramspec.adapters.llama_cpp.saved_costs import cost_key
+
+    rows = found.rows()
+    if as_json:
+        return print_json({
+            "model": str(target.model.path),
+            "saved": None if saved is None else str(saved),
+            "complete": found.complete,
+            "context": found.context,
+            "key": cost_key(target.model, target.settings),
+            "costs": rows,
+        })  # fmt: skip
+    console = plain_console()
+    if not rows:
+        return console.print("Nothing was measured.")
+    fewest, most = (pick(row["samples"] for row in rows) for pick in (min, max))
+    samples = f"{fewest} to {most}" if fewest < most else f"{most}"
+    threads = number_of(target.settings.num_threads[1], "thread")
+    context = number_of(found.context, "token")
+    title = f"{target.model.path.name}, {threads}, {context} in the cache, medians of {samples}"
+    console.print(title, style="bold", soft_wrap=True)
+    table = make_table(COLUMNS, gap=2)
+    for row in rows:
+        relative = "-" if row["relative"] is None else f"{row['relative']:.2f}"
+        times = (1e3 * row["seconds"], 1e3 * row["seconds_per_token"])
+        table.add_row(str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}")
+    console.print(table)
+    told = "not saved: it is not complete" if saved is None else f"saved: {saved}"
+    return console.print(told, soft_wrap=True)

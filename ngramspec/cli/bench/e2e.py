@@ -1,0 +1,194 @@
+"""`ngramspec bench e2e`: tokens per second with and without drafts, on real prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
+from ngramspec.cli.output import make_table, plain_console, print_json, progress, speedup_cell
+from ngramspec.cli.target import open_model, open_target, running
+from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.bench.e2e import Bench, Mode, Outcome, PromptResult
+    from ngramspec.bench.tasks import Task
+    from ngramspec.engine.request import TokenIds
+
+PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
+EPILOG = """\b
+Examples:
+  ngramspec bench e2e
+  ngramspec bench e2e --model model.gguf --drafter ngram-mod --drafter ngram-mod,ngram-cache
+  ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
+  ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
+  ngramspec bench e2e --exact --json > e2e.json
+
+A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
+"prompt" and maybe "name". The requests run one by one on the engine of `ngramspec serve`.
+"""
+WARM_UP = 64  # tokens of the prompt before anything is timed
+SETTINGS = ("repeats", "n_predict", "temp", "seed", "policy", "max_draft", "exact", "threads",
+            "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers")  # fmt: skip
+COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
+NOTE = """\
+tok/s: after the prompt, median; ratio: over plain decoding, median of the
+rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
+runs; tok/pass: tokens per decode of the model; same: whether the text is the
+plain one, or else the first other token.
+"""
+DIFFERS = """\
+Texts part where rounding decides between two tokens: --exact is without that,
+and docs/exactness.md says why."""
+
+
+@click.command("e2e", cls=SectionCommand, epilog=EPILOG)
+@options(
+    option("Model", "-m", "--model", type=FILE,
+           help="GGUF file; the embedded model when left out."),
+    running("Model"),
+    option(PROMPTS, "--prompts", "files", multiple=True, metavar="FILE", type=OLD_FILE,
+           help="Text or .jsonl; again for more. Without it the tasks of the demo and free text."),
+    option(PROMPTS, "--chat/--raw", default=None,
+           help="Use the model's chat template, if it has one (default), or the prompt as it is."),
+    option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
+           help="none, or names with commas between, then :NAME=VALUE,... for parameters; "
+           "again for more. Without it each drafter. Plain decoding always runs."),
+    option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
+           help="How long drafts may be: as long as tokens pay, by how right they were, or as "
+           "they come; NAME:policy=... sets that of one drafter."),
+    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=62, help="Longest draft, in tokens."),
+    option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
+           help="Timed runs of each prompt with each drafter."),
+    option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,
+           help="Longest answer, in tokens."),
+    option(MEASURE, "--temp", type=click.FloatRange(0), default=0.0,
+           help="Temperature; 0 is greedy."),
+    option(MEASURE, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), default=1,
+           help="Sampling seed, the same for all runs; for temperatures above 0."),
+    json_option(),
+)  # fmt: skip
+def e2e(**values: Any) -> None:
+    """Measure tokens/s with and without drafts.
+
+    All drafters run in one process and in turns, each round once, and are compared with plain
+    decoding in the same round. Every run has a fresh drafter: nothing is learned from the run
+    before, which had the same prompt. Times are those after the prompt.
+    """
+    from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+    from ngramspec.bench.e2e import Bench, tokenize_tasks
+    from ngramspec.bench.tasks import FREE, TASKS, load_tasks
+
+    tasks = load_tasks(values["files"]) if values["files"] else [*TASKS, FREE]
+    modes = _modes(values)
+    with open_model(values) as model:
+        prompts = tokenize_tasks(model, tasks, values["chat"])
+        room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
+        size = int(min(room + 1, model.n_ctx_train))
+        with open_target({**values, "ctx_size": size}, model) as target:
+            costs = find_costs(model, target.settings)
+            bench = Bench(target, modes, values["policy"], values["max_draft"], costs)
+            found = list(_results(values, model, bench, tasks, prompts, len(modes)))
+    if values["as_json"]:
+        print_json(_as_json(values, found))
+    else:
+        _show(values, found)
+
+
+def _modes(values: Mapping[str, Any]) -> list[Mode]:
+    """Return plain decoding and the drafters."""
+    from ngramspec.bench.e2e import PLAIN, parse_mode
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import fingerprint_of
+
+    specs = values["drafters"] or DRAFTER_NAMES
+    files = {}
+    if any("static=" in spec for spec in specs):
+        files["tokenizer"] = fingerprint_of(values["model"] or embedded_model())
+    return [parse_mode(spec, **files) for spec in dict.fromkeys((PLAIN, *specs))]
+
+
+def _results(
+    values: Mapping[str, Any],
+    model: LlamaModel,
+    bench: Bench,
+    tasks: Sequence[Task],
+    prompts: Sequence[TokenIds],
+    num_modes: int,
+) -> Iterator[PromptResult]:
+    from ngramspec.bench.e2e import PromptResult
+    from ngramspec.engine import Sampling
+
+    sampling = Sampling(temperature=values["temp"], seed=values["seed"])
+    bench.warm_up(prompts[0][:WARM_UP], sampling)
+    each = num_modes * values["repeats"]
+    for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
+        with progress(task.title, each * len(tasks), each * number) as advance:
+            outcomes = bench.run(
+                prompt,
+                max_tokens=values["n_predict"],
+                repeats=values["repeats"],
+                sampling=sampling,
+                advance=advance,
+            )
+        text = model.detokenize(outcomes[0].runs[0].token_ids)
+        yield PromptResult(task.name, int(prompt.size), text, outcomes)
+
+
+def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[str, Any]:
+    from ngramspec import __version__
+    from ngramspec.bench.e2e import totals
+    from ngramspec.models import embedded_model
+
+    rows = totals(found)
+    return {
+        "version": __version__,
+        "model": str(values["model"] or embedded_model()),
+        "settings": {key: values[key] for key in SETTINGS},
+        "identical": all(row.same == row.texts for row in rows),
+        "summary": [row.as_json() for row in rows],
+        "prompts": [result.as_json() for result in found],
+    }
+
+
+def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
+    """Print a row for each prompt and drafter, and for each drafter over all prompts."""
+    from ngramspec.bench.e2e import PLAIN, totals
+
+    console = plain_console()
+    table = make_table(COLUMNS, text=COLUMNS[:2])
+    for result in found:
+        for number, outcome in enumerate(result.outcomes):
+            table.add_row("" if number else result.name, *_cells(outcome))
+        table.add_section()
+    rows = totals(found)
+    for number, row in enumerate(rows if len(found) > 1 else ()):
+        rest = (f"{row.accepted}/{row.drafted}", "", f"{row.same}/{row.texts}")
+        is_plain = row.drafter == PLAIN
+        cells = (row.drafter, f"{row.tokens_per_second:.1f}", _ratio(row.ratio, is_plain))
+        table.add_row("" if number else "all", *cells, *(() if is_plain else rest))
+    console.print(table)
+    console.print(NOTE, style="dim")
+    if any(row.same < row.texts for row in rows) and not values["exact"]:
+        console.print(DIFFERS)
+
+
+def _cells(outcome: Outcome) -> Iterator[str | Text]:
+    is_plain, difference = not outcome.mode.names, outcome.difference
+    yield outcome.mode.spec
+    yield f"{outcome.tokens_per_second:.1f}"
+    yield _ratio(outcome.ratio, is_plain)
+    if not is_plain:
+        yield f"{outcome.accepted}/{outcome.drafted}"
+        yield f"{outcome.mean_accepted_length:.2f}"
+        yield "yes" if difference is None else f"no: {difference + 1}"
+
+
+def _ratio(ratio: float | None, is_plain: bool) -> str | Text:
+    return "-" if ratio is None else speedup_cell(ratio, is_plain)

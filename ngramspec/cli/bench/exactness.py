@@ -1,0 +1,121 @@
+"""`ngramspec bench exactness`: in which settings drafts cannot change a single bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.options import json_option, option, options
+from ngramspec.cli.output import make_table, plain_console, print_json, progress
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.engine.exactness import Exactness, Setting
+
+EPILOG = """\b
+Examples:
+  ngramspec bench exactness
+  ngramspec bench exactness --model model.gguf --threads 1,4 --flash-attn on
+  ngramspec bench exactness --model model.gguf --cache-type f16,q8_0 --json
+
+A batch of n tokens is a verified draft of n - 1 and the token before it, or that of
+several slots together. "up to 50" means: every row of every batch of 1 to 50 tokens
+has the bits that the token has when it is decoded alone. Such a setting is what
+--exact of `ngramspec serve` chooses.
+"""
+
+
+FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
+
+
+@click.command("exactness", cls=SectionCommand, epilog=EPILOG)
+@options(
+    option("Options", "-m", "--model", type=click.Path(dir_okay=False),
+           help="GGUF file; the embedded model when left out."),
+    option("Options", "-t", "--threads", default="1,2", metavar="LIST",
+           help="Numbers of threads to try."),
+    option("Options", "-fa", "--flash-attn", default="both", type=click.Choice(list(FLASH_ATTN)),
+           help="Flash attention."),
+    option("Options", "-ct", "--cache-type", default="f16", metavar="LIST",
+           help="Types of the key-value cache to try."),
+    option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20), metavar=None,
+           help="Length of the text; long ones show what depends on it."),
+    option("Options", "--no-extra-buffers", is_flag=True,
+           help="Keep weights as they are in the file, not repacked for the CPU."),
+    json_option(),
+)  # fmt: skip
+def exactness(**values: Any) -> None:
+    """Measure in which batches logits keep all their bits.
+
+    The same tokens are decoded one by one and in batches of 2 to 64, alone, beside other slots, and
+    with wrong drafts decoded and taken back on the way. Every bit of every row is compared.
+    """
+    from ngramspec.engine.exactness import combinations
+
+    threads, types = _numbers(values["threads"]), values["cache_type"].split(",")
+    settings = combinations(threads, FLASH_ATTN[values["flash_attn"]], types)
+    found = _measure(values, settings)
+    if values["as_json"]:
+        print_json([result.as_json() for result in found])
+    else:
+        _show(found)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a list of numbers", param_hint="--threads"
+        ) from None
+    if min(numbers) < 1:
+        raise click.BadParameter("threads must be 1 or more", param_hint="--threads")
+    return numbers
+
+
+def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]:
+    from ngramspec.adapters.llama_cpp.exact import open_setting, test_tokens
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.engine.exactness import SIZES, WAYS, measure
+    from ngramspec.models import embedded_model
+
+    found = []
+    repack = False if values["no_extra_buffers"] else None
+    each = (len(SIZES) + 1) * len(WAYS)
+    with LlamaModel(values["model"] or embedded_model(), use_extra_bufts=repack) as model:
+        ids = test_tokens(model, values["tokens"])
+
+        def open_target(setting: Setting, slots: int) -> LlamaTarget:
+            return open_setting(model, setting, slots, values["tokens"])
+
+        for number, setting in enumerate(settings):
+            with progress(setting.text(), each * len(settings), each * number) as advance:
+                found.append(measure(open_target, setting, ids, on_step=advance))
+    return found
+
+
+def _show(found: list[Exactness]) -> None:
+    ways = list(found[0].differing)
+    columns = ("threads", "flash", "cache", "slots have", "padded", *ways, "all")
+    table = make_table(columns, text=columns)
+    for result in found:
+        setting = result.setting
+        limits = (_range(result.limit(way)) for way in ways)
+        table.add_row(
+            str(setting.threads),
+            "on" if setting.flash_attn else "off",
+            setting.cache_type,
+            "one cache" if setting.unified else "a cache each",
+            "yes" if setting.padded else "no",
+            *limits,
+            _range(result.limit()),
+        )
+    console = plain_console()
+    console.print("Tokens per batch for which all bits of all logits are those of single tokens:")
+    console.print(table)
+
+
+def _range(limit: int) -> str:
+    return "none" if limit < 2 else f"1 to {limit}"

@@ -1,0 +1,309 @@
+"""`ngramspec bench replay`: how drafters would have done on recorded outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.bench.peers import ORACLE, PEERS
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
+from ngramspec.cli.output import make_table, plain_console, print_json, progress, size_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ngramspec.bench.outcome import Outcome
+    from ngramspec.bench.summary import Replays, Versus
+
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+PEER = "Peers"
+WIDE = 112  # columns for counts and speed-ups in one table
+COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
+NOTE = (
+    "tok/pass: generated tokens per pass of the target, its own included; accepted: share of the "
+    "drafted tokens that were right; drafted: per generated token; µs/pass: time in propose and "
+    "accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
+    "speed-up over plain decoding."
+)
+BEST = " *: the best for these costs, the oracle aside."
+ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
+RECORDED = " Peers from a record have the times of the machine that it was made on."
+MEAN = "geometric mean"
+EPILOG = """\b
+Examples:
+  ngramspec bench replay benchmarks/data/traces
+  ngramspec bench replay chat.jsonl --tokenizer model.gguf --drafter ngram-mod,ngram-cache
+  ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
+  ngramspec bench replay traces --peers --peers-python peers/bin/python --save-peers peers.json
+  ngramspec bench replay traces --peers-from peers.json --plot replay.svg --json -o replay.json
+
+TRACES are files, or folders of files: NAME.txt.xz or NAME.txt hold a request per line as
+numbers (prompt length, prompt ids, output ids), NAME.jsonl.xz or NAME.jsonl hold records
+with text (session, turn, messages, output), for which --tokenizer is needed.
+
+The target is a model of costs: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
+1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b), with b tokens in the batch, 1 + drafted.
+The modelled speed-up is tokens x T(1) / (sum over passes of T(b)); the times of drafting,
+"µs/pass", are measured here and not part of it.
+"""
+
+
+@click.command("replay", cls=SectionCommand, epilog=EPILOG)
+@click.argument("traces", nargs=-1, required=True, type=FILE)
+@options(
+    option("Options", "--tokenizer", type=FILE,
+           help="GGUF file or tokenizer.json, for traces with text."),
+    option("Options", "--drafter", "drafters", multiple=True, metavar="SPEC",
+           help="Names with commas between, then :NAME=VALUE,... for parameters; again for "
+           "more drafters. Without it the default."),
+    option("Options", "--cold", is_flag=True,
+           help="A fresh drafter for every request instead of one that keeps what it learned."),
+    option("Options", "--limit", type=AT_LEAST_1, help="First requests of each set."),
+    option("Options", "--max-prompt", type=AT_LEAST_1, default=12_000,
+           help="Last tokens of a prompt."),
+    option("Options", "--max-output", type=click.IntRange(2), default=1_200,
+           help="First tokens of an output."),
+    option("Options", "--costs", multiple=True, type=OLD_FILE, metavar="FILE",
+           help="A measured table of costs as one more profile."),
+    option("Options", "--growth", is_flag=True,
+           help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
+    option("Options", "--plot", type=NEW_FILE, metavar="FILE",
+           help="Draw a picture, .png or .svg."),
+    json_option(),
+    option("Options", "-o", "--output", type=NEW_FILE, metavar="FILE",
+           help="Write the JSON there."),
+    option(PEER, "--peers", is_flag=True, help="Run other projects' drafters on the same tokens."),
+    option(PEER, "--peers-python", "pythons", multiple=True, metavar="PYTHON",
+           help="Interpreter that has peers which this one lacks."),
+    option(PEER, "--vllm-wheel", type=OLD_FILE, metavar="FILE",
+           help="vLLM's wheel or the ngram_proposer.py from it."),
+    option(PEER, "--llamacpp", type=OLD_FILE, metavar="PROGRAM",
+           help="llama.cpp's drafters as a replay program."),
+    option(PEER, "--save-peers", type=NEW_FILE, metavar="FILE", help="Record what the peers did."),
+    option(PEER, "--peers-from", type=OLD_FILE, metavar="FILE",
+           help="Such a record, for peers that do not run."),
+)  # fmt: skip
+def replay(**values: Any) -> None:
+    """Replay recorded outputs as the target's greedy choice.
+
+    A draft is accepted up to its first wrong token, so no model is needed to tell how many passes
+    of the target a drafter would have saved, and what that is worth for different costs of a batch.
+    """
+    _check(values)
+    found = _replay(values)
+    if values["plot"] is not None:
+        from ngramspec.bench.plot import plot_replays
+
+        plot_replays(found, values["plot"])
+    made = found.as_json()
+    if values["output"] is not None:
+        values["output"].write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    if values["as_json"]:
+        print_json(made)
+    else:
+        _show(found, recorded=values["peers_from"] is not None)
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Refuse options that contradict one another."""
+    for name in ("pythons", "vllm_wheel", "llamacpp", "save_peers"):
+        if values[name] and not values["peers"]:
+            flag = "peers-python" if name == "pythons" else name.replace("_", "-")
+            raise click.UsageError(f"--{flag} is for --peers")
+    plot = values["plot"]
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise click.BadParameter(
+            f"{plot}: the name must end with .png or .svg", param_hint="--plot"
+        )
+
+
+def _replay(values: dict[str, Any]) -> Replays:
+    from ngramspec.bench import ours
+    from ngramspec.bench.growth import growth_traces
+    from ngramspec.bench.peer_runs import PeerPlaces
+    from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
+    from ngramspec.bench.traces import Cut, find_traces, load_traces
+
+    profiles = load_profiles(values["costs"])
+    subjects = [ours.subject(spec) for spec in dict.fromkeys(values["drafters"] or ours.DEFAULT)]
+    paths = find_traces(values["traces"])
+    cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
+    with progress("reading", len(paths)) as advance:
+        traces = load_traces(paths, values["tokenizer"], cut, advance=advance)
+    places = PeerPlaces(values["pythons"], values["vllm_wheel"], values["llamacpp"])
+    return replay_sets(
+        traces,
+        subjects,
+        profiles,
+        growth=growth_traces() if values["growth"] else None,
+        cold=values["cold"],
+        peers=PeerOptions(
+            places if values["peers"] else None, values["save_peers"], values["peers_from"]
+        ),
+        progress=progress,
+    )
+
+
+def _show(found: Replays, recorded: bool = False) -> None:
+    """Print a table per set, or one of all sets for a single drafter, and what they say.
+
+    The tables fit a terminal of 80 columns, or are wider.
+    """
+    console = plain_console()
+    for table in _tables(found, console.width >= WIDE):
+        console.print(table)
+    several = len(found.drafters) + len(found.peers) > 1
+    adaptive = any(row[name].adaptive for row in found.sets.values() for name in found.drafters)
+    note = NOTE + BEST * several + ADAPTIVE.format(next(iter(found.profiles))) * adaptive
+    console.print(note + RECORDED * recorded, style="dim")
+    _show_missing(console, found)
+
+
+def _tables(found: Replays, wide: bool) -> Iterator[Table]:
+    from ngramspec.bench.summary import compare
+
+    if len(found.drafters) + len(found.peers) == 1:
+        yield from _tables_of_one(found, wide)
+    else:
+        for name in found.sets:
+            yield from _tables_of_set(found, name, wide)
+        if len(found.sets) > 1:
+            yield _mean_table(found)
+    for drafter in found.drafters:
+        versus = compare(found, drafter)
+        if versus:
+            yield _versus_table(drafter, versus)
+    if found.growth:
+        yield _growth_table(found)
+
+
+def _tables_of_one(found: Replays, wide: bool) -> Iterator[Table]:
+    (drafter,) = found.drafters
+    rows = {}
+    for name, row in found.sets.items():
+        speedups = row[drafter].speedups(found.profiles).values()
+        rows[name] = (_counts(row[drafter]), [f"{value:.3f}" for value in speedups])
+    if len(found.sets) > 1:
+        means = [_number(found.mean_speedup(drafter, profile)) for profile in found.profiles]
+        rows[MEAN] = ([""] * len(COUNTS), means)
+    knowledge = "a fresh one for every request" if found.cold else "knowledge kept in a set"
+    yield from _split(found, "set", f"{drafter}, {knowledge}", rows, wide)
+
+
+def _tables_of_set(found: Replays, name: str, wide: bool) -> Iterator[Table]:
+    outcomes = found.sets[name]
+    best = {profile: _best(found, name, profile) for profile in found.profiles}
+    rows = {}
+    for subject in (*found.drafters, *found.peers):
+        if subject in outcomes:
+            speedups = outcomes[subject].speedups(found.profiles)
+            shown = [_marked(value, best[p] == subject) for p, value in speedups.items()]
+            rows[subject] = (_counts(outcomes[subject]), shown)
+    head = next(iter(outcomes.values())).first
+    knowledge = "each with a fresh drafter" if found.cold else "in order"
+    title = f"{name}: {head.requests:,} requests {knowledge}"
+    yield from _split(found, "drafter", title, rows, wide)
+
+
+def _split(
+    found: Replays,
+    first: str,
+    title: str,
+    rows: Mapping[str, tuple[list[str], list[str]]],
+    wide: bool,
+) -> Iterator[Table]:
+    """Yield one table with counts and speed-ups, or one for each."""
+    parts = [(COUNTS, 0), (tuple(found.profiles), 1)]
+    for i, group in enumerate([parts] if wide else [[part] for part in parts]):
+        names = [name for columns, _ in group for name in columns]
+        table = _table([first, *names], "" if i else title)
+        for name, cells in rows.items():
+            shown = [cell for _, which in group for cell in cells[which]]
+            if any(shown):
+                table.add_row(name, *shown, style=_style(found, name))
+        yield table
+
+
+def _table(columns: Sequence[str], title: str) -> Table:
+    return make_table(columns, title=title, text=columns[:1])
+
+
+def _counts(outcome: Outcome) -> list[str]:
+    tally = outcome.first
+    return [
+        f"{tally.mean_accepted_length:.3f}",
+        f"{tally.acceptance:.1%}",
+        f"{tally.drafted_per_token:.2f}",
+        f"{tally.us_per_step:.1f}",
+        "-" if tally.nbytes is None else size_text(tally.nbytes),
+    ]
+
+
+def _mean_table(found: Replays) -> Table:
+    title = f"Modelled speed-up, geometric mean of {len(found.sets)} sets"
+    table = _table(["drafter", *found.profiles], title)
+    subjects = (*found.drafters, *found.peers)
+    means = {p: {s: found.mean_speedup(s, p) for s in subjects} for p in found.profiles}
+    for subject in subjects:
+        cells = []
+        for row in means.values():
+            others = [x for name, x in row.items() if x is not None and name != ORACLE]
+            mine = row[subject]
+            best = subject != ORACLE and mine is not None and mine == max(others)
+            cells.append("-" if mine is None else _marked(mine, best))
+        table.add_row(subject, *cells, style=_style(found, subject))
+    return table
+
+
+def _versus_table(drafter: str, versus: Mapping[str, Versus]) -> Table:
+    title = f"{drafter}: speed-up over that of the best peer of each set"
+    table = _table(["set", *versus], title)
+    for name in dict.fromkeys(name for row in versus.values() for name in row.ratios):
+        table.add_row(name, *(_number(row.ratios.get(name)) for row in versus.values()))
+    table.add_row(MEAN, *(_number(row.mean_ratio) for row in versus.values()), style="bold")
+    shares: Sequence[float | None] = [row.mean_share for row in versus.values()]
+    if any(share is not None for share in shares):
+        table.add_row("of the oracle's", *map(_number, shares))
+    return table
+
+
+def _growth_table(found: Replays) -> Table:
+    contexts = next(iter(found.growth.values()))
+    columns = ["µs/pass at a context of", *(f"{n >> 10}k" for n in contexts)]
+    table = _table(columns, "Growth of the cost of a pass with the context")
+    for name, row in found.growth.items():
+        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts), style=_style(found, name))
+    return table
+
+
+def _show_missing(console: Console, found: Replays) -> None:
+    hints: dict[tuple[str, str], list[str]] = {}
+    for name, reason in found.missing.items():
+        hints.setdefault((PEERS[name].install, reason), []).append(name)
+    for (install, reason), names in hints.items():
+        console.print(f"Not there: {', '.join(names)}: {reason}.\n  {install}", soft_wrap=True)
+
+
+def _best(found: Replays, name: str, profile: str) -> str:
+    subjects = [subject for subject in found.sets[name] if subject != ORACLE]
+    return max(subjects, key=lambda subject: found.speedup(name, subject, profile))
+
+
+def _marked(value: float, best: bool) -> str:
+    return f"{value:.3f}{'*' if best else ' '}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _style(found: Replays, name: str) -> str | None:
+    if name in found.drafters or name == MEAN:
+        return "bold"
+    return "dim" if name == ORACLE else None

@@ -1,0 +1,32 @@
+"""`ngramspec cache`: commands on statistics files, a file per command."""
+
+from __future__ import annotations
+
+import click
+
+from ngramspec.cli.cache.convert import convert
+from ngramspec.cli.cache.diff import diff
+from ngramspec.cli.cache.inspect import inspect
+from ngramspec.cli.cache.lookup import lookup
+from ngramspec.cli.cache.merge import merge
+from ngramspec.cli.cache.prune import prune
+from ngramspec.cli.cache.verify import verify
+
+EPILOG = """\b
+Examples:
+  ngramspec cache inspect code.ngc
+  ngramspec cache merge monday.ngc tuesday.ngc -o week.ngc
+  ngramspec cache lookup week.ngc "def main(" --model model.gguf
+"""
+
+
+@click.group("cache", epilog=EPILOG)
+def cache() -> None:
+    """Look into statistics files, check, merge, convert and prune them.
+
+    Files are those of build-cache, of drafters that learn, and llama.cpp's lookup caches.
+    """
+
+
+for command in (inspect, verify, merge, convert, prune, lookup, diff):
+    cache.add_command(command)

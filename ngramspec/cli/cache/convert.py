@@ -1,0 +1,62 @@
+"""`ngramspec cache convert`: to and from llama.cpp's lookup caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ngramspec.cli.cache.written import say_written
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.options import (
+    FILE,
+    LOOKUP_SUFFIX,
+    check_output,
+    given_tokenizer,
+    json_option,
+    option,
+    options,
+    tokenizer_options,
+)
+
+EPILOG = """\b
+Examples:
+  ngramspec cache convert code.ngc code.bin
+  ngramspec cache convert lookup.bin lookup.ngc --model model.gguf
+"""
+NGRAMSPEC, LLAMA_CPP = "ngramspec", "llama.cpp"
+
+
+@click.command("convert", cls=SectionCommand, epilog=EPILOG)
+@click.argument("source", type=FILE, metavar="IN")
+@click.argument("output", type=FILE, metavar="OUT")
+@options(
+    option("Options", "--to", "target", type=click.Choice([LLAMA_CPP, NGRAMSPEC]),
+           help="Format of OUT; default: llama.cpp's if it ends in .bin."),
+    tokenizer_options("states the tokenizer in OUT"),
+    json_option(),
+)  # fmt: skip
+def convert(source: Path, output: Path, target: str | None, as_json: bool, **values: Any) -> None:
+    """Convert to a lookup cache of llama.cpp, or from one.
+
+    A lookup cache says nothing about its tokenizer; name it, so that it can be compared with that
+    of a model. llama.cpp reads n-grams of 1 to 4 tokens, as a static cache those of 2.
+    """
+    from ngramspec.formats.cache_file import Origin
+    from ngramspec.formats.convert import from_lookup_cache, to_lookup_cache
+    from ngramspec.formats.statistics import open_statistics
+    from ngramspec.tokenizers import fingerprint_of
+
+    given = given_tokenizer(values)
+    target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
+    check_output(output, statistics=False)
+    found = open_statistics(source, verify=True)
+    if target == NGRAMSPEC:
+        known = None if given is None else fingerprint_of(given)
+        origin = None if known is None else Origin(known.digest, known.vocab_size)
+        return say_written(output, from_lookup_cache(found, output, origin), as_json)
+    if given is not None:
+        raise click.UsageError("a lookup cache of llama.cpp cannot state a tokenizer")
+    to_lookup_cache(found, output)
+    return say_written(output, None, as_json)

@@ -1,0 +1,68 @@
+"""`ngramspec cache merge`: counts of several files added up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ngramspec.cli.cache.written import say_written
+from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    FILE,
+    LEAST_FILE,
+    SizeType,
+    check_output,
+    json_option,
+    option,
+    options,
+    output_option,
+)
+
+EPILOG = """\b
+Examples:
+  ngramspec cache merge monday.ngc tuesday.ngc -o week.ngc
+  ngramspec cache merge code.ngc lookup.bin -o code.ngc --min-count 2 --max-size 50M
+  ngramspec cache merge a.pool b.pool -o both.pool
+"""
+
+
+@click.command("merge", cls=SectionCommand, epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@options(
+    output_option(),
+    option("Options", "--min-count", type=AT_LEAST_1, default=1,
+           help="Leave out followers that came less often in all."),
+    option("Options", "--max-size", type=SizeType(LEAST_FILE),
+           help="Keep the most useful within this size."),
+    option("Options", "--any-tokenizer", is_flag=True,
+           help="Also merge files of different tokenizers."),
+    json_option(),
+)  # fmt: skip
+def merge(
+    files: tuple[Path, ...],
+    output: Path,
+    min_count: int,
+    max_size: int | None,
+    any_tokenizer: bool,
+    as_json: bool,
+) -> None:
+    """Add up the counts of several files.
+
+    The order of the files does not matter, and the output may be one of them. Of hash pools, which
+    must have one shape, each cell keeps the entry that is more often confirmed.
+    """
+    from ngramspec.formats.merge import merge_statistics
+    from ngramspec.formats.statistics import POOL_KIND, open_statistics
+
+    if len(files) < 2:
+        raise click.UsageError("give two files or more")
+    check_output(output)
+    found = [open_statistics(path, verify=True) for path in files]
+    if found[0].kind == POOL_KIND and (min_count > 1 or max_size is not None):
+        raise click.UsageError("--min-count and --max-size are not for hash pools")
+    header = merge_statistics(
+        found, output, min_count=min_count, max_bytes=max_size, any_tokenizer=any_tokenizer
+    )
+    say_written(output, header, as_json)

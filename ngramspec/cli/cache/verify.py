@@ -1,0 +1,70 @@
+"""`ngramspec cache verify`: whether statistics files are whole and unharmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ngramspec.cli.command import EXIT_FAILED, SectionCommand
+from ngramspec.cli.options import FILE, json_option
+from ngramspec.cli.output import number_of, print_json, size_text
+from ngramspec.errors import FormatError
+
+EPILOG = """\b
+Examples:
+  ngramspec cache verify code.ngc
+  ngramspec cache verify *.ngc --json
+"""
+
+
+@click.command("verify", cls=SectionCommand, epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@json_option()
+def verify(files: tuple[Path, ...], as_json: bool) -> None:
+    """Tell whether files are whole and unharmed.
+
+    Checksums are compared, and every n-gram, follower, index word and cell is looked at. The exit
+    code is 1 if one is damaged. A lookup cache of llama.cpp has no checksums, only records.
+    """
+    made = []
+    for path in files:
+        facts: dict[str, Any] = {"path": str(path), "error": None}
+        try:
+            facts |= _check(path)
+        except FormatError as error:
+            facts["error"] = " ".join(str(error).split())
+        made.append(facts)
+        if not as_json:
+            _say(facts)
+    if as_json:
+        print_json(made)
+    if any(facts["error"] for facts in made):
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _check(path: Path) -> dict[str, Any]:
+    """Check a file and return kind, bytes and the number of n-grams, cells in use or tokens."""
+    import numpy as np
+
+    from ngramspec.formats.statistics import INDEX_KIND, POOL_KIND, open_statistics
+
+    found = open_statistics(path, verify=True)
+    found.check()
+    facts: dict[str, Any] = {"kind": found.kind, "file_bytes": found.file_bytes}
+    if found.kind == POOL_KIND:
+        return facts | {"num_used": int(np.count_nonzero(found.cells))}
+    if found.kind == INDEX_KIND:
+        return facts | {"num_tokens": found.index.num_tokens}
+    return facts | {"num_ngrams": len(found.cache)}
+
+
+def _say(facts: dict[str, Any]) -> None:
+    if facts["error"]:
+        click.echo(f"Error: {facts['error']}", err=True)
+        return
+    nouns = {"num_used": "cell", "num_tokens": "token", "num_ngrams": "n-gram"}
+    (held,) = (number_of(facts[key], noun) for key, noun in nouns.items() if key in facts)
+    held += " in use" if "num_used" in facts else ""
+    click.echo(f"{facts['path']}: {facts['kind']}, {size_text(facts['file_bytes'])}, {held}: good")

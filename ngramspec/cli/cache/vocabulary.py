@@ -1,0 +1,93 @@
+"""The tokenizer of a statistics file, and its token ids as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramspec.errors import BackendError, InputError, VocabMismatchError
+
+if TYPE_CHECKING:
+    from ngramspec.tokenizers import Fingerprint, Tokenizer
+
+
+def embedded_fingerprint() -> Fingerprint | None:
+    """Return the fingerprint of the embedded model, None when the package has none."""
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import fingerprint_of
+
+    try:
+        return fingerprint_of(embedded_model())
+    except FileNotFoundError:
+        return None
+
+
+def tokenizer_of(fingerprint: bytes | None, given: Path | None) -> Tokenizer | None:
+    """Return the tokenizer of a file: the given one, else the embedded model's if it is that.
+
+    Args:
+        fingerprint: That the file states, None = unknown.
+        given: --model or --tokenizer.
+
+    Raises:
+        VocabMismatchError: The given one is another than the file's.
+        FormatError, BackendError, OSError: As load_tokenizer.
+    """
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import load_tokenizer
+
+    if given is not None:
+        tokenizer = load_tokenizer(given)
+        mine = tokenizer.fingerprint.digest
+        if fingerprint not in (None, mine):
+            raise VocabMismatchError(
+                f"the file was made with another tokenizer than {given}: its fingerprint is "
+                f"{(fingerprint or b'').hex()}, not {mine.hex()}"
+            )
+        return tokenizer
+    embedded = embedded_fingerprint()
+    if fingerprint is None or embedded is None or embedded.digest != fingerprint:
+        return None
+    try:
+        return load_tokenizer(embedded_model())
+    except BackendError:
+        return None  # without llama-cpp-python: token ids instead of text
+
+
+def needed_tokenizer(fingerprint: bytes | None, given: Path | None) -> Tokenizer:
+    """Return the tokenizer for the ids of a file.
+
+    Raises:
+        InputError: It is not known.
+        As tokenizer_of.
+    """
+    found = tokenizer_of(fingerprint, given)
+    if found is not None:
+        return found
+    reason = (
+        "the file does not state its tokenizer"
+        if fingerprint is None
+        else "the file was not made with the embedded model's tokenizer"
+    )
+    raise InputError(f"{reason}: give --model or --tokenizer")
+
+
+def text_of(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
+    """Return the text of token ids; those beyond the vocabulary as numbers between < and >."""
+    parts: list[str] = []
+    known: list[int] = []
+    for token in token_ids:
+        if 0 <= token < tokenizer.fingerprint.vocab_size:
+            known.append(token)
+            continue
+        parts += [tokenizer.decode(known), f"<{token}>"]
+        known = []
+    return "".join([*parts, tokenizer.decode(known)])
+
+
+def quoted(tokenizer: Tokenizer | None, token_ids: Sequence[int]) -> str:
+    """Return token ids as text in quotes with nothing invisible, or as numbers."""
+    if tokenizer is None:
+        return " ".join(map(str, token_ids))
+    return repr(text_of(tokenizer, token_ids))

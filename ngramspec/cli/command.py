@@ -1,0 +1,108 @@
+"""How commands look and end: sections in --help, one line per error, exit codes, Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ngramspec.errors import InputError, NgramspecError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: 1 means something else for this command
+
+
+class Failure(click.ClickException):
+    """Ends the command with one line and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+class CommandGroup(click.Group):
+    """A group that reports expected errors in one line instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; NgramspecError and OSError end it with `Error: ...` and a code."""
+        try:
+            return super().invoke(ctx)
+        except (NgramspecError, OSError) as error:
+            if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
+                raise
+            bad_input = isinstance(error, (InputError, FileNotFoundError))
+            code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
+            raise Failure(_message(error), code) from error
+
+
+class SectionOption(click.Option):
+    """An option that --help shows under a heading of its own."""
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class SectionCommand(click.Command):
+    """A command whose --help lists its options by section, in the order of declaration."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list per section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records, col_max=34)
+
+
+class Interrupt:
+    """Interrupt(note): `requested` is True once Ctrl-C was pressed.
+
+    note: A line for stderr then, unless `quiet` is set because something else shows it.
+    """
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+        self.quiet = False
+        self.requested = False
+
+    def press(self, *_: Any) -> None:
+        """Handle the signal: ask to stop, raise KeyboardInterrupt the second time."""
+        if self.requested:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            raise KeyboardInterrupt
+        self.requested = True
+        if not self.quiet:  # print is not safe here: the signal may have come within a print
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{self.note}\n".encode())
+
+
+@contextmanager
+def interruptible(note: str) -> Iterator[Interrupt]:
+    """Handle Ctrl-C in the block; outside the main thread, where none arrives, do nothing."""
+    interrupt = Interrupt(note)
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    old = signal.signal(signal.SIGINT, interrupt.press)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())

@@ -1,0 +1,146 @@
+"""What commands print: JSON, tables, progress, sizes and numbers in words, drafts in colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+ACCEPTED_STYLE = "green"
+OWN_STYLE = "bold"
+OPEN, CLOSE = "«", "»"  # what stands for the colour where there is none
+
+Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
+
+
+def print_json(facts: Any, indent: int | None = None) -> None:
+    """Print plain data as JSON, which is what --json asks for."""
+    click.echo(json.dumps(facts, indent=indent))
+
+
+def plain_console() -> Console:
+    """Return a console for stdout that prints text as it is."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def make_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]] = (),
+    *,
+    title: str = "",
+    text: Collection[str] = (),
+    gap: int = 1,
+) -> Table:
+    """Return a table.
+
+    Args:
+        columns: The headings.
+        rows: Its cells; more may be added.
+        title: Above it.
+        text: Headings of the columns that hold text; the others hold numbers.
+        gap: Spaces between columns.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.pad_edge, table.padding = False, (0, gap, 0, 0)
+    for heading in columns:
+        if heading in text:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@contextmanager
+def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr while the block runs; nothing where that is no terminal.
+
+    Args:
+        title: What is done.
+        total: Steps in all.
+        done: Steps before the block.
+
+    Returns:
+        What moves it by a step.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        shown = bar.add_task(title, total=total, completed=done)
+        yield lambda: bar.advance(shown)
+
+
+def size_text(num_bytes: float) -> str:
+    """Return a number of bytes in words, such as "6.4 MiB"."""
+    unit = "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if num_bytes < 1024 or unit == "TiB":
+            break
+        num_bytes /= 1024
+    return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time in words, such as "0.3 s", "4:05" or "1:00:03"."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 file" or "2,000 files"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def speedup_cell(speedup: float, is_plain: bool = False) -> Text:
+    """Return a speed-up in green where drafts pay and red where they do not."""
+    from rich.text import Text
+
+    style = "green" if speedup >= 1.05 else "red" if speedup <= 0.95 else ""
+    return Text(f"{speedup:.2f}x", style="" if is_plain else style)
+
+
+def has_colour(console: Console) -> bool:
+    """Tell whether colours can be seen."""
+    return console.color_system is not None and not console.no_color
+
+
+def marked_text(pieces: Iterable[Piece]) -> str:
+    """Return the text with accepted draft tokens between marks, line by line."""
+    return "".join(_mark_lines(text) if is_accepted else text for text, is_accepted in pieces)
+
+
+def _mark_lines(text: str) -> str:
+    return "\n".join(f"{OPEN}{line}{CLOSE}" if line else "" for line in text.split("\n"))
+
+
+def styled(pieces: Iterable[Piece]) -> Iterator[tuple[str, str]]:
+    """Yield text and rich style of each piece."""
+    for text, is_accepted in pieces:
+        yield text, ACCEPTED_STYLE if is_accepted else OWN_STYLE

@@ -1,0 +1,336 @@
+"""Runs `ngramspec serve`: what it builds of its options, from the first line to the last."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.cli.command import Failure
+from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.serve.ending import Ending
+from ngramspec.cli.target import layers_of, open_model, open_target
+from ngramspec.drafters.statistics import open_shared
+from ngramspec.engine import DraftModel, Engine, EngineThread, Sampling
+from ngramspec.engine.draft_model import check_vocabulary
+from ngramspec.engine.policy import make_policy
+from ngramspec.errors import InputError
+from ngramspec.server import ServedModel, ServerSettings, create_app
+from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
+
+# Seconds for the parts of the end, after --drain-timeout.
+SERVER_SECONDS = LAST_SECONDS + 15.0
+REQUEST_SECONDS = 5.0  # for requests that the server's own drain has left
+STEP_SECONDS = 30.0  # for the step that runs then
+SAVE_SECONDS = 60.0
+PREPARE_SECONDS = 15.0  # for threads that prepare requests
+FREE_SECONDS = 60.0
+REPORT_SECONDS = 1.0
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
+SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
+_PATHS = ("ssl_key_file", "ssl_cert_file")
+_SAME_NAME = (
+    *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
+    *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
+    *("max_connections", "stall_timeout"),
+)
+
+
+def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        NgramspecError, OSError: Something cannot be set up, or the address not be bound.
+        Failure: The engine has failed.
+    """
+    logging.basicConfig(
+        level=options["log_level"].upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if not options["access_log"]:
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    settings, defaults = make_settings(options, choice), served_defaults(options)
+    with contextlib.ExitStack() as stack:
+        ending = stack.enter_context(Ending())
+        sock = stack.enter_context(bind(settings.host, settings.port))  # fails before the loading
+        models = stack.enter_context(contextlib.ExitStack())
+        stack.callback(ending.part, "freeing the model", FREE_SECONDS)
+        stack.push(ending.leave)
+        preparing = stack.enter_context(contextlib.ExitStack())
+        saves = stack.enter_context(contextlib.ExitStack())
+        model = models.enter_context(open_model(options))
+        target = models.enter_context(open_target(options, model))
+        engine = open_engine(options, choice, target, models, saves)
+        name, *aliases = model_names(options, model)
+        served = ServedModel(
+            name=name, aliases=tuple(aliases), model=model, engine=engine, **defaults
+        )
+
+        def begin_end() -> None:
+            ending.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
+
+        url = url_of(sock, bool(settings.ssl_key_file))
+        app = create_app(served, settings)
+        http = HttpServer(app, lambda: _say(f"listening on {url}"), begin_end)
+        preparing.callback(http.workers.join)
+        preparing.callback(app.state.service.bridge.join)
+        preparing.callback(ending.part, "preparing requests", PREPARE_SECONDS)
+        stack.callback(ending.part, "saving what was learned", SAVE_SECONDS)
+        stack.callback(_close, EngineThread(engine), ending)
+        stack.enter_context(_reporting(engine, options["stats_interval"]))
+        _greet(options, choice, engine, served.name)
+        if settings.isolates:
+            _say("each key learns for itself; with --share-between-keys they share")
+
+        def stop() -> None:
+            if not http.should_exit:
+                begin_end()  # here too: the event loop may be what hangs
+            http.stop()
+
+        ending.take_signals(stop, lambda: report(engine))
+        http.run(sockets=[sock])
+    report(engine)
+    if http.failure:
+        raise Failure(http.failure)
+
+
+def report(engine: Engine) -> None:
+    """Print the engine's figures to stderr."""
+    stats = engine.stats()
+    drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
+    share = accepted / drafted if drafted else 0.0
+    mean = 1 + accepted / stats.num_drafts if stats.num_drafts else 1.0
+    lines = [
+        f"requests = {stats.num_requests}, prompt tokens = {stats.num_prompt_tokens} "
+        f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
+        f"decodes = {stats.num_steps}",
+        f"draft acceptance = {share:.5f} ({accepted:5d} accepted / {drafted:5d} generated), "
+        f"mean len = {mean:5.2f}",
+        *engine.stats_lines(),
+    ]
+    _say("\n".join(lines))
+
+
+def _close(worker: EngineThread, ending: Ending) -> None:
+    """End the engine's thread, or note that it hangs."""
+    ending.part("the engine's end", REQUEST_SECONDS + STEP_SECONDS + 5.0)
+    worker.close(drain=True, timeout=REQUEST_SECONDS, last=STEP_SECONDS)
+    if worker.alive:
+        ending.hang("a step of the engine does not end")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _greet(options: Mapping[str, Any], choice: DraftChoice, engine: Engine, name: str) -> None:
+    """Say what is served."""
+    if options["model"] is None:
+        _say("no --model given: using the embedded model")
+    drafters = choice.label
+    if options["model_draft"] is not None:
+        drafters = f"{drafters}, then {options['model_draft'].name}"
+    _say(
+        f"model {name}, {engine.num_slots} slots, {engine.context_size} tokens of context each, "
+        f"drafters {drafters}"
+    )
+
+
+@contextlib.contextmanager
+def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
+    """Print the figures at intervals in the block; 0 = never."""
+    stopped = threading.Event()
+
+    def repeat() -> None:
+        while not stopped.wait(seconds):
+            report(engine)
+
+    thread = threading.Thread(target=repeat, name="ngramspec-report", daemon=True)
+    if seconds:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        if seconds:
+            thread.join(REPORT_SECONDS)
+
+
+def open_draft_model(
+    options: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
+) -> DraftModel | None:
+    """Load the draft model; the stack closes it.
+
+    Raises:
+        As open_model and open_target; BackendError when its vocabulary is another one.
+    """
+    path = options["model_draft"]
+    if path is None:
+        return None
+    layers = layers_of(options["n_gpu_layers_draft"], "--n-gpu-layers-draft")
+    model = stack.enter_context(LlamaModel(path, n_gpu_layers=layers))
+    small = stack.enter_context(
+        LlamaTarget(
+            model,
+            slots=options["parallel"],
+            context_size=target.context_size,
+            n_batch=max(options["batch_size"], options["parallel"]),
+            n_ubatch=options["ubatch_size"],
+            threads=options["threads"],
+        )
+    )
+    check_vocabulary(target, small)
+    return DraftModel(
+        small,
+        n_max=options["spec_draft_n_max"],
+        n_min=options["spec_draft_n_min"],
+        p_min=options["spec_draft_p_min"],
+    )
+
+
+def open_engine(
+    options: Mapping[str, Any],
+    choice: DraftChoice,
+    target: LlamaTarget,
+    models: contextlib.ExitStack,
+    saves: contextlib.ExitStack,
+) -> Engine:
+    """Return the engine with its drafters.
+
+    Args:
+        options: Those of `serve`.
+        choice: The drafters.
+        target: The model.
+        models: Frees the draft model.
+        saves: Saves what drafters learn.
+
+    Raises:
+        InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
+    """
+    costs = find_costs(target.model, target.settings)
+    return Engine(
+        target,
+        choice.names or None,
+        slots=options["parallel"],
+        params=open_shared(choice.parameters(target.model.path), saves),
+        draft_model=open_draft_model(options, target, models),
+        policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
+        max_queue=options["max_queue"],
+        exact=options["exact"],
+        kept_bytes=options["kept_memory"],
+        order=choice.order,
+    )
+
+
+def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what requests get that say nothing else, as fields of ServedModel.
+
+    Raises:
+        InputError: A default is out of its bounds, or the template variables are not JSON.
+        OSError: The template's file cannot be read.
+    """
+    given = {name: options[name] for name in SAMPLING & set(options)}
+    given["seed"] = None if options["seed"] == -1 else options["seed"]
+    if options["dry_sequence_breaker"]:
+        given["dry_sequence_breakers"] = tuple(options["dry_sequence_breaker"])
+    return {
+        "sampling": Sampling(**given),
+        "max_tokens": options["predict"],
+        "stop": tuple(filter(None, options["reverse_prompt"])),
+        "system": options["system_prompt"],
+        "recipe": options["recipe"],
+        "template": _template(options),
+        "template_variables": _variables(options["chat_template_kwargs"]),
+        "cache_prompt": options["cache_prompt"],
+        "batch_size": options["batch_size"],
+        "spm_infill": options["spm_infill"],
+    }
+
+
+def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
+    """Return the model's ids for clients, the first one above all."""
+    names = [name for text in options["alias"] for name in text.split(",") if name]
+    return tuple(names or [model.path.stem])
+
+
+def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSettings:
+    """Return the settings of the HTTP side.
+
+    Raises:
+        InputError: There are no keys although an option is about them, or a file that all keys
+            would share although they do not.
+        OSError: The file with keys cannot be read.
+    """
+    keys = _keys(options)
+    if options["pool_per_key"] and not keys:
+        raise InputError("--pool-per-key needs keys: give --api-key or --api-key-file")
+    paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
+    made = ServerSettings(
+        **{name: options[name] for name in _SAME_NAME},
+        **paths,
+        api_keys=keys,
+        cors_origins=tuple(part for part in options["cors_origins"].split(",") if part),
+        allowed_hosts=tuple(n for text in options["allow_host"] for n in text.split(",") if n),
+        max_body_bytes=options["max_body"],
+        request_timeout=options["timeout"],
+        sse_ping_interval=max(0.0, options["sse_ping_interval"]),
+        reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
+    )
+    shared = [option for field, option in SHARED_FILES.items() if field in choice.files]
+    if made.isolates and shared:
+        raise InputError(
+            f"{' and '.join(shared)}: such a file would hold what all keys said, but each of "
+            f"{len(keys)} keys learns for itself: leave it out, or let them share with "
+            "--share-between-keys"
+        )
+    return made
+
+
+def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
+    path = options["api_key_file"]
+    if path is not None:
+        lines = (line.strip() for line in path.read_text("utf-8").splitlines())
+        keys += [line for line in lines if not line.startswith("#")]
+        if not any(keys):
+            raise InputError(f"{path} holds no key")
+    return tuple(dict.fromkeys(filter(None, keys)))
+
+
+def _template(options: Mapping[str, Any]) -> str | None:
+    if options["chat_template_file"] is not None:
+        return str(options["chat_template_file"].read_text("utf-8"))
+    text = options["chat_template"]
+    if text == "chatml":
+        return CHATML
+    if text and "{" not in text:
+        raise InputError(
+            f"--chat-template {text!r} is no template and not chatml: give its text, or its file"
+        )
+    return text or None
+
+
+def _variables(text: str | None) -> dict[str, Any]:
+    try:
+        made = json.loads(text or "{}")
+    except ValueError as error:
+        raise InputError(f"--chat-template-kwargs must be JSON: {error}") from error
+    if not isinstance(made, dict):
+        raise InputError("--chat-template-kwargs must be a JSON object")
+    return made

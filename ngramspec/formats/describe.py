@@ -1,0 +1,98 @@
+"""What a statistics file holds, as plain data."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from ngramspec.formats.statistics import INDEX_KIND, POOL_COUNTERS, POOL_KIND, Statistics
+from ngramspec.formats.survey import survey
+
+
+def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
+    """Return what `ngramspec cache inspect --json` prints of a file, but for its texts.
+
+    Args:
+        found: The file.
+        top: Most frequent n-grams of each size; 0 = none, and no pass over the file.
+
+    Returns:
+        path, kind, sizes and dates, the tokenizer's fingerprint in hexadecimal digits, `about`
+        (the provenance), and "pool", "index", or for each size of n-grams an entry of "sizes".
+
+    Cost: O(n-grams) with top, O(cells) of a pool.
+    """
+    facts: dict[str, Any] = {"path": str(found.path), "kind": found.kind}
+    if found.container is not None:
+        header = found.container.header
+        facts |= {"version": header.version, "producer": header.producer}
+    modified = datetime.fromtimestamp(int(found.path.stat().st_mtime), timezone.utc)
+    facts |= {"file_bytes": found.file_bytes, "modified": modified.isoformat()}
+    facts["fingerprint"] = found.fingerprint.hex() if found.fingerprint else None
+    facts["vocab_size"] = found.vocab_size or None
+    if found.kind == POOL_KIND:
+        facts["pool"] = _pool(found)
+    elif found.kind == INDEX_KIND:
+        facts["index"] = _index(found)
+    else:
+        num = sum(found.cache.num_ngrams(size) for size in found.sizes)
+        facts["ngram_min"] = min(found.sizes, default=0)
+        facts["ngram_max"] = max(found.sizes, default=0)
+        facts["num_ngrams"] = num
+        facts["bytes_per_ngram"] = found.file_bytes / num if num else None
+        facts["sizes"] = [_size(found, size, top) for size in found.sizes]
+    facts["about"] = found.about
+    return facts
+
+
+def _size(found: Statistics, size: int, top: int) -> dict[str, Any]:
+    """Return what one n-gram size has; with top > 0 after a pass over it."""
+    sections = found.cache.sections(size)
+    num_bytes = 4 * sum(map(len, sections or ())) if found.container is not None else None
+    facts: dict[str, Any] = {"size": size, "num_ngrams": found.cache.num_ngrams(size)}
+    facts["bytes"] = num_bytes
+    if top:
+        made = survey(found.sources()[size], size, top)
+        facts |= {"num_pairs": made.num_pairs, "occurrences": made.occurrences}
+        pairs = zip(made.top.tolist(), made.counts.tolist(), strict=True)
+        facts["top"] = [_ngram(found, ngram, count) for ngram, count in pairs]
+    return facts
+
+
+def _ngram(found: Statistics, ngram: list[int], count: int) -> dict[str, Any]:
+    followers = found.cache.followers(ngram)
+    best, best_count = next(iter(followers.items()))
+    return {
+        "token_ids": ngram,
+        "count": count,
+        "num_followers": len(followers),
+        "follower": {"token_id": best, "count": best_count},
+    }
+
+
+def _pool(found: Statistics) -> dict[str, Any]:
+    shape, cells = found.shape, found.cells
+    used = cells[cells != 0]
+    return {
+        "n_match": shape.n_match,
+        "capacity": shape.capacity,
+        "check_bits": shape.check_bits,
+        "max_occupancy": shape.max_occupancy,
+        "num_used": len(used),
+        "occupancy": len(used) / shape.capacity,
+        "by_confidence": np.bincount(used >> 30, minlength=4).tolist(),
+        "counters": dict(zip(POOL_COUNTERS, found.counters.tolist(), strict=False)),
+    }
+
+
+def _index(found: Statistics) -> dict[str, Any]:
+    container, index = found.opened(INDEX_KIND), found.index
+    return {
+        "num_tokens": index.num_tokens,
+        "num_texts": index.num_texts,
+        "num_positions": container.header.num_ngrams,
+        "bytes_per_token": found.file_bytes / index.num_tokens if index.num_tokens else None,
+        "sections": {name: section.size for name, section in container.sections.items()},
+    }

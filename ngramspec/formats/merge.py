@@ -1,0 +1,148 @@
+"""Merging statistics files: the sum of their counts, or the most confirmed cells of pools."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngramspec._native.files.merge import EntryMerger
+from ngramspec.errors import InputError, VocabMismatchError
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.container import Header
+from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.pool_file import write_pool
+from ngramspec.formats.prune import write_within
+from ngramspec.formats.statistics import POOL_KIND, Statistics
+
+CONFIDENCE_SHIFT = np.uint32(30)  # of a pool's cells
+CELLS = 1 << 20  # of a pool that are merged at a time
+Cells = NDArray[np.uint32]
+
+
+def merge_statistics(
+    found: Sequence[Statistics],
+    output: str | os.PathLike[str],
+    *,
+    min_count: int = 1,
+    max_bytes: int | None = None,
+    any_tokenizer: bool = False,
+) -> Header:
+    """Write a file with the counts of several, or a pool with the most confirmed cells of several.
+
+    The order of the files does not matter, and merging in steps gives the bytes of one merge.
+
+    Args:
+        found: Two files or more, all pools or none, opened with verify=True.
+        output: The file to write; it may be one of them.
+        min_count: Leave out followers that came less often in all; not of pools.
+        max_bytes: Keep the most useful n-grams within this size, None = all; not of pools.
+        any_tokenizer: Also merge files of different tokenizers; the result states none.
+
+    Returns:
+        Header: What was written.
+
+    Raises:
+        InputError: An index, a pool beside a file of n-grams, pools of different shapes, or a bound
+            that is not for pools.
+        VocabMismatchError: The files are of different tokenizers.
+        FormatError: A file is damaged.
+        OSError: The file cannot be written; an old one stays.
+    """
+    for one in found:
+        one.need_statistics("merge")
+        if (one.kind == POOL_KIND) is not (found[0].kind == POOL_KIND):
+            raise InputError(f"{found[0].path} is a {found[0].kind}, {one.path} is a {one.kind}")
+    origin = _merged_origin(found, any_tokenizer)
+    about = _merged_about(found, min_count, max_bytes)
+    origin = Origin(origin.fingerprint, origin.vocab_size, about)
+    if found[0].kind == POOL_KIND:
+        if min_count > 1 or max_bytes is not None:
+            raise InputError("min_count and max_bytes are not for hash pools")
+        return _merge_pools(found, output, origin)
+    by_size: dict[int, list[EntrySource]] = {}
+    for one in found:
+        for size, source in one.sources().items():
+            by_size.setdefault(size, []).append(source)
+    merged = {size: EntryMerger(sources, min_count) for size, sources in by_size.items()}
+    return write_within(output, merged, origin, max_bytes)
+
+
+def _merged_origin(found: Sequence[Statistics], any_tokenizer: bool) -> Origin:
+    """Return the tokenizer of what is made of several files."""
+    known = [one for one in found if one.fingerprint is not None]
+    others = [one for one in known if one.fingerprint != known[0].fingerprint]
+    if others and not any_tokenizer:
+        raise VocabMismatchError(
+            f"{others[0].path} was made with another tokenizer than {known[0].path}: counts of "
+            "different tokens cannot be added up (any_tokenizer overrides)"
+        )
+    fingerprint = known[0].fingerprint if known and not others else None
+    sized = found if any_tokenizer or not known else known
+    vocab_size = max(one.vocab_size for one in sized)
+    if any_tokenizer and not all(one.vocab_size for one in found):
+        vocab_size = 0  # a lookup cache may hold larger ids
+    return Origin(fingerprint, vocab_size)
+
+
+def _merged_about(
+    found: Sequence[Statistics], min_count: int, max_bytes: int | None
+) -> dict[str, Any] | None:
+    """Return the provenance of all files, sorted; merging in steps gives that of one merge."""
+    parts: list[dict[str, Any]] = []
+    for one in found:
+        about = one.about
+        parts += about["merged"] if set(about) == {"merged"} else [about]
+    if not any(parts):
+        return None
+    made: dict[str, Any] = {
+        "merged": sorted(parts, key=lambda part: json.dumps(part, sort_keys=True))
+    }
+    if min_count > 1 or max_bytes is not None:
+        made["pruned"] = [{"min_count": min_count, "max_bytes": max_bytes}]
+    return made
+
+
+def _merge_pools(
+    found: Sequence[Statistics], output: str | os.PathLike[str], origin: Origin
+) -> Header:
+    shape = found[0].shape
+    for other in found[1:]:
+        for name, mine in vars(shape).items():
+            theirs = getattr(other.shape, name)
+            if mine != theirs:
+                raise InputError(
+                    f"{other.path} has {name} {theirs}, {found[0].path} has {mine}: only pools of "
+                    "one shape can be merged"
+                )
+    cells = found[0].cells.astype(np.uint32)  # a copy
+    for other in found[1:]:
+        more = other.cells
+        for at in range(0, len(cells), CELLS):
+            part = slice(at, at + CELLS)
+            cells[part] = _more_confirmed(cells[part], more[part])
+    _free_rarest(cells, int(shape.capacity * shape.max_occupancy))
+    return write_pool(output, cells, shape, origin)
+
+
+def _more_confirmed(one: Cells, other: Cells) -> Cells:
+    """Return of each two cells the more confirmed one, on ties the smaller; empty cells lose."""
+    first, second = one >> CONFIDENCE_SHIFT, other >> CONFIDENCE_SHIFT
+    takes = (second > first) | ((second == first) & (other < one))
+    takes = (takes & (other != 0)) | (one == 0)
+    return np.where(takes, other, one).astype(np.uint32, copy=False)
+
+
+def _free_rarest(cells: Cells, most: int) -> None:
+    """Empty cells until at most `most` are in use: the least confirmed, of those the last."""
+    surplus = int(np.count_nonzero(cells)) - most
+    for level in range(4):
+        if surplus <= 0:
+            return
+        at = np.flatnonzero((cells != 0) & (cells >> CONFIDENCE_SHIFT == level))[-surplus:]
+        cells[at] = 0
+        surplus -= len(at)

@@ -1,0 +1,188 @@
+"""Statistics: an open file of any kind, one of llama.cpp's lookup caches among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.files.unpack import EntryReader
+from ngramspec._native.suffix.index import SuffixIndex
+from ngramspec.errors import FormatError, InputError
+from ngramspec.formats.cache_file import KIND as CACHE_KIND
+from ngramspec.formats.cache_file import SIZES, about_of, cache_in_memory, cache_of, check_cache
+from ngramspec.formats.container import Container, is_container, open_container
+from ngramspec.formats.entries import ArraySource, Entries, EntrySource
+from ngramspec.formats.llama_lookup import read_lookup_entries
+from ngramspec.formats.pool_file import KIND as POOL_KIND
+from ngramspec.formats.pool_file import PoolShape, check_pool, shape_of
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
+from ngramspec.formats.suffix_file import check_index, index_of
+
+LOOKUP_KIND = "llama.cpp lookup cache"
+LOOKUP_SUFFIX = ".bin"
+# What a pool counts, in the order of its section "counters".
+POOL_COUNTERS = ("num_used", "hand", "num_replaced", "num_collided", "num_aged")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A statistics file that is open; see open_statistics.
+
+    kind: "ngram-cache", "hash-pool", "suffix" or LOOKUP_KIND.
+    container: None of a lookup cache.
+    entries: Of a lookup cache only, by n-gram size.
+    """
+
+    path: Path
+    kind: str
+    file_bytes: int
+    container: Container | None = None
+    entries: Mapping[int, Entries] | None = None
+
+    @property
+    def fingerprint(self) -> bytes | None:
+        """The fingerprint of the tokenizer, None = unknown."""
+        return self.container.header.fingerprint if self.container is not None else None
+
+    @property
+    def vocab_size(self) -> int:
+        """A bound of the token ids, 0 = unknown."""
+        return self.container.header.vocab_size if self.container is not None else 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The provenance, {} = none is stated."""
+        return about_of(self.container) if self.container is not None else {}
+
+    @cached_property
+    def cache(self) -> StaticCache:
+        """The lookups of n-grams."""
+        if self.container is not None:
+            return cache_of(self.container)
+        return cache_in_memory(self.sources())
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The n-gram sizes that the file holds."""
+        if self.entries is not None:
+            return tuple(self.entries)
+        return tuple(size for size in SIZES if self.cache.sections(size) is not None)
+
+    def sources(self) -> dict[int, EntrySource]:
+        """Return all entries by n-gram size, to be read once."""
+        if self.entries is not None:
+            return {size: ArraySource(some) for size, some in self.entries.items()}
+        return {size: EntryReader(self.cache, size) for size in self.sizes}
+
+    @property
+    def shape(self) -> PoolShape:
+        """The shape of a pool."""
+        return shape_of(self.opened(POOL_KIND))
+
+    @property
+    def cells(self) -> NDArray[np.uint32]:
+        """The cells of a pool, in place."""
+        return np.frombuffer(self.opened(POOL_KIND).view("cells"), "<u4")
+
+    @property
+    def counters(self) -> NDArray[np.int64]:
+        """What a pool has counted, in the order of POOL_COUNTERS."""
+        return np.frombuffer(self.opened(POOL_KIND).view("counters"), "<i8")
+
+    @cached_property
+    def index(self) -> SuffixIndex:
+        """The texts of an index."""
+        return index_of(self.opened(INDEX_KIND))
+
+    def opened(self, kind: str) -> Container:
+        """Return the container of a file that must be of a kind.
+
+        Raises:
+            InputError: It is of another.
+        """
+        if self.container is None or self.kind != kind:
+            raise InputError(f"{self.path} is a {self.kind}, not a {kind}")
+        return self.container
+
+    def need_statistics(self, task: str) -> None:
+        """Raise InputError if this is an index, which holds the texts themselves."""
+        if self.kind == INDEX_KIND:
+            raise InputError(
+                f"{self.path} is an index of kind suffix: it holds texts, no statistics to {task}"
+            )
+
+    def need_ngrams(self, task: str) -> None:
+        """Raise InputError if this is a pool or an index."""
+        self.need_statistics(task)
+        if self.kind == POOL_KIND:
+            raise InputError(f"{self.path} is a hash-pool, which holds no n-grams to {task}")
+
+    def check(self) -> None:
+        """Check every n-gram, follower, index word and cell. O(bytes).
+
+        Checksums are compared by open_statistics(verify=True).
+
+        Raises:
+            FormatError: Something cannot be right; names file, offset and what was expected.
+        """
+        if self.container is None:
+            return  # reading it has checked every record
+        about_of(self.container)
+        if self.kind == POOL_KIND:
+            check_pool(self.container)
+        elif self.kind == INDEX_KIND:
+            check_index(self.container)
+        else:
+            check_cache(self.cache)
+
+
+def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None) -> Statistics:
+    """Open a statistics file of any kind, or one of llama.cpp's lookup caches.
+
+    Args:
+        path: The file. A lookup cache is read as a whole.
+        verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
+
+    Raises:
+        FormatError: It is neither, or not whole.
+        OSError: It cannot be read.
+
+    Example:
+        >>> found = open_statistics("code.ngc")  # doctest: +SKIP
+        >>> found.kind, found.cache.followers([17, 4])  # doctest: +SKIP
+        ('ngram-cache', {93: 12, 5: 2})
+    """
+    path = Path(path)
+    size = os.stat(path).st_size
+    if is_container(path) or path.is_dir() or path.suffix != LOOKUP_SUFFIX:
+        try:
+            container = open_container(path, verify=verify)
+        except FormatError:
+            entries = {} if is_container(path) or path.is_dir() else _entries_if_any(path)
+            if not entries:
+                raise
+            return Statistics(path, LOOKUP_KIND, size, entries=entries)
+        return Statistics(path, container.header.kind, size, container)
+    return Statistics(path, LOOKUP_KIND, size, entries=read_lookup_entries(path))
+
+
+def _entries_if_any(path: Path) -> dict[int, Entries]:
+    """Return the entries of a lookup cache of another name; none if it is something else."""
+    try:
+        return read_lookup_entries(path)
+    except FormatError:
+        return {}
+
+
+__all__ = [
+    "CACHE_KIND", "INDEX_KIND", "LOOKUP_KIND", "LOOKUP_SUFFIX", "POOL_COUNTERS", "POOL_KIND",
+    "Statistics", "open_statistics",
+]  # fmt: skip

@@ -1,0 +1,124 @@
+"""Answer: the generations of one response, from the engine's thread to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ngramspec.server.errors import ApiError, api_error
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Chunk, Generation
+
+Item = tuple[int, "Chunk"]  # which generation of the answer, and what a step added to it
+
+
+class Answer:
+    """What one response is made of.
+
+    Belongs to the event loop.
+
+    generations: in the order of the choices, complete when `open` made the answer.
+    failure: what went wrong; the generations are cancelled then.
+    """
+
+    def __init__(self, *, streamed: bool, max_items: int) -> None:
+        self.generations: list[Generation] = []
+        self.streamed = streamed
+        self.failure: ApiError | None = None
+        self.opened = 0.0  # loop time of the start
+        self.written = 0.0  # loop time of the last write, or of the start
+        self.blocked_since = 0.0  # loop time since when a write waits for the client, 0 = none does
+        self.ping_due = False
+        self.drop: Callable[[], None] = _nothing  # closes the client's connection
+        self._max_items = max_items
+        self._items: deque[Item] = deque()
+        self._num_ended = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether nothing more can come."""
+        return self._num_ended == len(self.generations)
+
+    @property
+    def started(self) -> bool:
+        """Tell whether a generation was given a slot."""
+        return any(made.timings.started for made in self.generations)
+
+    def deliver(self, index: int, chunk: Chunk) -> None:
+        """Take a chunk in."""
+        reason = chunk.finish_reason
+        if reason is not None:
+            self._num_ended += 1
+            if reason in ("error", "cancelled"):
+                self.cancel(_failure(chunk.generation))
+                return
+        if self.failure is None:
+            self._items.append((index, chunk))
+            if len(self._items) > self._max_items:
+                self.cancel(ApiError(503, "the client reads too slowly", code="slow_client"))
+        self._wake()
+
+    def cancel(self, failure: ApiError) -> None:
+        """End all generations; `take` raises the failure once what came before is taken."""
+        for made in self.generations:
+            made.cancel()
+        if self.failure is None:
+            self.failure = failure
+        self._wake()
+
+    def ping(self) -> None:
+        """Make a waiting `take` return None."""
+        self.ping_due = True
+        self._wake()
+
+    async def take(self) -> list[Item] | None:
+        """Return what came since the last call, at least one item; [] at the end, None for a ping.
+
+        Raises:
+            ApiError: The failure.
+        """
+        while not self._items:
+            if self.failure is not None:
+                raise self.failure
+            if self.ended:
+                return []
+            if self.ping_due:
+                self.ping_due = False
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        items = list(self._items)
+        self._items.clear()
+        return items
+
+    async def finish(self) -> list[Generation]:
+        """Wait for the end of all generations and return them.
+
+        Raises:
+            ApiError: The failure.
+        """
+        while await self.take() != []:
+            pass
+        return self.generations
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _failure(generation: Generation) -> ApiError:
+    if generation.error is not None:
+        return api_error(generation.error)
+    return ApiError(503, "the request was cancelled", code="cancelled", retry_after=1)

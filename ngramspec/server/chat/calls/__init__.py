@@ -1,0 +1,17 @@
+"""The formats in which models write tool calls.
+
+A format is a class in a file of its own and its place in CALL_FORMATS.
+"""
+
+from ngramspec.server.chat.calls.format import CallFormat
+from ngramspec.server.chat.calls.hermes import Hermes
+from ngramspec.server.chat.calls.llama import Llama
+from ngramspec.server.chat.calls.mistral import Mistral
+
+# The first one that fits a model's chat template is the model's; the last one fits every template.
+CALL_FORMATS: list[CallFormat] = [Mistral(), Llama(), Hermes()]
+
+
+def call_format_of(template: str) -> CallFormat:
+    """Return the format of the model with this chat template."""
+    return next(known for known in CALL_FORMATS if known.fits(template))

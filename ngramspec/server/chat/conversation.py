@@ -1,0 +1,19 @@
+"""Conversation: what a chat's prompt is made of, the same for every protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
+
+
+class Conversation(Body):
+    """Messages and tools in OpenAI's shape, and how the template is to write them."""
+
+    messages: Objects
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    reasoning_effort: str | None = None

@@ -1,0 +1,48 @@
+"""Delta: a piece of a chat's answer, and ChatMessage, which pieces add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What comes to an answer: text, reasoning, a call's name, or a piece of its arguments."""
+
+    kind: Literal["content", "reasoning", "call", "arguments"]
+    text: str  # of a call its name
+    index: int = 0  # of the call
+    call_id: str = ""
+
+
+@dataclass
+class ChatMessage:
+    """A whole answer."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, delta: Delta) -> None:
+        """Add what comes next."""
+        if delta.kind == "content":
+            self.content += delta.text
+        elif delta.kind == "reasoning":
+            self.reasoning += delta.text
+        elif delta.kind == "call":
+            function = {"name": delta.text, "arguments": ""}
+            self.calls.append({"id": delta.call_id, "type": "function", "function": function})
+        else:
+            self.calls[delta.index]["function"]["arguments"] += delta.text
+
+    def as_json(self) -> dict[str, Any]:
+        """Return OpenAI's message."""
+        made: dict[str, Any] = {"role": "assistant", "content": self.content or None}
+        if not self.calls:
+            made["content"] = self.content
+        if self.reasoning:
+            made["reasoning_content"] = self.reasoning
+        if self.calls:
+            made["tool_calls"] = self.calls
+        return {**made, "refusal": None}

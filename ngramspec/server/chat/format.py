@@ -1,0 +1,52 @@
+"""ChatFormat: how the answer to one chat is written: its reasoning and its tool calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.server.chat.calls.format import CallFormat
+from ngramspec.server.chat.parser import ChatParser
+from ngramspec.server.chat.reasoning import reasoning_format_of
+from ngramspec.server.chat.reasoning.format import ReasoningFormat
+from ngramspec.server.chat.tools import Tools
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """What a model's formats are, and what of them a request makes use of."""
+
+    calls: CallFormat
+    reasoning: ReasoningFormat
+    tools: Tools
+    reasoning_begun: bool  # by the prompt
+    parses_reasoning: bool  # it is told from the answer
+    shows_special: bool  # the marks of calls are control tokens
+
+    def parser(self) -> ChatParser:
+        """Return a parser for one answer."""
+        splitter = self.reasoning.splitter(self.reasoning_begun)
+        return ChatParser(splitter if self.parses_reasoning else None, self.tools, self.calls)
+
+
+def chat_format(
+    template: str, prompt: str, tools: Tools | None = None, parses_reasoning: bool = False
+) -> ChatFormat:
+    """Return how the model with a chat template answers a prompt.
+
+    Args:
+        template: "" for none.
+        prompt: As the template wrote it.
+        tools: Those that may be called.
+        parses_reasoning: Reasoning is told from the answer.
+    """
+    tools, reasoning = tools or Tools(), reasoning_format_of(template)
+    special = (mark.text for known in CALL_FORMATS for mark in known.marks if mark.special)
+    return ChatFormat(
+        calls=call_format_of(template),
+        reasoning=reasoning,
+        tools=tools,
+        reasoning_begun=reasoning.begun(prompt),
+        parses_reasoning=parses_reasoning,
+        shows_special=bool(tools) and any(text in template for text in special),
+    )

@@ -1,0 +1,41 @@
+"""The grammar of a chat's answer: reasoning, then a forced call or what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ngramspec.server.chat.format import ChatFormat
+from ngramspec.server.errors import bad_request
+from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.request.grammar import answer_rule, check_constraint
+from ngramspec.server.structured.gbnf import Rules
+
+
+def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat) -> str:
+    """Return the GBNF that an answer must follow, "" for none.
+
+    A required call is forced; with a schema and tools that may be called, either is allowed.
+
+    Args:
+        body: It may have a grammar.
+        schema: JSON schema, None for none.
+        field: That has the schema.
+        format: How the model answers.
+
+    Raises:
+        ApiError: There are two of a grammar, a schema and tools, or one is not valid.
+    """
+    tools = format.tools
+    check_constraint(body, schema)
+    if tools and body.grammar:
+        raise bad_request("grammar cannot be used with tools", "grammar")
+    if schema is None and not tools.required:
+        return body.grammar or ""
+    rules = Rules()
+    parts = []
+    if tools:
+        parts.append(format.calls.rule(rules, tools))
+    if schema is not None and not tools.required:
+        parts.append(answer_rule(rules, schema, field))
+    root = " | ".join(parts)
+    return rules.grammar(f"{format.reasoning.rule()} ({root})" if format.reasoning_begun else root)

@@ -1,0 +1,124 @@
+"""ChatModel: what the server asks of a model; ServedModel: one with its engine and defaults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.engine.sampling import Sampling
+from ngramspec.ollama.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Engine
+
+
+class ChatModel(Protocol):
+    """A model's vocabulary, chat template and figures; the engine's Target computes with it.
+
+    Used by several threads at once. Nothing here changes while it is served.
+    """
+
+    path: Path  # its file, which Ollama's routes name
+    metadata: dict[str, str]  # as in a GGUF file, but for arrays
+    description: str
+    file_type: int  # llama.cpp's number for how weights are quantized
+    num_params: int
+    size_bytes: int  # of the weights
+    n_ctx_train: int  # tokens of context that it was trained with
+    n_gpu_layers: int  # 0 = none is on a GPU
+    vocab_size: int
+    bos: int  # this and the others: -1 = the vocabulary has none
+    eos: int
+    fim_pre: int  # of texts with a gap to fill: the prefix, the suffix, the middle, a file, a part
+    fim_suf: int
+    fim_mid: int
+    fim_rep: int
+    fim_sep: int
+    chat_template: str | None  # in Jinja
+
+    @property
+    def architecture(self) -> str:
+        """Return the name of the model family, such as "llama"; "" = unknown."""
+
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> TokenIds:
+        """Return the token ids of a text.
+
+        Args:
+            text: It may hold lone surrogates.
+            add_special: Put the begin token before it where the model asks for one.
+            parse_special: Make texts such as `<|im_end|>` one special token.
+        """
+
+    def tokenize_prompt(self, text: str) -> TokenIds:
+        """Return the tokens of a rendered chat: special tokens parsed, the begin token once."""
+
+    def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool = False) -> str:
+        """Return the text of token ids, with U+FFFD for what is not UTF-8."""
+
+    def piece(self, token_id: int, special: bool = False) -> bytes:
+        """Return the bytes of a token, b"" for a special one unless `special`."""
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        **variables: Any,
+    ) -> str:
+        """Return the prompt of a conversation.
+
+        Args:
+            messages: Objects with role and content, as OpenAI has them.
+            tools: Tools that the model may call.
+            add_generation_prompt: End with the start of the answer.
+            template: A Jinja template instead of the model's.
+            variables: Further variables of the template.
+
+        Raises:
+            InputError: The template is not valid, or refuses the conversation.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A model, its engine and what requests get that say nothing else."""
+
+    name: str  # the model's id for clients
+    model: ChatModel
+    engine: Engine
+    aliases: tuple[str, ...] = ()  # further ids
+    created: int = field(default_factory=lambda: int(time.time()))
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = -1  # -1 = until the context is full
+    stop: tuple[str, ...] = ()
+    system: str = ""  # system message of chats that bring none
+    template: str | None = None  # chat template in Jinja, None = the model's
+    recipe: Recipe = field(default_factory=Recipe)  # what Ollama knows of the model
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    cache_prompt: bool = True
+    batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
+    spm_infill: bool = False  # /infill: suffix before prefix
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return every id that clients may use."""
+        return (self.name, *self.aliases)
+
+    @property
+    def chat_template(self) -> str:
+        """Return the chat template in use, "" when there is none."""
+        return self.template or self.go_template or self.model.chat_template or ""
+
+    @property
+    def go_template(self) -> str | None:
+        """Return the chat template in use if it is one in Go's language."""
+        first = self.recipe.template_first or not self.model.chat_template
+        return self.recipe.template if first and not self.template else None

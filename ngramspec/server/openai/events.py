@@ -1,0 +1,106 @@
+"""What OpenAI's answers have in common: how they begin and end, and their usage."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngramspec.server.errors import ApiError
+from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.completion_plan import CompletionPlan
+from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_event
+from ngramspec.server.response.timings import timings_of
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Generation
+
+
+class OpenAIEvents:
+    """Events of chat completions or text completions, but for what is in them.
+
+    Args:
+        plan: What was asked for.
+        served: The model.
+        generations: All of the answer.
+        kind: What the events are, as they say it themselves.
+        choices: So many generations in a row belong to one prompt.
+    """
+
+    media_type = SSE
+    ping = SSE_PING
+
+    def __init__(
+        self,
+        plan: ChatPlan | CompletionPlan,
+        served: ServedModel,
+        generations: Sequence[Generation],
+        kind: str,
+        choices: int,
+    ) -> None:
+        self._generations = generations
+        self._choices = choices
+        self._with_usage = plan.include_usage
+        self._members = (plan.timings_per_token, plan.spans)  # which further ones an event has
+        self._common = head(served, kind)
+        if plan.include_usage:
+            self._common["usage"] = None
+        with_logprobs = any(made.request.logprobs is not None for made in generations)
+        # Most events are bytes made ahead around a text: see encode.
+        self._quick = not (with_logprobs or any(self._members))
+
+    def heads(self, field: bytes) -> list[bytes]:
+        """Return the beginnings of events, by generation, up to the text in a field of a choice."""
+        start = b"data: " + json.dumps(self._common, ensure_ascii=False).encode()[:-1]
+        count = len(self._generations)
+        return [start + b', "choices": [{"index": %d, %b: ' % (i, field) for i in range(count)]
+
+    def end(self) -> bytes:
+        """Return the usage, where it is wanted, and the end mark."""
+        if not self._with_usage:
+            return SSE_DONE
+        usage = usage_of(self._generations, self._choices)
+        whole = {**self._common, "choices": [], "usage": usage}
+        return json_event({**whole, "timings": timings_of(self._generations)}) + SSE_DONE
+
+    def error(self, error: ApiError) -> bytes:
+        """Return an error event, as OpenAI's clients know it."""
+        return json_event(error.body("/v1/")) + SSE_DONE
+
+
+def head(served: ServedModel, kind: str) -> dict[str, Any]:
+    """Return the members that an answer, or every event of a streamed one, begins with."""
+    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
+    return {
+        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": served.name,
+    }
+
+
+def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, Any]:
+    """Return OpenAI's usage.
+
+    Args:
+        generations: All of the response.
+        choices: So many in a row belong to one prompt, which counts once.
+    """
+    firsts = [made.timings for made in generations[::choices]]
+    prompt = sum(t.num_prompt for t in firsts)
+    completion = sum(len(made.token_ids) for made in generations)
+    accepted = sum(made.timings.num_prediction_accepted for made in generations)
+    rejected = sum(made.timings.num_prediction_rejected for made in generations)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(t.num_cached for t in firsts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": rejected,
+        },
+    }

@@ -1,0 +1,124 @@
+"""The engine's requests for what a body says, made the same way for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ngramspec.engine.request import (
+    MAX_COUNT,
+    MAX_LOGPROBS,
+    NO_TOKENS,
+    Request,
+    Speculation,
+    TokenIds,
+)
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
+from ngramspec.server.settings import ServerSettings
+
+# Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
+MAX_REPORTED = 1 << 18
+# Fields of llama-server that would change the answer and that this server cannot follow.
+UNSUPPORTED_FIELDS = (
+    "n_indent", "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
+    "return_progress", "backend_sampling", "reasoning_budget_tokens", "continue_final_message",
+)  # fmt: skip
+
+
+def make_requests(
+    body: SamplingBody,
+    served: ServedModel,
+    settings: ServerSettings,
+    *,
+    prompts: Sequence[TokenIds],
+    choices: int,
+    grammar: str,
+    max_tokens: int | None,
+    logprobs: tuple[str, int | None],
+    speculation: Speculation,
+    prediction_ids: TokenIds = NO_TOKENS,
+    special: bool = False,
+) -> list[Request]:
+    """Return the requests of all prompts, `choices` in a row for each.
+
+    logprobs: The field that says how many of the likeliest tokens to report, and that; None = none.
+
+    Raises:
+        ApiError: Too many, or a field that cannot be followed.
+        InputError: A value is out of its bounds.
+    """
+    sampling = sampling_of(body, served, grammar)
+    wanted = served.max_tokens if max_tokens is None else max_tokens
+    wanted = min(max(-1, wanted), MAX_COUNT)
+    field, reported = logprobs
+    if reported is not None:
+        wanted = _reported(wanted, field, reported, len(prompts) * choices, served)
+    same: dict[str, Any] = {
+        "max_tokens": wanted,
+        "stop": stops_of(body, served),
+        "speculation": speculation,
+        "prediction_ids": prediction_ids,
+        "logprobs": reported,
+        "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
+        "slot": _slot(body, served),
+        "special": special,
+        "timeout": _timeout(body, settings),
+    }
+    return [
+        Request(prompt_ids=prompt_ids, sampling=with_seed(sampling, index), **same)
+        for prompt_ids in prompts
+        for index in range(choices)
+    ]
+
+
+def check_request(body: SamplingBody, settings: ServerSettings, choices: int) -> None:
+    """Refuse, before any work, fields that cannot be followed, and too many choices.
+
+    Raises:
+        ApiError: There are some.
+    """
+    most = settings.max_generations
+    if not 1 <= choices <= most:
+        raise bad_request(f"a request can have at most {most} generations", "n")
+    extra = body.model_extra or {}
+    for name in UNSUPPORTED_FIELDS:
+        if extra.get(name) or getattr(body, name, None):
+            raise not_supported(f"{name} is not supported by this server", name)
+    target = extra.get("adaptive_target")
+    if isinstance(target, (int, float)) and target >= 0:
+        raise not_supported("adaptive_target is not supported by this server", "adaptive_target")
+
+
+def _reported(wanted: int, field: str, reported: int, generations: int, served: ServedModel) -> int:
+    """Return how many tokens an answer may have whose log-probabilities are kept until its end.
+
+    Raises:
+        ApiError: More were asked for.
+    """
+    if not 0 <= reported <= MAX_LOGPROBS:
+        raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
+    most = MAX_REPORTED // ((reported + 1) * generations)
+    if min(wanted, served.engine.context_size) > most:
+        raise bad_request(
+            f"{field} must be less: with {reported} and {generations} generations an answer can "
+            f"have {most} tokens, and {wanted} are asked for",
+            field,
+        )
+    return most if wanted < 0 else wanted
+
+
+def _slot(body: SamplingBody, served: ServedModel) -> int:
+    """Return the slot that is asked for, -1 for any."""
+    slot, most = body.id_slot, served.engine.num_slots - 1
+    if slot is not None and slot > most:
+        raise bad_request(f"id_slot must be in 0..{most}, or -1 for any, got {slot}", "id_slot")
+    return -1 if slot is None else max(-1, slot)
+
+
+def _timeout(body: SamplingBody, settings: ServerSettings) -> float:
+    """Return the seconds that a generation may run."""
+    wanted = body.t_max_predict_ms or 0
+    return min(settings.request_timeout, wanted / 1e3) if wanted > 0 else settings.request_timeout

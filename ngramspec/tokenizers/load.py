@@ -1,0 +1,36 @@
+"""Loading a tokenizer by what its file holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ngramspec.errors import FormatError
+from ngramspec.tokenizers.gguf import is_gguf
+from ngramspec.tokenizers.tokenizer import Tokenizer
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load the tokenizer of a model.
+
+    Args:
+        path: A GGUF file (only its vocabulary is loaded) or a Hugging Face tokenizer.json.
+
+    Returns:
+        Tokenizer: Ready for several threads.
+
+    Raises:
+        FormatError: Neither of the two, damaged, or a vocabulary that cannot tokenise.
+        BackendError: llama-cpp-python or tokenizers is not installed, or refuses the file.
+        OSError: The file cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found a directory")
+    if is_gguf(path):
+        from ngramspec.tokenizers.llama import LlamaTokenizer
+
+        return LlamaTokenizer(path)
+    from ngramspec.tokenizers.hugging_face import HfTokenizer
+
+    return HfTokenizer(path)

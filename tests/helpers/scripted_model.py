@@ -1,0 +1,86 @@
+"""A model that says what a test wants, for the engine and for the server: no GGUF, no llama.cpp.
+
+Its tokens are bytes. Behind ANSWER, with which its chats end, it continues with its script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.fake_target import FakeTarget
+from ngramspec.engine import Sampling
+from ngramspec.engine.request import TokenIds
+
+ANSWER = "\nassistant:"
+END = 256
+
+
+class ScriptedTarget(FakeTarget):
+    """Implements ngramspec.engine.Target.
+
+    samplings: What was asked of it so far.
+    """
+
+    def __init__(self, script: str) -> None:
+        super().__init__(vocab_size=257, context_size=2048, max_batch=512, sequences=2)
+        self.script = script.encode()
+        self.samplings: list[Sampling] = []
+
+    def next_token(self, tokens: list[int]) -> int:
+        said = bytes(tokens).rpartition(ANSWER.encode())[2]
+        return self.script[len(said)] if len(said) < len(self.script) else END
+
+    def sampler(self, sampling: Sampling, seed: int) -> Any:
+        self.samplings.append(sampling)
+        return super().sampler(sampling, seed)
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        return bytes([token_id]) if token_id < END else b""
+
+    def is_end(self, token_id: int) -> bool:
+        return token_id == END
+
+
+class ScriptedModel:
+    """Implements ngramspec.server.ChatModel; the template only tells its formats."""
+
+    path = Path("scripted.bin")
+    description, file_type, n_gpu_layers = "a script", 0, 0
+    num_params, size_bytes, n_ctx_train, vocab_size = 1, 1, 2048, 257
+    bos = fim_pre = fim_suf = fim_mid = fim_rep = fim_sep = -1
+    eos = END
+    architecture = "script"
+
+    def __init__(self, template: str) -> None:
+        self.chat_template: str | None = template
+        self.metadata: dict[str, str] = {}
+
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> TokenIds:
+        return np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int32)
+
+    def tokenize_prompt(self, text: str) -> TokenIds:
+        return self.tokenize(text)
+
+    def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool = False) -> str:
+        return b"".join(map(self.piece, token_ids)).decode("utf-8", "replace")
+
+    def piece(self, token_id: int, special: bool = False) -> bytes:
+        return bytes([token_id]) if token_id < END else b""
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        **variables: Any,
+    ) -> str:
+        said = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        return said + (ANSWER if add_generation_prompt else "")

@@ -1,0 +1,202 @@
+"""Formats of tool calls and reasoning: adding one takes a class and its place in the registry.
+
+The server here knows nothing of llama.cpp: its model and target are scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from helpers.scripted_model import ScriptedModel, ScriptedTarget
+from ngramspec.engine import Engine, EngineThread
+from ngramspec.server import ChatModel, ServedModel, create_app
+from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.server.chat.calls.format import CallFormat, CallReader, Mark
+from ngramspec.server.chat.calls.hermes import Hermes
+from ngramspec.server.chat.calls.llama import Llama
+from ngramspec.server.chat.calls.mistral import Mistral
+from ngramspec.server.chat.reasoning import REASONING_FORMATS
+from ngramspec.server.chat.reasoning.format import ReasoningFormat
+from ngramspec.server.chat.tools import Tools
+from ngramspec.server.structured.gbnf import Rules, literal
+
+TEMPLATE = "{{ tools }} <tool_call><function=name>"
+TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
+HERMES_CALL = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+
+
+class FunctionReader:
+    """Reads get_time>{"zone": 1}</function>."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.done = self.bad = False
+        self.rest = ""
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        self._held += text
+        if self.name is None and ">" in self._held:
+            self.name, _, self._held = self._held.partition(">")
+            self.bad = "\n" in self.name or "{" in self.name
+        if self.name is not None and "</function>" in self._held:
+            arguments, _, self.rest = self._held.partition("</function>")
+            self.done = True
+            return arguments
+        return ""
+
+
+class Functions(CallFormat):
+    """<tool_call><function=name>{...}</function></tool_call>, whose mark Hermes has too."""
+
+    marks = (Mark("<tool_call>"), Mark("<function=", inside=True))
+
+    def fits(self, template: str) -> bool:
+        return "<function=" in template
+
+    def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
+        if not text.startswith("<function="):
+            if "<function=".startswith(text):
+                return None
+            reader = FunctionReader()
+            reader.bad = True
+            return 0, reader
+        return len("<function="), FunctionReader()
+
+    def after(self, text: str) -> tuple[int, bool] | None:
+        if "</tool_call>".startswith(text) and text != "</tool_call>":
+            return None
+        return len(text) - len(text.removeprefix("</tool_call>")), False
+
+    def rule(self, rules: Rules, tools: Tools) -> str:
+        return literal(f"<tool_call><function={tools.tools[0].name}>{{}}</function></tool_call>")
+
+
+class Brackets(ReasoningFormat):
+    open, close = "[THINK]", "[/THINK]"
+
+
+@contextmanager
+def serving(script: str, template: str = TEMPLATE) -> Iterator[tuple[TestClient, ScriptedTarget]]:
+    target = ScriptedTarget(script)
+    model: ChatModel = ScriptedModel(template)
+    engine = Engine(target, "suffix", slots=2)
+    app = create_app(ServedModel(name="script", model=model, engine=engine))
+    with EngineThread(engine), TestClient(app, base_url="http://localhost") as client:
+        yield client, target
+
+
+@pytest.fixture
+def registered() -> None:
+    CALL_FORMATS.insert(0, Functions())
+    REASONING_FORMATS.insert(0, Brackets())
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Leave the registries as they were."""
+    calls, reasoning = list(CALL_FORMATS), list(REASONING_FORMATS)
+    yield
+    CALL_FORMATS[:], REASONING_FORMATS[:] = calls, reasoning
+
+
+def streamed(client: TestClient, **fields: Any) -> tuple[dict[str, str], list[Any], str]:
+    """Return texts by kind, calls and the finish reason of a streamed chat."""
+    body = {"messages": [{"role": "user", "content": "?"}], "stream": True, **fields}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    texts, calls, reason = {"content": "", "reasoning_content": ""}, [], ""
+    for line in answer.text.split("\n\n"):
+        if not line.startswith("data: {"):
+            continue
+        choice = json.loads(line[6:])["choices"][0]
+        reason = choice["finish_reason"] or reason
+        for name in texts:
+            texts[name] += choice["delta"].get(name) or ""
+        for call in choice["delta"].get("tool_calls", ()):
+            if "id" in call:
+                calls.append([call["function"]["name"], ""])
+            calls[call["index"]][1] += call["function"]["arguments"]
+    return texts, calls, reason
+
+
+def test_a_format_that_is_registered_is_read_while_it_streams(registered: None) -> None:
+    call = '<tool_call><function=get_time>{"zone": 1}</function></tool_call>'
+    with serving(f"[THINK] Well. [/THINK]It is {call} now.", f"{TEMPLATE} [THINK]") as (client, _):
+        texts, calls, reason = streamed(client, tools=[TOOL])
+    assert texts == {"content": "It is now.", "reasoning_content": "Well."}
+    assert calls == [["get_time", '{"zone": 1}']]
+    assert reason == "tool_calls"
+
+
+def test_what_is_not_registered_is_content() -> None:
+    script = '[THINK] Well. [/THINK]<function=get_time>{"zone": 1}</function>'
+    with serving(script) as (client, _):
+        texts, calls, reason = streamed(client, tools=[TOOL])
+    assert (texts["content"], calls, reason) == (script, [], "stop")
+
+
+def test_formats_with_the_same_mark_are_told_apart(registered: None) -> None:
+    with serving(HERMES_CALL) as (client, _):
+        assert streamed(client, tools=[TOOL])[1] == [["get_time", "{}"]]
+    with serving("<tool_call>neither") as (client, _):
+        texts, calls, _ = streamed(client, tools=[TOOL])
+    assert (texts["content"], calls) == ("<tool_call>neither", [])
+
+
+def test_a_forced_call_has_the_grammar_of_the_models_format(registered: None) -> None:
+    with serving("", TEMPLATE) as (client, target):
+        streamed(client, tools=[TOOL], tool_choice="required")
+    with serving("", "{{ tools }} <tool_call>") as (client, other):
+        streamed(client, tools=[TOOL], tool_choice="required")
+    assert "<function=get_time>{}</function>" in target.samplings[0].grammar
+    assert "<function=" not in other.samplings[0].grammar
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("", Hermes),
+        ("{{ tools }} <tool_call> {{ x }}", Hermes),
+        ('<tool_call> "parameters"', Hermes),
+        ("[TOOL_CALLS] <tool_call>", Mistral),
+        ('"parameters"', Llama),
+    ],
+)
+def test_the_template_tells_the_format(template: str, expected: type[CallFormat]) -> None:
+    assert type(call_format_of(template)) is expected
+
+
+def test_every_protocol_answers_for_any_model() -> None:
+    with serving("one two") as (client, _):
+        chat = {"messages": [{"role": "user", "content": "?"}]}
+        made = client.post("/v1/chat/completions", json=chat).json()
+        assert made["choices"][0]["message"]["content"] == "one two"
+        made = client.post("/completion", json={"prompt": "x\nassistant:"}).json()
+        assert made["content"] == "one two"
+        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
+        assert made["message"]["content"] == "one two"
+        assert client.get("/v1/models").json()["data"][0]["meta"]["n_vocab"] == 257
+        assert client.get("/props").json()["model_path"] == "scripted.bin"
+
+
+def test_half_a_character_in_a_call_does_not_end_the_stream() -> None:
+    script = '<tool_call>{"name": "get_time", "arguments": {"zone": "a\\ud800"}}</tool_call> ok'
+    with serving(script) as (client, _):
+        assert streamed(client, tools=[TOOL])[2] == "tool_calls"
+        chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL], "model": "script"}
+        lines = client.post("/api/chat", json=chat).text.splitlines()
+    calls = [json.loads(line)["message"].get("tool_calls") for line in lines]
+    assert [call[0]["function"]["arguments"] for call in calls if call] == [{"zone": "a?"}]
+    assert json.loads(lines[-1])["done"]
+
+
+def test_half_a_character_in_a_name_does_not_end_the_stream() -> None:
+    with serving('<tool_call>{"name": "x\\ud800", "arguments": {}}</tool_call>') as (client, _):
+        assert streamed(client, tools=[TOOL])[1] == [["x?", "{}"]]

@@ -1,0 +1,31 @@
+"""Which texts are looked at for runs that llama.cpp must not get in one piece."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.machines import SETTINGS
+from ngramspec.tokenizers import llama_vocabulary
+from ngramspec.tokenizers.llama_vocabulary import MAX_RUN, _may_have_long_run
+
+
+@SETTINGS
+@given(text=st.text("a\u4e2d \n\x1f", max_size=60), most=st.integers(2, 9))
+def test_no_long_run_is_missed(text: str, most: int) -> None:
+    longest = max((len(run) for run in re.findall(r"\s+|\S+", text)), default=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llama_vocabulary, "MAX_RUN", most)
+        if longest > most:
+            assert _may_have_long_run(text)
+        if longest < most // 2:
+            assert not _may_have_long_run(text)
+
+
+def test_short_texts_and_plain_prose_are_not_looked_at() -> None:
+    assert not _may_have_long_run("x" * MAX_RUN)
+    assert not _may_have_long_run("plain words\n" * MAX_RUN)
+    assert _may_have_long_run("words " * MAX_RUN + "x" * (MAX_RUN + 1))
