@@ -8,7 +8,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.bench import bench
 from ngramspec.cli.build_cache import build_cache
 from ngramspec.cli.cache import cache
-from ngramspec.cli.command import CommandGroup
+from ngramspec.cli.command import HELP_NAMES, CommandGroup
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
 from ngramspec.cli.serve import serve
@@ -31,7 +31,7 @@ Examples:
 @click.group(
     cls=CommandGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+    context_settings={"help_option_names": HELP_NAMES, "max_content_width": 88},
 )
 @click.version_option(__version__, "--version", prog_name="ngramspec")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

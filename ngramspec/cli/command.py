@@ -18,6 +18,7 @@ from ngramspec.errors import InputError, NgramspecError
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+HELP_NAMES = ["-h", "--help"]
 TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: 1 means something else for this command
 
 
@@ -54,6 +55,10 @@ class SectionOption(click.Option):
 
 class SectionCommand(click.Command):
     """A command whose --help lists its options by section, in the order of declaration."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the same names in any context: click keeps the option of the first one."""
+        return HELP_NAMES
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section."""

@@ -45,11 +45,7 @@ def run() -> Run:
 
 def costs_of_server(*arguments: str) -> CostTable | None:
     """Return the costs for what `ngramspec serve` would run with these options."""
-    # A command keeps the help option of its first context: it is to have the one users see.
-    names = ["-h", "--help"]
-    with serve.make_context(
-        "serve", list(arguments), resilient_parsing=True, help_option_names=names
-    ) as context:
+    with serve.make_context("serve", list(arguments), resilient_parsing=True) as context:
         options = context.params
     with open_model(options) as model, open_target(options, model) as target:
         return find_costs(target.model, target.settings)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ngramspec import DRAFTER_NAMES, __version__
+from ngramspec.cli.command import SectionCommand
 from ngramspec.drafters.config import option_flag, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,13 @@ def test_the_document_does_not_depend_on_the_terminal(monkeypatch: pytest.Monkey
     wide = load_tool().render()
     monkeypatch.setenv("COLUMNS", "40")
     assert load_tool().render() == wide
+
+
+def test_a_context_without_the_group_has_the_same_help() -> None:
+    command = SectionCommand("one", callback=lambda: None)
+    command.make_context("one", []).close()
+    with command.make_context("one", [], help_option_names=["--help"]) as context:
+        assert "-h, --help" in command.get_help(context)
 
 
 def test_version(invoke: Any) -> None:

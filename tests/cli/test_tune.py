@@ -115,7 +115,6 @@ def test_the_lines_are_valid(run: Run) -> None:
 
     costs = choose_costs(profile="moe")
     scope: dict[str, Any] = {}
-    help_names = {"help_option_names": ["-h", "--help"]}
     for candidate in grid()[::5]:
         lines = ready_lines(candidate, costs, None)
         for line in imports(candidate, costs):
@@ -123,7 +122,7 @@ def test_the_lines_are_valid(run: Run) -> None:
         assert isinstance(eval(lines["create_drafter"], scope), ngramspec.Drafter)
         assert isinstance(eval(lines["ngram_draft"], scope), ngramspec.NgramDraft)
         options = shlex.split(lines["serve"])[2:]
-        with serve.make_context("serve", options, **help_names) as context:
+        with serve.make_context("serve", options) as context:
             assert context.params["spec_type"] == (candidate.spec,)
         if candidate.for_llama_server:
             assert llama_server_line(candidate, None).startswith("llama-server --spec-type ")
