@@ -52,8 +52,7 @@ def worker_build(tokens: str, output: str) -> Figures:
 def worker_merge(output: str, *inputs: str) -> Figures:
     """Merge statistics files."""
     from ngramspec import open_cache
-    from ngramspec._native.files.merge import EntryMerger
-    from ngramspec._native.files.unpack import EntryReader
+    from ngramspec._native.files.entries import EntryMerger, EntryReader
     from ngramspec.formats.cache_file import Origin, write_cache
 
     start = time.perf_counter()

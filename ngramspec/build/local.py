@@ -298,6 +298,6 @@ def build(
 
 
 def _merge(streams: Sequence[EntrySource], min_count: int) -> EntrySource:
-    from ngramspec._native.files.merge import EntryMerger
+    from ngramspec._native.files.entries import EntryMerger
 
     return EntryMerger(streams, min_count)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray
 from ngramspec.build.feed import Feed, Totals

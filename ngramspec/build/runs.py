@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.options import POOL, BuildOptions
 from ngramspec.errors import FormatError

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import ImageWriter, IndexWriter
-from ngramspec._native.files.merge import EntryMerger
-from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.formats.container import (
     Container,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.unpack import tokens_of
+from ngramspec._native.files.entries import tokens_of
 from ngramspec.errors import InputError
 from ngramspec.formats.entries import (
     COUNT_MASK,

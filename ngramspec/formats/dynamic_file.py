@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec._native.cache.ngram_cache import NgramCache
-from ngramspec._native.files.merge import EntryMerger, entries_beyond
-from ngramspec._native.files.unpack import EntryReader
+from ngramspec._native.files.entries import EntryMerger, EntryReader, entries_beyond
 from ngramspec.errors import CapacityError, InputError
 from ngramspec.formats.cache_file import (
     SIZES,

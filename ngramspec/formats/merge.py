@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.entries import EntryMerger
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.container import Header

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec._native.cache.static import StaticCache
+from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import useful_ngrams, usefulness
-from ngramspec._native.files.merge import EntryMerger
-from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, fill_cache, open_cache, write_cache
 from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, ContainerWriter, Header

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec._native.cache.static import StaticCache
-from ngramspec._native.files.unpack import EntryReader
+from ngramspec._native.files.entries import EntryReader
 from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import KIND as CACHE_KIND

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.unpack import tokens_of
+from ngramspec._native.files.entries import tokens_of
 from ngramspec.formats.entries import (
     COUNT_MASK,
     FOLLOWER_SHIFT,

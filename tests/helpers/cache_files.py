@@ -10,7 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from helpers.cli import CORPORA, Counts, slow_counts
-from ngramspec._native.files.unpack import EntryReader, tokens_of
+from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec.cli import main
 from ngramspec.formats.cache_file import open_cache
 from ngramspec.formats.entries import read_all

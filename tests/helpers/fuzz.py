@@ -31,9 +31,8 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
+from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import useful_ngrams, usefulness
-from ngramspec._native.files.merge import EntryMerger
-from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import NgramspecError
 from ngramspec.formats.cache_file import Origin, about_of, check_cache, write_cache
 from ngramspec.formats.container import open_container

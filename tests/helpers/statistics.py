@@ -10,8 +10,8 @@ import numpy as np
 from helpers.backends import int32
 from ngramspec import StaticCache
 from ngramspec._native.cache.records import entries_of_records
+from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec._native.files.tally import Tally
-from ngramspec._native.files.unpack import EntryReader, tokens_of
 from ngramspec.formats.entries import ArraySource, Entries, read_all
 from reference.statistics import Counts, Pair, by_ngram
 

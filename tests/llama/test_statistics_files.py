@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ngramspec import NgramDraft, attach, create_drafter, open_cache, open_pool
+from ngramspec._native.files.entries import EntryReader
 from ngramspec._native.files.tally import Tally
-from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import VocabMismatchError
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource

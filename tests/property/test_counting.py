@@ -22,7 +22,7 @@ from helpers.statistics import (
     tally_of,
 )
 from helpers.texts import COUNT_MAX, Documents, counts, documents
-from ngramspec._native.files.merge import EntryMerger, entries_beyond
+from ngramspec._native.files.entries import EntryMerger, entries_beyond
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.runs import LateSource
 from ngramspec.errors import CapacityError, InputError

@@ -39,8 +39,7 @@ from ngramspec import (
     write_lookup_cache,
 )
 from ngramspec._native.cache.records import entries_of_records
-from ngramspec._native.files.merge import EntryMerger
-from ngramspec._native.files.unpack import EntryReader
+from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec.errors import CapacityError
 from ngramspec.formats.cache_file import Origin, cache_in_memory, check_cache, write_cache
 from ngramspec.formats.entries import ArraySource, read_all

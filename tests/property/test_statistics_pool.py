@@ -16,7 +16,7 @@ from helpers.backends import int32
 from helpers.machines import SETTINGS
 from helpers.statistics import Chunks, tally_of
 from ngramspec import HashPool, open_pool
-from ngramspec._native.files.merge import EntryMerger
+from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.pool_image import PoolImage
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.container import open_container

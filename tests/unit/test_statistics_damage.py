@@ -22,8 +22,8 @@ from ngramspec import (
     open_pool,
     write_lookup_cache,
 )
+from ngramspec._native.files.entries import EntryReader
 from ngramspec._native.files.image import ImageWriter, IndexWriter
-from ngramspec._native.files.unpack import EntryReader
 from ngramspec.errors import FormatError, FormatVersionError
 from ngramspec.formats.cache_file import Origin, about_of, cache_of, check_cache, write_cache
 from ngramspec.formats.container import is_container, open_container

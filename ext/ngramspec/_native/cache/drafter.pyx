@@ -12,11 +12,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from ngramspec._native.cache.counts cimport (
-    NGRAM_MAX, ContextC, CountsC, NgramC, context_check, context_free, context_init, context_learn, context_nbytes,
-    context_rewind, counts_find, counts_find_next, counts_of, counts_prefetch, ngram_hash_step,
+    NGRAM_MAX, ContextC, CountsC, NgramC, ShardC, SharedC, context_check, context_free, context_init,
+    context_learn, context_nbytes, context_rewind, counts_find, counts_find_next, counts_of,
+    counts_prefetch, ngram_hash_step, shared_learn, shared_shard,
 )
 from ngramspec._native.cache.ngram_cache cimport NgramCache
-from ngramspec._native.cache.shared cimport ShardC, SharedC, shared_learn, shared_shard
 from ngramspec._native.cache.static cimport (
     FollowersC, StaticC, StaticCache, followers_count, static_find, static_prefetch,
 )

@@ -1,5 +1,5 @@
 # NgramCache: counts of followers that several slots, drafters and threads share.
-from ngramspec._native.cache.shared cimport SharedC
+from ngramspec._native.cache.counts cimport SharedC
 
 cdef class NgramCache:
     cdef SharedC c

@@ -2,11 +2,12 @@
 
 cimport cython
 
-from ngramspec._native.cache.counts cimport NGRAM_MAX
+from ngramspec._native.cache.counts cimport (
+    NGRAM_MAX, shared_check, shared_figures, shared_free, shared_init, shared_learn,
+)
 from ngramspec._native.cache.records cimport (
     add_entries, add_records, all_records, entries_of_counts, raise_for, record_of,
 )
-from ngramspec._native.cache.shared cimport shared_check, shared_figures, shared_free, shared_init, shared_learn
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.locks cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport Status, token_t

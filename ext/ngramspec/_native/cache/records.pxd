@@ -1,7 +1,7 @@
 # Counts that threads share, to and from what files hold: llama.cpp's lookup caches as int32 records
 #   4 x token (-1 behind the last) | F | F x (token, count)
 # and packed entries (core.packing), what statistics files are made of.
-from ngramspec._native.cache.shared cimport ShardC, SharedC
+from ngramspec._native.cache.counts cimport ShardC, SharedC
 from ngramspec._native.core.types cimport Status, token_t
 
 cdef enum:

@@ -8,10 +8,8 @@ from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from ngramspec._native.cache.counts cimport (
-    NGRAM_MAX, CountsC, NgramC, counts_add, counts_find, counts_reserve, ngram_hash, ngram_size,
-)
-from ngramspec._native.cache.shared cimport (
-    BLOCK, MAX_SHARDS, FiguresC, ShardC, SharedC, shared_figures, shared_number, shared_order, shared_reserve,
+    BLOCK, MAX_SHARDS, NGRAM_MAX, CountsC, FiguresC, NgramC, ShardC, SharedC, counts_add, counts_find,
+    counts_reserve, ngram_hash, ngram_size, shared_figures, shared_number, shared_order, shared_reserve,
     shared_shard,
 )
 from ngramspec._native.core.arguments cimport entries_view

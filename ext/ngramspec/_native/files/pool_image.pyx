@@ -11,7 +11,7 @@ import numpy as np
 from ngramspec.errors import InputError
 
 cdef enum:
-    CHECK_POSITION = 22   # as in _pool.pyx
+    CHECK_POSITION = 22   # as in mod/pool.pyx
     CONFIDENCE_POSITION = 30
     MAX_CONFIDENCE = 3
 
