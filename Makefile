@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
-ASAN_TESTS ?= tests/unit tests/property tests/threads tests/compat tests/engine tests/server
+ASAN_TESTS ?= tests/native tests/drafters tests/formats tests/verify tests/threads tests/compat tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
@@ -22,11 +22,12 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,unit threads property/test_state_machines.py golden replay corpus tokenizers gotemplate ollama \
-	embedded packaging/test_layers.py packaging/test_imports.py engine \
+QUICK := $(addprefix tests/,native drafters formats verify test_tree.py threads golden replay corpus tokenizers gotemplate ollama \
+	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
+	$(addprefix adapters/llama_cpp/test_,chain_sampler.py chain_sampler_rules.py grammar.py model.py settings.py) \
 	$(addprefix server/test_,json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
-SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost llama_target \
-	chat_sandbox) $(addprefix unit/test_,auto_speed_up statistics_saving)
+SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
+	native/policy/test_speed_up formats/test_saving
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
@@ -44,7 +45,7 @@ help:
 	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"
 	@echo "make soak   clients of every kind, then hostile ones beside well-behaved ones, half an hour each (SOAK_SECONDS)"
 	@echo "make mutants  plants faults one at a time and says which ones no test catches"
-	@echo "make asan   unit, property, thread, facade, engine and server tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan   tests of native code, files, threads, facades, engine and server under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make clean  remove what was built, .venv included"
 
@@ -94,7 +95,7 @@ quick: $(STAMP)
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 # Arctic is compiled with the torch that is there; by itself it would fetch another one.
 engines: $(TORCH_STAMP)
-	$(BIN)/python -m pip install --quiet -r tests/adapters/vllm_requirements.txt
+	$(BIN)/python -m pip install --quiet -r tests/adapters/vllm/requirements.txt
 	$(BIN)/python -m pip install --quiet nanobind==2.9.2 ninja cmake wheel grpcio-tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation "$(ARCTIC)"
 	mkdir -p build/engines
@@ -103,11 +104,11 @@ engines: $(TORCH_STAMP)
 		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
 	rm build/engines/*.whl
 	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
-		tests/hugging_face tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/unit/test_verify_neutral.py \
+		tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 fuzz: $(STAMP)
-	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 tests/property
+	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 -m hypothesis
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 # Without the limit that ends a test which hangs in native code; pytest-timeout's holds.

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
+
 GPU = ROOT / "benchmarks" / "gpu"
 
 

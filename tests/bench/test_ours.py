@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.paths import BENCHMARK_DATA
 from helpers.replays import tokens
 from ngramspec.bench.ours import DEFAULT, subject
 from ngramspec.bench.player import Player
@@ -16,8 +16,6 @@ from ngramspec.bench.traces import Cut, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
-
-DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 
 
 def opened(spec: str) -> Player:
@@ -65,7 +63,9 @@ def test_a_tree_is_drafted_as_large_and_wide_as_the_specification_says() -> None
 
 
 def test_trees_get_more_tokens_accepted_than_chains_of_their_size() -> None:
-    requests = load_trace(DATA / "traces" / "structured.crux_json.txt.xz", None, Cut(30)).requests
+    requests = load_trace(
+        BENCHMARK_DATA / "traces" / "structured.crux_json.txt.xz", None, Cut(30)
+    ).requests
     chain, tree = (
         walk(partial(subject(spec).open, PROFILES["cpu"]), requests)
         for spec in ("suffix:max_draft=8", "suffix:tree=8")
@@ -88,9 +88,9 @@ def test_auto_is_the_suffix_drafter_with_lengths_for_the_costs() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
-    path = DATA / "traces" / "structured.spider_sql.txt.xz"
+    path = BENCHMARK_DATA / "traces" / "structured.spider_sql.txt.xz"
     tally = walk(partial(subject("auto").open, PROFILES[name]), load_trace(path).requests)
-    peers = json.loads((DATA / "peers.json").read_text())["sets"]["structured.spider_sql"]
+    peers = json.loads((BENCHMARK_DATA / "peers.json").read_text())["sets"]["structured.spider_sql"]
     best = max(peers[peer]["modelled_speedup"][name] for peer in peers if peer != "oracle")
     assert tally.speedup(PROFILES[name]) > max(1.0, best)
 

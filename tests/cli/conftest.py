@@ -18,8 +18,6 @@ from click.testing import CliRunner, Result
 from helpers.cache_files import make_files
 from helpers.cli import BY_JSONL, CORPORA
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def invoke() -> Callable[..., Result]:

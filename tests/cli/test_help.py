@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.paths import ROOT
 from ngramspec import DRAFTER_NAMES, __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.drafters.config import option_flag, options_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def load_tool() -> Any:

@@ -1,4 +1,4 @@
-"""Fixtures: the tiny models of tests/llama, built once per session, and targets with a clock."""
+"""Fixtures: tiny models, built once per session, and targets with a clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest.importorskip("gguf")
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Return the path of a model by name; "embedded" is the one that ships with the package."""
-    from llama.gguf_models import build
+    from helpers.gguf_models import build
     from ngramspec.models import embedded_model
 
     folder: Path = tmp_path_factory.mktemp("gguf")

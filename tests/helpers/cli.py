@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from helpers.paths import CORPORA
 from ngramspec.models import embedded_model
 from ngramspec.tokenizers import load_tokenizer
 
-CORPORA = Path(__file__).resolve().parents[2] / "corpora"
 CODE = str(CORPORA / "python")
 FEW = (str(CORPORA / "python/copy.py"), str(CORPORA / "python/csv.py"))
 BY_JSONL = ("-", "--format", "jsonl", "--held-out", "3%")

@@ -9,11 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
+from helpers.paths import ROOT
 from helpers.serving import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:

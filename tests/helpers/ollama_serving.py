@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from helpers.paths import ROOT
 from helpers.serving import CODE, Serving, wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 ANSWER = f"```python\n{CODE}```"
 GREEDY = {"temperature": 0, "num_predict": 64}

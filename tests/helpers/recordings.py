@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-GOLDEN_DATA = Path(__file__).parents[1] / "golden" / "data"
-BENCHMARK_DATA = Path(__file__).parents[2] / "benchmarks" / "data"
+from helpers.paths import BENCHMARK_DATA, GOLDEN_DATA
+
 TRACES = BENCHMARK_DATA / "traces"
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).parents[1] / "adapters" / "data" / "vllm_calls.json"
-CALLS = json.loads(DATA.read_text())["calls"]
+from helpers.paths import ROOT
+
+RECORDED = ROOT / "tests" / "adapters" / "vllm" / "data" / "vllm_calls.json"
+CALLS = json.loads(RECORDED.read_text())["calls"]
 
 
 def batch_of(call: Any) -> Any:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
+
 DIGESTS = Path(__file__).parent / "data_digests.txt"
 FOLDERS = ("benchmarks/data", "tests/golden/data", "corpora")
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import ngramspec
-
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
 
 
 def run(*command: str, cwd: Path, **variables: str) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from helpers.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
 NEEDS = {"any_model": ("torch", "transformers"), "generate": ("llama_cpp",)}
 SAYS = {"any_model": "equal to those without drafts", "generate": "equal: True"}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
+
 PACKAGE = ROOT / "ngramspec"
 # Folder or module -> level. A module may import from lower levels and from its own folder.
 LEVELS = {
@@ -49,6 +50,11 @@ NATIVE_LEVELS = {
     "hosts": 5,
 }
 NATIVE = ROOT / "ext" / "ngramspec" / "_native"
+
+
+# Folders of tests/ that are a kind of test, and not the tests of one folder of the package.
+KINDS = {"golden", "replay", "threads", "faults", "fuzz", "soak", "browser", "packaging"}
+FOR_TESTS = {"helpers", "reference"}
 
 
 def part_of(name: str) -> str:
@@ -144,3 +150,15 @@ def test_llama_cpp_is_imported_inside_functions_only() -> None:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] == "llama_cpp" for name in names), path
+
+
+def test_tests_lie_where_the_code_lies() -> None:
+    def folders(where: Path) -> set[str]:
+        return {path.parent.name for path in where.glob("*/*.py")}
+
+    tests = ROOT / "tests"
+    of_the_package = {"native" if name == "_native" else name for name in folders(PACKAGE)}
+    assert folders(tests) - KINDS - FOR_TESTS <= of_the_package | {"native", "adapters"}
+    assert folders(tests) >= KINDS | FOR_TESTS
+    assert folders(tests / "adapters") == folders(PACKAGE / "adapters")
+    assert folders(tests / "native") == set(NATIVE_LEVELS) - {"core"}  # which the others drive

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
+
 NAMES = ("engine", "integrations")  # pages whose blocks are programs
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "docs"

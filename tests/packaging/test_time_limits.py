@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from helpers.paths import ROOT
+
 HANGING = """
 import ctypes
 import time
@@ -19,7 +21,6 @@ def test_spins_with_the_gil():
 def test_goes_on():
     pass
 """
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
+from helpers.paths import ROOT
+
 FEATURES, HIDDEN = 32, 32
-WEIGHTS = Path(__file__).parents[2] / "ngramspec" / "models" / "suffix_confidence.npy"
+WEIGHTS = ROOT / "ngramspec" / "models" / "suffix_confidence.npy"
 LEAST = 0.0005  # probabilities stay in LEAST..1 - LEAST
 OWN, POOL, STATIC = "own", "pool", "static"
 

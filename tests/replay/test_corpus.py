@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.paths import CORPORA
 from ngramspec import (
     NgramCache,
     create_drafter,
@@ -15,7 +16,7 @@ from ngramspec import (
     write_lookup_cache,
 )
 
-CORPUS = Path(__file__).parents[2] / "corpora" / "python"
+CORPUS = CORPORA / "python"
 HELD_OUT = "fnmatch.py"
 
 

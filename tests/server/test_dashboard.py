@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.paths import ROOT
+
 pytest.importorskip("prometheus_client", reason="needs the extra 'server'")
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,7 +24,6 @@ from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request
 from ngramspec.server.metrics.collector import EngineCollector
 
-ROOT = Path(__file__).parents[2]
 PATH = Path(ngramspec.__file__).parent / "server" / "metrics" / "grafana.json"
 METRIC = re.compile(r"\b(?:(?:vllm|llamacpp|ngramspec):|process_)[a-z0-9_]+")
 LABEL = re.compile(r'(\w+)=~?"')

@@ -9,6 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from helpers.paths import ROOT
+
 pytest.importorskip("starlette", reason="needs the extra 'server'")
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,7 +25,7 @@ from ngramspec.errors import FormatError
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = ROOT / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z0-9_:]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 OF_VLLM = {"model_name": "tiny", "engine": "0"}
 

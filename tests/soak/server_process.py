@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from helpers.paths import ROOT
+
 PATIENCE = 60.0  # seconds until it listens
 
 

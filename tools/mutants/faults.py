@@ -8,19 +8,23 @@ NATIVE = "ext/ngramspec/_native/"
 PACKAGE = "ngramspec/"
 DRAFTERS = (
     "tests/golden",
-    "tests/unit/test_vectors.py",
-    "tests/unit/test_vectors_cache.py",
-    "tests/unit/test_vectors_mod.py",
-    "tests/property/test_state_machines.py",
-    "tests/property/test_contract.py",
+    "tests/native/map/test_vectors.py",
+    "tests/native/cache/test_vectors.py",
+    "tests/native/mod/test_vectors.py",
+    "tests/native/drafter/test_state_machines.py",
+    "tests/native/drafter/test_contract.py",
 )
 SUFFIX = (
-    "tests/unit/test_suffix.py",
-    "tests/unit/test_suffix_pool.py",
-    "tests/property/test_suffix.py",
-    "tests/property/test_suffix_tree.py",
+    "tests/native/suffix/test_drafter.py",
+    "tests/native/suffix/test_pool.py",
+    "tests/native/suffix/test_machine.py",
+    "tests/native/suffix/test_tree_machine.py",
 )
-COSTS = ("tests/unit/test_pass_costs.py", "tests/property/test_auto.py", "tests/unit/test_auto.py")
+COSTS = (
+    "tests/native/policy/test_costs.py",
+    "tests/native/policy/test_machine.py",
+    "tests/native/policy/test_auto.py",
+)
 PLAN = (
     "tests/engine/test_schedule.py",
     "tests/engine/test_engine.py",
@@ -28,20 +32,20 @@ PLAN = (
     "tests/engine/test_engine_cost.py",
 )
 FILES = (
-    "tests/unit/test_statistics_files.py",
-    "tests/unit/test_statistics_damage.py",
-    "tests/property/test_statistics.py",
-    "tests/property/test_statistics_build.py",
+    "tests/formats/test_refusals.py",
+    "tests/formats/test_damage.py",
+    "tests/formats/test_statistics.py",
+    "tests/build/test_build.py",
 )
 VERIFY = (
-    "tests/unit/test_verify.py",
-    "tests/unit/test_verify_neutral.py",
-    "tests/unit/test_tree.py",
+    "tests/native/engine/test_verify.py",
+    "tests/verify/test_arrays.py",
+    "tests/test_tree.py",
 )
 LLAMA = (
-    "tests/engine/test_llama_model.py",
-    "tests/llama/test_drop_in.py",
-    "tests/llama/test_drop_in_sharing.py",
+    "tests/adapters/llama_cpp/test_model.py",
+    "tests/adapters/llama_cpp/test_drop_in.py",
+    "tests/adapters/llama_cpp/test_drop_in_sharing.py",
 )
 ENGINE = (
     "tests/engine/test_engine.py",
@@ -71,7 +75,7 @@ class Fault:
 FAULTS = (
     # -- drafters ------------------------------------------------------------------------------
     Fault("a source of a chain drafts as far as the longest one", NATIVE + "drafter/driver.pyx",
-          "    if limit > c.max_draft:\n        limit = c.max_draft\n", "", (*DRAFTERS, "tests/unit/test_bounds.py")),
+          "    if limit > c.max_draft:\n        limit = c.max_draft\n", "", (*DRAFTERS, "tests/native/drafter/test_bounds.py")),
     Fault("simple drafts with one occurrence too few", NATIVE + "map/drafter.pyx",
           "index_has_hits(x, h, latest, s.min_hits)", "index_has_hits(x, h, latest, s.min_hits - 1)", DRAFTERS),
     Fault("map forgets a key's cap at its next occurrence", NATIVE + "map/drafter.pyx",
@@ -132,11 +136,11 @@ FAULTS = (
     Fault("verification accepts the first wrong token", NATIVE + "engine/step.pyx",
           "if i < draft_len and token != draft[i]:\n            return i + 1", "if i < draft_len and token != draft[i]:\n            out[i] = draft[i]", VERIFY),
     Fault("tree rows attend to their siblings", NATIVE + "hosts/sglang.pyx",
-          "above = row_of[parents[i]] if parents[i] >= 0 else 0", "above = next_row - 1", ("tests/unit/test_tree_rows.py", "tests/adapters/test_sglang_corpus.py")),
+          "above = row_of[parents[i]] if parents[i] >= 0 else 0", "above = next_row - 1", ("tests/native/hosts/test_sglang.py", "tests/adapters/sglang/test_corpus.py")),
     Fault("a batch of slots is not shortened to what pays", NATIVE + "drafter/drafter.pyx",
-          "driver_shorten(&drafter.d, slots[i], candidates[i].chosen)", "pass", ("tests/property/test_offers.py", "tests/engine/test_offers.py", "tests/unit/test_batch.py")),
+          "driver_shorten(&drafter.d, slots[i], candidates[i].chosen)", "pass", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py", "tests/native/engine/test_batch.py")),
     Fault("the worse of two sources is sent", NATIVE + "drafter/drafter.pyx",
-          "if source < 0 or net > top:", "if source < 0 or net < top:", ("tests/property/test_offers.py", "tests/engine/test_offers.py")),
+          "if source < 0 or net > top:", "if source < 0 or net < top:", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py")),
     Fault("a request starts on a slot that holds none of its prompt", PACKAGE + "engine/schedule.py",
           "best = max(idle,", "best = min(idle,", (*PLAN, *ENGINE)),
     Fault("another namespace's cache is reused", PACKAGE + "engine/schedule.py",
@@ -150,12 +154,12 @@ FAULTS = (
     Fault("a prediction begins one token late", PACKAGE + "engine/prediction.py",
           "np.concatenate([start, prediction, BORDER, start])", "np.concatenate([start, prediction[1:], BORDER, start])", ("tests/engine/test_prediction.py",)),
     Fault("recurrent targets get the policy that rejects freely", PACKAGE + "engine/policy.py",
-          'if name == "auto" and max_rollback is None:', 'if name == "auto":', ("tests/engine/test_policy.py", "tests/engine/test_auto_policy.py", "tests/engine/test_llama_recurrent.py")),
+          'if name == "auto" and max_rollback is None:', 'if name == "auto":', ("tests/engine/test_policy.py", "tests/engine/test_auto_policy.py", "tests/adapters/llama_cpp/test_recurrent.py")),
     # -- verification for any engine -----------------------------------------------------------
     Fault("sampled verification keeps a token of probability 0", PACKAGE + "verify/sampled.py",
-          "numbers * sums < likely", "numbers * sums <= likely", (*VERIFY, "tests/unit/test_verify_distribution.py")),
+          "numbers * sums < likely", "numbers * sums <= likely", (*VERIFY, "tests/verify/test_distribution.py")),
     Fault("a rejected token may be sampled again", PACKAGE + "verify/sampled.py",
-          "lib.zeros_like(row), row)", "row, row)", (*VERIFY, "tests/unit/test_verify_distribution.py")),
+          "lib.zeros_like(row), row)", "row, row)", (*VERIFY, "tests/verify/test_distribution.py")),
     Fault("rows that sum to less than 1 pass for distributions", PACKAGE + "verify/sampled.py",
           "(sums >= 1 - TOLERANCE)", "(sums >= 1 - 10 * TOLERANCE)", VERIFY),
     Fault("a tree's token does not see itself", PACKAGE + "tree.py",
@@ -168,7 +172,7 @@ FAULTS = (
     Fault("a merge forgets its last pair", NATIVE + "files/entries.pyx",
           "if num + LARGEST <= room and self._m.total:", "if num and num + LARGEST <= room and self._m.total:", FILES),
     Fault("counts beyond those known are doubled", NATIVE + "files/entries.pyx",
-          "more = more - less if more > less else 0", "more = more if more > less else 0", (*FILES, "tests/unit/test_statistics_saving.py", "tests/property/test_dynamic_file.py")),
+          "more = more - less if more > less else 0", "more = more if more > less else 0", (*FILES, "tests/formats/test_saving.py", "tests/formats/test_dynamic_file.py")),
     Fault("a static lookup misses the last record of a bucket", NATIVE + "cache/static.pyx",
           "    while low < high:\n        order = _compare(", "    while low < high - 1:\n        order = _compare(", FILES),
     Fault("ids beyond the vocabulary are drafted from a file", NATIVE + "cache/static.pyx",
@@ -178,12 +182,12 @@ FAULTS = (
     Fault("pruning goes over the bytes it was given", NATIVE + "files/image.pyx",
           "kept_bytes + <int64_t>num_bytes <= max_bytes", "kept_bytes <= max_bytes", (*FILES, "tests/cli/test_cache.py")),
     Fault("a lookup file with stray bytes is read", PACKAGE + "formats/llama_lookup.py",
-          "if len(raw) % 4:", "if len(raw) % 2:", (*FILES, "tests/llama/test_statistics_files.py")),
+          "if len(raw) % 4:", "if len(raw) % 2:", (*FILES, "tests/adapters/llama_cpp/test_statistics_files.py")),
     # -- corpus and build ----------------------------------------------------------------------
     Fault("a full table of digests is never grown", PACKAGE + "corpus/dedup.py",
           "if self._len * DIGEST_BYTES * 4 > len(self._cells) * 3:", "if self._len * DIGEST_BYTES * 4 > len(self._cells) * 5:", ("tests/corpus",)),
     Fault("other documents are held out", PACKAGE + "corpus/dedup.py",
-          "digest[-7:]", "digest[:7]", ("tests/corpus", "tests/property/test_statistics_build.py")),
+          "digest[-7:]", "digest[:7]", ("tests/corpus", "tests/build/test_build.py")),
     Fault("the line that reaches into a unit is read twice", PACKAGE + "corpus/documents.py",
           "source.raw.seek(offset - 1)", "source.raw.seek(offset)", ("tests/corpus",)),
     Fault("a line that is too long is read as a document", PACKAGE + "corpus/documents.py",
@@ -218,11 +222,11 @@ FAULTS = (
     Fault("the newest stream gives way", PACKAGE + "adapters/llama_cpp/streams.py",
           "oldest = min(self._streams", "oldest = max(self._streams", LLAMA),
     Fault("SGLang's drafts count as right where siblings differ", PACKAGE + "adapters/sglang/followed.py",
-          "if self._parents[i] == at and self._ids[i] == token", "if self._ids[i] == token", ("tests/adapters/test_sglang_corpus.py", "tests/adapters/test_sglang_plugin.py")),
+          "if self._parents[i] == at and self._ids[i] == token", "if self._ids[i] == token", ("tests/adapters/sglang/test_corpus.py", "tests/adapters/sglang/test_plugin.py")),
     Fault("vLLM's requests may turn drafts on but not off", PACKAGE + "adapters/vllm/asks.py",
-          'if type(own.get("speculate")) is int and own["speculate"] in (0, 1):', 'if type(own.get("speculate")) is int and own["speculate"] == 1:', ("tests/adapters/test_vllm_requests.py", "tests/adapters/test_vllm_proposer.py")),
+          'if type(own.get("speculate")) is int and own["speculate"] in (0, 1):', 'if type(own.get("speculate")) is int and own["speculate"] == 1:', ("tests/adapters/vllm/test_requests.py", "tests/adapters/vllm/test_proposer.py")),
     Fault("vLLM keeps what requests said that have gone", PACKAGE + "adapters/vllm/asks.py",
-          "if len(held) > len(present):", "if not held:", ("tests/adapters/test_vllm_requests.py", "tests/adapters/test_vllm_proposer.py")),
+          "if len(held) > len(present):", "if not held:", ("tests/adapters/vllm/test_requests.py", "tests/adapters/vllm/test_proposer.py")),
     # -- server --------------------------------------------------------------------------------
     Fault("reasoning ends at half of its mark", PACKAGE + "server/chat/reasoning/format.py",
           "range(min(len(mark) - 1, len(text)), 0, -1)", "range(min(len(mark) - 2, len(text)), 0, -1)", ("tests/server/test_reasoning.py", "tests/server/test_parsers.py")),
@@ -254,5 +258,5 @@ FAULTS = (
     Fault("5 is taken for 5 %", PACKAGE + "cli/options.py",
           "if made > MOST_HELD_OUT:", "if made > 100:", ("tests/cli/test_build_cache_usage.py", "tests/cli/test_build_cache.py")),
     Fault("names of drafters keep the given order", PACKAGE + "drafters/names.py",
-          'if order == "priority" else names', 'if order == "given" else names', ("tests/unit/test_errors.py", "tests/unit/test_bounds.py", "tests/engine/test_engine_drafters.py", "tests/property/test_contract.py")),
+          'if order == "priority" else names', 'if order == "given" else names', ("tests/native/drafter/test_errors.py", "tests/native/drafter/test_bounds.py", "tests/engine/test_engine_drafters.py", "tests/native/drafter/test_contract.py")),
 )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Fixtures: tiny models built once per session; Llama objects closed after the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+
+# Settings in which llama.cpp's CPU kernels give the same logits for every batch size, on Q8_0
+# weights: the only ones in which equal text may be demanded.
+BIT_EXACT = {"n_threads": 1, "n_threads_batch": 1, "flash_attn": True, "verbose": False}
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gguf")
+
+
+@pytest.fixture(scope="session")
+def model_path(model_folder: Path) -> Callable[[str], str]:
+    """Return the path of a model by name; "embedded" is the one that ships with the package."""
+    from helpers.gguf_models import build
+
+    def path(name: str) -> str:
+        if name != "embedded":
+            return build(name, model_folder)
+        from ngramspec.models import embedded_model
+
+        return str(embedded_model())
+
+    return path
+
+
+@pytest.fixture
+def make_llama(model_path: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
+    """Return a function that loads a model, bit-exact unless told otherwise."""
+    from llama_cpp import Llama
+
+    made: list[Any] = []
+
+    def make(name: str = "llama", **settings: Any) -> Any:
+        llama = Llama(model_path(name), **{"n_ctx": 512, "n_batch": 512, **BIT_EXACT, **settings})
+        made.append(llama)
+        return llama
+
+    yield make
+    for llama in made:
+        llama.close()

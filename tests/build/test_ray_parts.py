@@ -1,0 +1,255 @@
+"""The parts of a build on Ray that can do without Ray, beside obvious references."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.paths import CORPORA
+from ngramspec import embedded_model
+from ngramspec._native.files.tally import Tally
+from ngramspec._version import __version__
+from ngramspec.build import BuildOptions, NoProgress, ray_shuffle, ray_tasks
+from ngramspec.build.feed import Feed
+from ngramspec.build.ray_cluster import Cluster
+from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
+from ngramspec.build.ray_job import Job, check_host
+from ngramspec.build.ray_shuffle import BucketSource, MergeTree, find_duplicates
+from ngramspec.build.ray_tasks import Report, count_shard, cut_points, merge_entries, read_digests
+from ngramspec.corpus import Plan, Unit, find_units
+from ngramspec.errors import BackendError, InputError
+from ngramspec.formats.entries import ArraySource, Entries, read_all
+from ngramspec.tokenizers import fingerprint_of, load_tokenizer
+
+CORPUS = CORPORA / "text" / "faq"
+
+
+def job(num_ranges: int = 3, memory: int = 2 << 30, **options: Any) -> Job:
+    """Return a job with the embedded model's tokenizer."""
+    path = embedded_model()
+    digest = fingerprint_of(path).digest
+    return Job(__version__, BuildOptions(**options), str(path), "key", digest, num_ranges, memory)
+
+
+def counted(units: tuple[Unit, ...], made: Job, skip: list[int]) -> tuple[list[Entries], Report]:
+    """Count a shard; return buckets and report."""
+    expected = ray_tasks.summary(read_digests(units, made))
+    *found, report = count_shard(units, np.array(skip, np.int64), expected, made, None)
+    assert len(found) == made.num_buckets + 1
+    return found[:-1], report
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_duplicates_are_all_but_the_first_in_order(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = rng.integers(0, 1 << 64, (40, 2), np.uint64)
+    known[:10, 0] = known[0, 0]  # half of a digest is not enough
+    shards = [known[rng.integers(0, 40, n)] for n in rng.integers(0, 30, seed)]
+    seen: set[bytes] = set()
+    expected = []
+    for shard in shards:
+        expected.append([])
+        for number, row in enumerate(shard):
+            if row.tobytes() in seen:
+                expected[-1].append(number)
+            seen.add(row.tobytes())
+    assert [found.tolist() for found in find_duplicates(shards)] == expected
+
+
+@pytest.mark.parametrize("num_ranges", [1, 2, 7, 100])
+def test_ranges_are_equal_parts_and_keep_an_ngram_whole(num_ranges: int) -> None:
+    tally = Tally()
+    tally.add(np.random.default_rng(1).integers(0, 300, 5000, dtype=np.int32))
+    entries = tally.ngrams(2)
+    cuts = cut_points(entries, num_ranges)
+    assert cuts[0] == 0
+    assert cuts[-1] == len(entries)
+    assert len(cuts) == num_ranges + 1
+    for i in range(num_ranges):
+        words = entries[cuts[i] : cuts[i + 1], 0].tolist()
+        assert all((i << 64) // num_ranges <= word < (i + 1 << 64) // num_ranges for word in words)
+
+
+@pytest.mark.parametrize("most", [1 << 30, 5_000])
+def test_a_shard_gives_what_its_texts_hold_however_small_the_tally(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job(held_out=0.2)
+    monkeypatch.setattr(ray_tasks, "tokens_within", lambda memory: most)
+    monkeypatch.setattr(ray_tasks, "BATCH_CHARS", 1000)
+    units = find_units([CORPUS]).units
+    buckets, report = counted(units, made, [])
+    tally = Tally()
+    tokenizer = load_tokenizer(embedded_model())
+    for parts, aside in Feed(Plan(units, 0, 0), made.options).documents():
+        for part in parts:
+            if not aside:
+                tally.add(tokenizer.encode(part))
+    for i, size in enumerate((2, 3, 4)):
+        found = np.concatenate(buckets[3 * i : 3 * i + 3])
+        assert np.array_equal(found, tally.ngrams(size))
+    assert report.num_runs > 12 if most == 5_000 else report.num_runs == 3
+
+
+def test_duplicates_and_documents_held_out_are_not_counted() -> None:
+    units = find_units([CORPUS]).units
+    everything = counted(units, job(), [])[1].totals
+    last = len(units) - 1
+    less = counted(units, job(), [0, last])[1].totals
+    assert (everything.duplicates, less.duplicates) == (0, 2)
+    assert less.documents == everything.documents - 2
+    assert less.tokens < everything.tokens
+    assert counted(units, job(held_out=0.9), [])[1].totals.tokens < everything.tokens / 2
+
+
+def test_a_pool_has_one_label() -> None:
+    buckets, _ = counted(find_units([CORPUS]).units, job(kind="hash-pool"), [])
+    assert len(buckets) == 3
+    assert all(len(bucket) for bucket in buckets)
+
+
+def test_merging_adds_up_and_drops_what_is_rare() -> None:
+    rng = np.random.default_rng(3)
+    tallies = [Tally() for _ in range(4)]
+    whole = Tally()
+    for tally in tallies:
+        tokens = rng.integers(0, 50, 2000, dtype=np.int32)
+        tally.add(tokens)
+        whole.add(tokens)
+    expected = whole.ngrams(2)
+    parts = [tally.ngrams(2) for tally in tallies]
+    assert np.array_equal(merge_entries(1, *parts), expected)
+    kept = expected[(expected[:, 1] & np.uint64(0x3FFFFF)) >= 3]
+    assert np.array_equal(merge_entries(3, *parts), kept)
+    assert merge_entries(1).shape == (0, 2)
+
+
+@pytest.mark.parametrize("num_shards", [0, 1, 3, 4, 9, 64, 70])
+def test_the_tree_keeps_every_shard_once_and_few_references(
+    num_shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_shuffle, "FAN_IN", 4)
+    tree = MergeTree(lambda refs: [*chain(*refs)])
+    for i in range(num_shards):
+        tree.add([[(i, bucket)] for bucket in range(3)])
+        assert len(tree.refs()) <= 3 * 3 * 4
+    for bucket in range(3):
+        taken = sorted(chain(*tree.take(bucket)))
+        assert taken == [(i, bucket) for i in range(num_shards)]
+    assert tree.refs() == []
+
+
+def test_buckets_are_read_in_order_a_few_ahead() -> None:
+    started: list[int] = []
+    entries = {i: np.full((i % 3, 2), i, np.uint64) for i in range(20)}
+
+    def start(bucket: int) -> int:
+        started.append(bucket)
+        return bucket
+
+    source = BucketSource(range(5, 20), start, entries.__getitem__)
+    assert not started
+    first = source.read()
+    assert first[0, 0] == 5
+    assert len(started) == ray_shuffle.AHEAD
+    rest = read_all(source)
+    assert rest[:, 0].tolist() == [i for i in range(6, 20) for _ in range(i % 3)]
+    assert started == [*range(5, 20)]
+    assert len(source.read()) == 0
+    assert len(read_all(ArraySource(entries[2]))) == 2
+
+
+def test_shards_keep_the_order_and_reach_their_size() -> None:
+    sizes = random.Random(5).choices([0, 10, 500, 3000], k=200)
+    units = tuple(Unit(f"file{i}", f"file{i}", num_bytes=n) for i, n in enumerate(sizes))
+    shards = shards_of(Plan(units, 200, sum(sizes)), 1000)
+    assert [unit.source for shard in shards for unit in shard] == [unit.source for unit in units]
+    assert all(os.path.isabs(unit.path) for shard in shards for unit in shard)
+    for shard in shards[:-1]:
+        total = sum(unit.num_bytes for unit in shard)
+        assert total >= 1000 > total - shard[-1].num_bytes
+
+
+def test_ranges_grow_with_the_corpus_and_count_packed_files_more() -> None:
+    def ranges(num_bytes: int, compression: str = "") -> int:
+        unit = Unit("a", "a", compression=compression, num_bytes=num_bytes)
+        return ranges_for(Plan((unit,), 1, num_bytes), 2 << 30)
+
+    assert ranges(0) == 1
+    assert ranges(1 << 20) == 1
+    assert ranges(1 << 30) == 10
+    assert ranges(1 << 30, "gz") == 40
+    assert ranges(1 << 50) == 4096
+
+
+def test_a_host_with_another_version_or_without_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has ngramspec .*, expected 9\.9"):
+        check_host([], replace(job(), version="9.9"))
+    with pytest.raises(InputError, match="on a shared file system"):
+        check_host([str(tmp_path / "nothing")], job())
+    check_host([str(tmp_path)], job())
+
+
+def test_a_host_with_another_tokenizer_is_refused() -> None:
+    units = find_units([CORPUS]).units
+    wrong = replace(job(), fingerprint=bytes(16), tokenizer_key="another")
+    with pytest.raises(InputError, match=r"has another tokenizer in .*gguf"):
+        counted(units, wrong, [])
+
+
+def test_a_task_has_the_memory_that_a_host_offers_at_most() -> None:
+    class Ray:
+        def nodes(self) -> list[dict[str, Any]]:
+            return [
+                {"Alive": True, "Resources": {"CPU": 1.0, "memory": float(100 << 20)}},
+                {"Alive": False, "Resources": {"CPU": 1.0, "memory": float(900 << 20)}},
+                {"Alive": True, "Resources": {"CPU": 1.0}},
+            ]
+
+    cluster = Cluster(Ray(), NoProgress())
+    assert cluster.memory(80 << 20) == 80 << 20
+    assert cluster.memory(2 << 30) == 100 << 20
+    small = Ray()
+    small.nodes = lambda: [{"Alive": True, "Resources": {"memory": 1e6}}]  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="wants 64 MiB of memory at least"):
+        Cluster(small, NoProgress()).memory(2 << 30)
+
+
+def test_without_ray_the_message_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[ray\]'"):
+        build_on_ray([CORPUS], tmp_path / "a", embedded_model())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_ranges": 0}, "num_ranges must be in 1..4096, got 0"),
+        ({"num_ranges": 4097}, "num_ranges must be in 1..4096, got 4097"),
+        ({"shard_bytes": 0}, "shard_bytes must be at least 1, got 0"),
+        ({"memory": 1 << 20}, "memory must be at least 64 MiB, got 1048576"),
+    ],
+)
+def test_impossible_arguments_are_refused(
+    arguments: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build_on_ray([CORPUS], tmp_path / "a", embedded_model(), **arguments)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="standard input cannot be read on Ray"):
+        build_on_ray([CORPUS, "-"], tmp_path / "a", embedded_model())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe, which is no plain file"):
+        build_on_ray([tmp_path / "pipe"], tmp_path / "a", embedded_model())

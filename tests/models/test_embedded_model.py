@@ -1,0 +1,160 @@
+"""The shipped model loads, speaks ChatML and copies; its tools are deterministic."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import ngramspec.models
+from helpers.paths import ROOT
+from ngramspec.models import embedded_model
+
+TOOLS = ROOT / "tools" / "embedded_model"
+CODE = """```python
+def area(width, height):
+    total = width * height
+    if total < 0:
+        raise ValueError('negative')
+    return total
+```"""
+
+
+def load_tool(name: str) -> ModuleType:
+    """Import one file of the tools by its path."""
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[tuple[ModuleType, ModuleType]]:
+    """Yield the modules `corpus` and `tasks`, and forget them afterwards."""
+    before = {name: sys.modules.get(name) for name in ("corpus", "names", "tasks")}
+    loaded = {name: load_tool(name) for name in before}
+    yield loaded["corpus"], loaded["tasks"]
+    for name, module in before.items():
+        sys.modules.pop(name, None)
+        if module is not None:
+            sys.modules[name] = module
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a small library of 400 functions, so that both splits get some."""
+    root = tmp_path_factory.mktemp("library")
+    body = "    total = first + second\n    for index in range(total):\n        print(index, {i})\n"
+    source = "\n\n".join(
+        f"def function_{i}(first, second):\n{body.format(i=i)}    return total" for i in range(400)
+    )
+    prose = "This module adds numbers. " * 10
+    (root / "sums.py").write_text(f'"""{prose}"""\n\n{source}\n', "utf-8")
+    for folder in ("test", "site-packages"):
+        (root / folder).mkdir()
+        (root / folder / "skipped.py").write_text(source.replace("function", "other"), "utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    """Load the shipped model."""
+    binding = pytest.importorskip("llama_cpp")
+    return binding.Llama(
+        str(embedded_model()), n_ctx=2048, n_threads=1, flash_attn=True, verbose=False
+    )
+
+
+def test_file_is_small() -> None:
+    """The file exists and is at most 8 MB."""
+    path = embedded_model()
+    assert path.suffix == ".gguf"
+    assert 1_000_000 < path.stat().st_size <= 8_000_000
+
+
+def test_missing_file_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing file raises an error that says what to do."""
+    monkeypatch.setattr(ngramspec.models, "FILE_NAME", "absent.gguf")
+    with pytest.raises(FileNotFoundError, match=r"absent\.gguf.*rebuild"):
+        embedded_model()
+
+
+def test_metadata(llama: Any) -> None:
+    """The file holds a ChatML template, and the end of a turn ends the text."""
+    assert "<|im_start|>" in llama.metadata["tokenizer.chat_template"]
+    assert llama.token_eos() == llama.tokenize(b"<|im_end|>", add_bos=False, special=True)[0]
+    assert llama.n_vocab() == 4096
+
+
+@pytest.mark.parametrize(
+    "text", [CODE, "plain words, 123 + 4.5e-6", "Grüße 你好 🙂", "\ttabs\n\n\n   and spaces  "]
+)
+def test_tokenizer_round_trip(llama: Any, text: str) -> None:
+    """Tokens decode to the same bytes."""
+    tokens = llama.tokenize(text.encode(), add_bos=False, special=False)
+    assert llama.detokenize(tokens) == text.encode()
+
+
+def test_repeats_code(llama: Any) -> None:
+    """The greedy answer repeats a function exactly."""
+    reply = llama.create_chat_completion(
+        messages=[{"role": "user", "content": f"Repeat this code:\n\n{CODE}"}],
+        temperature=0.0,
+        max_tokens=120,
+    )
+    choice = reply["choices"][0]
+    assert choice["message"]["content"] == CODE
+    assert choice["finish_reason"] == "stop"
+
+
+def test_splits_are_disjoint(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
+    """Every function is in one split, decided by its text; skipped folders are left out."""
+    corpus, _ = tools
+    train = {f.source for f in corpus.load_corpus("train", library).functions}
+    held = {f.source for f in corpus.load_corpus("eval", library).functions}
+    assert train
+    assert held
+    assert not train & held
+    assert len(train | held) == 400
+    assert all(corpus.held_out(source) for source in held)
+    assert not any("other_" in source for source in train | held)
+    with pytest.raises(ValueError, match="unknown split"):
+        corpus.load_corpus("test", library)
+
+
+def test_tasks_are_deterministic(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
+    """Equal seeds give equal samples of every task, other seeds others."""
+    corpus, tasks = tools
+    first = tasks.TaskMaker(corpus.load_corpus("train", library))
+    second = tasks.TaskMaker(corpus.load_corpus("train", library))
+    if not first.corpus.prose:
+        first.corpus.prose = second.corpus.prose = ["some words " * 20]
+    for task in first.makers:
+        assert first.make("seed", task) == second.make("seed", task)
+    assert [first.make(f"{i}") for i in range(9)] == [second.make(f"{i}") for i in range(9)]
+    assert first.make("one", "rename") != first.make("two", "rename")
+
+
+def test_answers_are_right(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
+    """The wanted answers follow from the questions."""
+    corpus, tasks = tools
+    names_in = sys.modules["names"].NAME.findall
+    maker = tasks.TaskMaker(corpus.load_corpus("eval", library), varied=False)
+    for seed in "abcdef":
+        ((question, answer),) = maker.make(seed, "repeat_code").turns
+        assert question.endswith(answer)
+        ((question, answer),) = maker.make(seed, "show").turns
+        assert answer.removeprefix("```python\n").removesuffix("\n```") in question
+        ((question, answer),) = maker.make(seed, "rename").turns
+        old, new = question.split("`")[1], question.split("`")[3]
+        names = names_in(answer)
+        assert old not in names
+        assert new in names
