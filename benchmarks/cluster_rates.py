@@ -31,7 +31,7 @@ from ngramspec.build.ray_job import Job
 from ngramspec.build.ray_shuffle import SLICES, find_duplicates
 from ngramspec.build.ray_tasks import merge_entries, read_digests
 from ngramspec.build.runs import counted
-from ngramspec.corpus import Plan, Unit, find_units
+from ngramspec.corpus import CorpusPlan, Unit, find_units
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
@@ -65,7 +65,7 @@ def count(units: Sequence[Unit], tokenizer: Tokenizer, job: Job, sums: Sums) -> 
     from ngramspec._native.files.tally import Tally
 
     sums.reading += timed(lambda: read_digests(units, job))[1]
-    feed = Feed(Plan(tuple(units), 0, 0), job.options)
+    feed = Feed(CorpusPlan(tuple(units), 0, 0), job.options)
     texts = [part for parts, _ in feed.documents() for part in parts]
     documents, seconds = timed(lambda: tokenizer.encode_batch(texts))
     sums.tokenising += seconds

@@ -1,7 +1,7 @@
-"""Draft for any causal model that has a forward pass and a cache that can be cut.
+"""Draft for any causal model that has a forward pass and a cache that can be truncated.
 
-Here a tiny Llama of random weights, greedy, checked against the same model without drafts; in
-float64, so that rounding, which depends on the size of a batch, decides no token. Needs torch and
+Here: a tiny Llama with random weights, greedy, checked against the same model without drafts; in
+float64, so that rounding, which depends on the batch size, changes no token. Needs torch and
 transformers: `python examples/any_model.py`
 """
 
@@ -35,7 +35,7 @@ def generate(model: Any, prompt: list[int], count: int, drafter: Any, policy: An
         drafter.accept(0, new, accepted)
         text += new
         if accepted < len(draft):
-            cache.crop(accepted - len(draft))  # negative: so many tokens off the end
+            cache.crop(accepted - len(draft))  # negative: drops tokens from the end
         new = new[-1:]
     drafter.end(0)
     return text[len(prompt) :]
@@ -52,11 +52,11 @@ def main() -> None:
     plain = model.generate(
         torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None
     )
-    for _ in range(3):  # what was said once is drafted the next time
+    for _ in range(3):  # text generated once is drafted the next time
         made = generate(model, prompt, count, drafter, policy)
         assert made == plain[0, len(prompt) :].tolist()
         drafted = drafter.stats()["suffix"].num_accepted_tokens
-        print(f"{count} tokens, equal to those without drafts; {drafted} drafted right so far")
+        print(f"{count} tokens, equal to those without drafts; {drafted} drafted ones accepted")
 
 
 if __name__ == "__main__":

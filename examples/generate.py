@@ -1,4 +1,4 @@
-"""Generate with drafts: one text, a list, a chat, a stream, and what drafts did for it.
+"""Generate with drafts: one text, a list, a chat, a stream, and what drafts gained.
 
 Runs on the model that ships with the package, or on any GGUF file:
 `python examples/generate.py [MODEL.gguf]`
@@ -20,7 +20,7 @@ def main() -> None:
         one = llm.generate("import os", max_tokens=8, temperature=0)
         print(repr(one.text), one.finish_reason)
 
-        # A list shares batches, and what one request says drafts for the others.
+        # A list shares batches, and requests draft from one another's text.
         for made in llm.generate([CODE, CODE.replace("area", "size")], max_tokens=16, seed=1):
             print(made.num_tokens, "tokens,", sum(made.accepted), "of them guessed")
 

@@ -1,4 +1,4 @@
-"""Draftless speculative decoding: n-gram drafters that guess from what was already said."""
+"""Draftless speculative decoding: n-gram drafters that propose from earlier text."""
 
 from typing import TYPE_CHECKING, Any
 

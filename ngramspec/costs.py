@@ -1,4 +1,4 @@
-"""CostTable: how long the target takes for a batch, by the tokens in it."""
+"""CostTable: the cost of a target's pass, by batch size in tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = "ngramspec-costs"
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs of some batch sizes, in any unit; between them they are interpolated.
+    """Pass costs at some batch sizes, in any unit, interpolated between them.
 
     Args:
         costs: (tokens in the batch, cost > 0), tokens >= 1 and rising, at least one pair.
@@ -39,10 +39,10 @@ class CostTable:
                 raise InputError(f"the cost of {size} tokens must be > 0 and finite, got {cost}")
 
     def cost(self, tokens: int) -> float:
-        """Return the cost of a batch of `tokens` >= 1: a line between two known sizes, the nearest
-        known line beyond them.
+        """Return the cost of a batch of `tokens` >= 1.
 
-        Cost: O(known sizes).
+        Linear between known sizes; outside them, the nearest segment is extended. A table of one
+        size is constant. Cost: O(known sizes).
         """
         known = self.costs
         if len(known) == 1:
@@ -76,12 +76,12 @@ PROFILES = {
 
 
 def save_costs(table: CostTable, path: Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write a table as JSON, whole or not at all.
+    """Write a table as JSON, atomically.
 
     Args:
         table: In seconds.
         path: Replaced when it exists.
-        about: Facts of the measurement, kept beside the costs.
+        about: Facts about the measurement, stored with the costs.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,4 @@
-"""The exceptions of ngramspec: one small tree, importing nothing."""
+"""The exceptions of ngramspec; imports nothing of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class NgramspecError(Exception):
 
 
 class InputError(NgramspecError, ValueError):
-    """An argument has the wrong value, shape or dtype; the message names both sides."""
+    """An argument has the wrong value, shape or dtype; the message shows expected and given."""
 
 
 class StateError(NgramspecError, RuntimeError):
@@ -20,11 +20,11 @@ class CapacityError(NgramspecError, RuntimeError):
 
 
 class QuotaError(CapacityError):
-    """One of several clients asks for more than its share; others may go on."""
+    """A client has used up its share; requests of other clients are still accepted."""
 
 
 class FormatError(NgramspecError, ValueError):
-    """A file is foreign, truncated or damaged; the message names file and offset."""
+    """A file is of another format, truncated or damaged; the message names the file."""
 
 
 class FormatVersionError(FormatError):
@@ -36,4 +36,4 @@ class VocabMismatchError(NgramspecError, ValueError):
 
 
 class BackendError(NgramspecError, RuntimeError):
-    """The target model or its library failed or lacks something that is needed."""
+    """The target model or its library failed or lacks a needed feature."""

@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]  # one prompt: its text or its token ids
 Messages = Sequence[Mapping[str, Any]]  # one conversation: role and content of each message
 CONTEXT_SIZE = 4096
-AHEAD = 64  # requests of a list that wait in the engine's queue
+AHEAD = 64  # requests of a list that are queued ahead of the running ones
 MAX_QUEUE = 1 << 16
-_CHECK_SECONDS = 1.0  # between looks at a stream whose engine may have failed
+_CHECK_SECONDS = 1.0  # how often a waiting stream checks whether the engine has failed
 _SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
 
 
 class LLM:
-    """A model that generates with drafts; texts are those of plain decoding, only faster.
+    """Generate text with drafts: the output of plain decoding, only faster.
 
     Args:
-        model: A GGUF file; of a split model, the first. None: the embedded model, on one thread.
-        drafter: Names of n-gram drafters with commas between, or None for plain decoding.
-        slots: Requests that share batches, 1..256; more wait.
-        context_size: Tokens of prompt and answer per request, at most what the model was trained
-            with; 0 = exactly that.
-        threads: Of the CPU, None = one per physical core.
+        model: A GGUF file, for a split model its first; None = the embedded model, on one thread.
+        drafter: Names of n-gram drafters, comma-separated or in a sequence; None = plain decoding.
+        slots: Requests that run at the same time and share batches, 1..256; further ones wait.
+        context_size: Tokens of prompt and answer per request, capped at the model's trained
+            context; 0 = that context.
+        threads: CPU threads, None = one per physical core.
         n_gpu_layers: Layers on the GPU, -1 = all.
         flash_attn: True, False or "auto".
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
-            `pool`) are opened once, and must be of this model's tokenizer.
+            `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
         max_draft: Longest draft in tokens, >= 1.
-        exact: Use only settings in which drafts cannot change a bit; tried at start.
+        exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
         order: Which drafter is asked first, as for create_drafter.
 
     Raises:
@@ -76,7 +76,7 @@ class LLM:
         OSError: A file cannot be read.
 
     model: The LlamaModel: tokenize, detokenize, chat template, metadata.
-    engine: The Engine, for what goes beyond this class. Its steps run in a thread of its own.
+    engine: The Engine, for what this class does not offer. Its steps run in their own thread.
 
     Thread-safety: all methods, from any thread; requests of several threads share batches.
 
@@ -106,7 +106,7 @@ class LLM:
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
             self.model = stack.enter_context(LlamaModel(path, n_gpu_layers=n_gpu_layers))
-            saves = stack.enter_context(contextlib.ExitStack())  # done once no request runs
+            saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
             settings = ContextSettings(
                 slots=slots,
@@ -130,7 +130,7 @@ class LLM:
                 order=order,
             )
             thread = EngineThread(self.engine)
-            # Also when it is collected or the process ends: no step may run into freed memory.
+            # Also runs on garbage collection and at exit: no step may touch freed memory.
             self._finalizer = weakref.finalize(self, _end, thread, saves, stack.pop_all())
 
     def _with_tokenizer(
@@ -158,22 +158,22 @@ class LLM:
         """Continue one prompt or a list of them.
 
         Args:
-            prompts: A text, the token ids of one (integers, shape (n,)), or a sequence of these.
-                Special tokens in a text are text: for rendered prompts give the ids.
+            prompts: A text, the token ids of a text (integers, shape (n,)), or a sequence of these.
+                Special tokens in a text are read as plain text: pass ids for rendered prompts.
             **options: Fields of `Request` (max_tokens, stop, logprobs, timeout, ...), of
                 `Sampling` (temperature, top_p, seed, grammar, ...), or `sampling=Sampling(...)`.
-                `prediction`: what the answer may be, as text or ids. `speculation`: a
+                `prediction`: the expected answer, as text or ids. `speculation`: a
                 `Speculation`, or False for no drafts.
 
         Returns:
-            Generation: text, token_ids, accepted (which tokens drafts guessed), finish_reason,
-            timings; owned by the caller. Of a sequence a list, in its order, in which a request
-            that failed has finish_reason "error" and its `error`.
+            Generation: text, token_ids, accepted (which tokens came from drafts), finish_reason,
+            timings; owned by the caller. For a sequence, a list in its order; a request that
+            failed has finish_reason "error" and its exception in `error`.
 
         Raises:
-            InputError: An option is unknown or out of its bounds, or a prompt does not fit; of a
-                sequence the other requests are cancelled then.
-            BackendError: The model failed; of a sequence in its `error` only.
+            InputError: An option is unknown or out of its bounds, or a prompt does not fit; the
+                other requests of a sequence are then cancelled.
+            BackendError: The model failed; for a sequence, in the request's `error` instead.
             StateError: The LLM is closed.
         """
         if not hasattr(prompts, "__len__"):
@@ -204,16 +204,16 @@ class LLM:
         """Answer one conversation, or each of a list of them.
 
         Args:
-            messages: Mappings with role and content, as OpenAI has them, or a sequence of such
+            messages: Mappings with role and content, as in OpenAI's API, or a sequence of such
                 conversations.
-            tools: Tools that the model's template shows it.
+            tools: Tools that the template adds to the prompt.
             **options: As for generate.
 
         Returns:
             As generate.
 
         Raises:
-            As generate; InputError also when the model has no chat template, or it refuses.
+            As generate; InputError also without a chat template, or when the template refuses.
         """
         if _is_conversation(messages):
             return self._run_one(self._chat_request(messages, tools, options))
@@ -222,7 +222,7 @@ class LLM:
     def stream(
         self, prompt: Text | Messages, *, tools: Sequence[Any] | None = None, **options: Any
     ) -> Iterator[Chunk]:
-        """Generate and hand out what comes as it comes; closing the iterator ends the request.
+        """Generate and yield text as it comes; closing the iterator ends the request.
 
         Args:
             prompt: A text, token ids, or the messages of a conversation.
@@ -230,11 +230,11 @@ class LLM:
             **options: As for generate.
 
         Returns:
-            An iterator of Chunk: text, token_ids, which pieces of the text drafts guessed, and at
-            the end the finish_reason. `chunk.generation` is the whole.
+            An iterator of Chunk: text, token_ids, which pieces of the text came from drafts, and in
+            the last one the finish_reason. `chunk.generation` is the whole Generation.
 
         Raises:
-            As generate and chat; what fails on the way is raised by the iterator.
+            As generate and chat; the iterator raises failures during generation.
         """
         if _is_conversation(prompt):
             prompt_ids = self.model.tokenize_chat(cast("Messages", prompt), tools=tools)
@@ -243,11 +243,11 @@ class LLM:
         request = self._request(prompt_ids, options)
         chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
         stream = _hand_out(self.engine.submit(request, chunks.put), chunks)
-        next(stream)  # into its try: from here on its end is the request's
+        next(stream)  # enters its try block: from here on, closing it ends the request
         return stream
 
     def run(self, request: Request) -> Generation:
-        """Run a request that is made already; see generate for what is returned and raised."""
+        """Run a ready Request; returns and raises as generate."""
         return self._run_one(request)
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class LLM:
         return self._request(self.model.tokenize_chat(messages, tools=tools), options)
 
     def _request(self, prompt_ids: npt.NDArray[np.int32], options: Mapping[str, Any]) -> Request:
-        """Return a request of options that are fields of Request or Sampling."""
+        """Make a request from options that are fields of Request or Sampling."""
         given = dict(options)
         sampling = given.pop("sampling", Sampling())
         if not isinstance(sampling, Sampling):
@@ -358,7 +358,7 @@ def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Itera
 
 
 def _is_one(prompts: Any) -> bool:
-    """Tell whether this is one prompt: a text, or ids."""
+    """Return whether this is one prompt: a text, or ids."""
     if isinstance(prompts, (str, bytes)):
         return True
     if isinstance(prompts, np.ndarray):

@@ -1,4 +1,4 @@
-"""What drafters count, as plain data."""
+"""Drafter counters, as plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SourceStats:
     propose_calls: int  # times it was asked for a draft
     accept_calls: int  # verifications of its drafts
     num_drafts: int  # drafts it made, empty ones not counted
-    num_accepted_drafts: int  # drafts of which at least one token was accepted
+    num_accepted_drafts: int  # drafts with at least one accepted token
     num_draft_tokens: int  # tokens in its drafts, after cutting to max_tokens
     num_accepted_tokens: int
     accepted_per_position: tuple[
@@ -41,7 +41,7 @@ class SourceStats:
         return 1.0 + (self.num_accepted_tokens / self.accept_calls if self.accept_calls else 0.0)
 
     def plus(self, other: SourceStats) -> SourceStats:
-        """Return the sums of both; the name stays."""
+        """Return the sum of both, under this name."""
         pairs = zip_longest(self.accepted_per_position, other.accepted_per_position, fillvalue=0)
         sums = {
             field.name: getattr(self, field.name) + getattr(other, field.name)
@@ -75,11 +75,11 @@ class SourceStats:
 class Replay:
     """What a recorded session would have cost: the outcome of Drafter.replay."""
 
-    tokens: int  # output tokens after the first; a step yields its accepted ones and one more
+    tokens: int  # output tokens after the first; a step yields its accepted tokens and one more
     steps: int  # target passes
     drafts: int  # steps with a draft
     drafted: int  # tokens in all drafts
-    accepted: int  # of these the right ones
+    accepted: int  # drafted tokens that were right
     draft_lengths: npt.NDArray[np.int64]  # drafts by length, index 0 = steps without a draft
     begin_ns: int  # time in begin
     step_ns: int  # time in all propose and accept calls

@@ -1,8 +1,8 @@
-"""Draft trees for whoever verifies them: attention masks, positions, and which path is right.
+"""Helpers to verify draft trees: attention masks, positions, and the accepted path.
 
-A tree is what Drafter.propose_tree returns: tokens, and for each the index of the token that it
-comes after, -1 for those that follow the text emitted so far. A parent comes before its children.
-Needs numpy only, and no state: safe in threads.
+A tree is what Drafter.propose_tree returns: tokens, and for each token the index of its parent, -1
+if it directly follows the text emitted so far. Parents come before their children. Stateless, so
+thread-safe.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def ancestor_mask(parents: npt.ArrayLike, context: int = 0) -> npt.NDArray[np.bo
         context: Columns for the text before the tree, all True, >= 0.
 
     Returns:
-        bool, shape (n, context + n), a new array: [i, context + j] is True where j is i or lies on
-        the path to it.
+        bool, shape (n, context + n), a new array: [i, context + j] is True where j is i or an
+        ancestor of i.
 
     Raises:
         InputError: An argument is not as described.
@@ -46,14 +46,14 @@ def ancestor_mask(parents: npt.ArrayLike, context: int = 0) -> npt.NDArray[np.bo
 
 
 def positions(parents: npt.ArrayLike) -> Ids:
-    """Return how many tokens of the tree come before each one.
+    """Return the depth of each token in the tree.
 
     Args:
         parents: Whole numbers, shape (n,), -1 <= parents[i] < i.
 
     Returns:
-        int32, shape (n,), 0 for those that follow the text; a token is verified at the position of
-        the next token of the text plus this. A new array.
+        int32, shape (n,), 0 for tokens that directly follow the text; a token is verified at the
+        position of the text's next token plus its depth. A new array.
 
     Raises:
         InputError: parents is not as described.
@@ -69,8 +69,8 @@ def positions(parents: npt.ArrayLike) -> Ids:
 def longest_path(parents: npt.ArrayLike, tokens: npt.ArrayLike, chosen: npt.ArrayLike) -> Ids:
     """Return the path that the target agrees with: greedy verification of a tree.
 
-    With `path` returned, Drafter.accept is to be given tokens[path], then the target's own token
-    chosen[path[-1] + 1] (chosen[0] where path is empty), and len(path).
+    Then call Drafter.accept with tokens[path], followed by the target's own token
+    chosen[path[-1] + 1] (chosen[0] if path is empty), and len(path).
 
     Args:
         parents: Whole numbers, shape (n,), -1 <= parents[i] < i.
@@ -79,7 +79,7 @@ def longest_path(parents: npt.ArrayLike, tokens: npt.ArrayLike, chosen: npt.Arra
             token of the tree.
 
     Returns:
-        int32, shape (k,), 0 <= k <= n: the accepted tokens' indices from the text on. A new array.
+        int32, shape (k,), 0 <= k <= n: the indices of the accepted tokens, in order. A new array.
 
     Raises:
         InputError: An argument is not as described.

@@ -1,5 +1,5 @@
-/* The candidates that llama.cpp samples from, and its samplers through pointers. C++ for the same
- * reason as ngs_llama.h. */
+/* The candidates that llama.cpp samples from, and its samplers called through pointers. C++ for the
+ * same reason as ngs_llama.h. */
 #ifndef NGS_CANDIDATES_H
 #define NGS_CANDIDATES_H
 
@@ -49,7 +49,7 @@ static inline bool ngs_accept(ngs_accept_fn accept, void *sampler, int32_t token
     }
 }
 
-/* Nanoseconds that this thread has computed. */
+/* CPU time of this thread in nanoseconds. */
 static inline int64_t ngs_cpu_ns(void) {
 #if defined(_WIN32)
     FILETIME unused, kernel, user;
@@ -62,7 +62,7 @@ static inline int64_t ngs_cpu_ns(void) {
 #endif
 }
 
-/* A logit that cannot lead llama.cpp's sorting astray: NaN becomes -infinity, +infinity finite. */
+/* A logit that cannot break llama.cpp's sorting: NaN becomes -infinity, +infinity finite. */
 static inline float ngs_sane(float logit) {
     const float most = 1e30f;
     return logit < most ? logit : logit >= most ? most : -INFINITY;
@@ -102,12 +102,12 @@ static inline void ngs_sink(float *heap, ptrdiff_t k, ptrdiff_t at) {
     heap[at] = value;
 }
 
-/* Write those of n logits that llama.cpp's selection of the k largest would look at twice: the first
- * k, and every later one that is larger than the k-th largest before it. std::partial_sort passes
- * over all others, so that the result has the same order, of equal logits too. Tokens marked in
- * `counted` (NULL: none) may still change their logit before the selection: they always go along and
- * displace none. `marks` has a byte per NGS_LANES tokens, set where one is counted. 0 < k < n; heap
- * has k places. Returns the number written. */
+/* Write the logits, of n, that can affect llama.cpp's selection of the k largest: the first k, and
+ * every later one that is larger than the k-th largest before it. std::partial_sort skips all others,
+ * so the result has the same order, of equal logits too. Tokens marked in `counted` (NULL: none) may
+ * still change their logit before the selection: they are always written and displace none. `marks`
+ * has a byte per NGS_LANES tokens, set if a token of these is counted. 0 < k < n; heap has k places.
+ * Returns the number written. */
 static ptrdiff_t ngs_prefilter(ngs_candidate *out, const float *row, ptrdiff_t n, ptrdiff_t k, float *heap,
                                const uint8_t *counted, const uint8_t *marks) {
     ptrdiff_t size = k, block = k / NGS_LANES * NGS_LANES;

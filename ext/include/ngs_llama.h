@@ -1,5 +1,5 @@
-/* llama.cpp through pointers to its functions. C++, because what llama.cpp throws has to end here:
- * above is only C, in which an exception would end the process. */
+/* llama.cpp through pointers to its functions. C++, because its exceptions must be caught here: the
+ * callers are C, where an exception would end the process. */
 #ifndef NGS_LLAMA_H
 #define NGS_LLAMA_H
 

@@ -1,9 +1,9 @@
-/* A lock of one word for what threads share: one thread that writes, or any number that read.
+/* A reader-writer lock of one word: one thread that writes, or any number that read.
  *
  * Held around kernels of microseconds that neither raise nor call Python, by threads with and without
- * an interpreter. Whoever has to wait spins for about as long as such a kernel takes, then sleeps; a
- * thread that holds the interpreter (the GIL) lets go of it first, and takes it again after it has
- * left the lock, so no thread ever waits for the interpreter while it holds a lock. 0 = free. */
+ * the GIL. A thread that has to wait spins for about as long as such a kernel takes, then sleeps. If
+ * it holds the GIL, it releases it first and takes it again after it has left the lock, so no thread
+ * ever waits for the GIL while it holds a lock. 0 = free. */
 #ifndef NGS_LOCK_H
 #define NGS_LOCK_H
 
@@ -66,14 +66,14 @@ static inline void ngs_wake(uint32_t *word) { (void)word; }
 #endif
 
 #define NGS_HELD 0x80000000u     /* a writer is in */
-#define NGS_DETACHED 0x40000000u /* it let go of its interpreter to wait */
+#define NGS_DETACHED 0x40000000u /* it released the GIL to wait */
 #define NGS_WANTED 0x20000000u   /* a writer waits: readers that come now wait too */
 #define NGS_ASKED 0x10000000u    /* a reader waits */
 #define NGS_ASLEEP 0x08000000u   /* someone sleeps until the word changes */
-#define NGS_READERS 0x07FFFFFFu  /* how many are in */
+#define NGS_READERS 0x07FFFFFFu  /* number of readers inside */
 enum { NGS_SPINS = 128 };
 
-/* The interpreter's state of a thread that holds the interpreter and can let go of it, else NULL. */
+/* The state of this thread if it holds the GIL and can release it, otherwise NULL. */
 static inline PyThreadState *ngs_attached(void) {
 #if PY_VERSION_HEX >= 0x030D0000
     PyThreadState *state = PyThreadState_GetUnchecked();
@@ -83,7 +83,7 @@ static inline PyThreadState *ngs_attached(void) {
     return state != NULL && state == PyGILState_GetThisThreadState() ? state : NULL;
 }
 
-/* Wait a moment for a word that is in the way; `flag` tells those inside that somebody waits. */
+/* Wait a moment for the word to change; `flag` tells the holders that a thread waits. */
 static inline void ngs_wait(uint32_t *word, uint32_t seen, uint32_t flag, int *spins) {
     if (!(seen & flag)) {
         ngs_swap_if(word, seen, seen | flag);
@@ -95,18 +95,18 @@ static inline void ngs_wait(uint32_t *word, uint32_t seen, uint32_t flag, int *s
     }
 }
 
-/* Enter as the only one, if nobody is in. */
+/* Take the lock exclusively if it is free. */
 static inline int ngs_try_lock(int *lock) {
     const uint32_t seen = ngs_word((uint32_t *)lock);
     return !(seen & (NGS_HELD | NGS_READERS)) && ngs_swap_if((uint32_t *)lock, seen, (seen & ~NGS_WANTED) | NGS_HELD);
 }
 
-/* Enter as the only one. */
+/* Take the lock exclusively. */
 static inline void ngs_lock(int *lock) {
     uint32_t *word = (uint32_t *)lock, seen, held = NGS_HELD;
     int spins = 0;
     if (ngs_try_lock(lock)) return;
-    if (ngs_attached()) { /* given back by ngs_unlock */
+    if (ngs_attached()) { /* restored by ngs_unlock */
         PyEval_SaveThread();
         held |= NGS_DETACHED;
     }
@@ -119,7 +119,7 @@ static inline void ngs_lock(int *lock) {
     }
 }
 
-/* Leave after ngs_lock or ngs_try_lock; true when somebody waits. */
+/* Release after ngs_lock or ngs_try_lock; true when a thread waits. */
 static inline int ngs_unlock(int *lock) {
     uint32_t *word = (uint32_t *)lock;
     const uint32_t was = ngs_keep_bits(word, NGS_WANTED);
@@ -128,13 +128,13 @@ static inline int ngs_unlock(int *lock) {
     return (was & (NGS_WANTED | NGS_ASKED | NGS_ASLEEP)) != 0;
 }
 
-/* Between two holds of a long work, after ngs_unlock was true: let one that waits go first. */
+/* Between two holds of a long operation, after ngs_unlock returned true: let a waiting thread go first. */
 static inline void ngs_give_way(int *lock) {
     int spins = 0;
     while (++spins < NGS_SPINS && !(ngs_word((uint32_t *)lock) & (NGS_HELD | NGS_READERS))) ngs_relax();
 }
 
-/* Enter as one of many that read; returns what ngs_unlock_shared is to be given. */
+/* Take the lock as one of many readers; pass the result to ngs_unlock_shared. */
 static inline void *ngs_lock_shared(int *lock) {
     uint32_t *word = (uint32_t *)lock, seen = ngs_word(word);
     PyThreadState *left = NULL;
@@ -161,7 +161,7 @@ static inline void ngs_unlock_shared(int *lock, void *left) {
     if (left != NULL) PyEval_RestoreThread((PyThreadState *)left);
 }
 
-/* Let nobody be in, nor wait: in the child of a fork. */
+/* Reset the lock to free, in the child of a fork. */
 static inline void ngs_free_lock(int *lock) {
     ngs_keep_bits((uint32_t *)lock, 0);
 }

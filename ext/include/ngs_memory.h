@@ -1,6 +1,6 @@
-/* Memory of what grows while it is used: pages are taken, moved and given back a few at a time, so
- * that no single call waits for megabytes. On Linux large blocks have pages of their own; elsewhere,
- * and for small ones, the C library does. */
+/* Memory for blocks that grow while in use: pages are taken, moved and freed a few at a time, so that
+ * no single call waits for megabytes. On Linux large blocks have pages of their own; otherwise the C
+ * library is used. */
 #ifndef NGS_MEMORY_H
 #define NGS_MEMORY_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is left of a block that is given back in pieces. */
+/* What is left of a block that is freed in pieces. */
 typedef struct {
     char *memory;
     size_t bytes;
@@ -18,7 +18,7 @@ typedef struct {
 #include <sys/mman.h>
 
 #define NGS_MAPPED ((size_t)1 << 17)     /* blocks from here on have pages of their own */
-#define NGS_PIECE ((size_t)1 << 16)      /* a multiple of any page size; some 15 us to give back */
+#define NGS_PIECE ((size_t)1 << 16)      /* a multiple of any page size; some 15 us to free */
 #define NGS_LARGE_PAGE ((size_t)1 << 21)
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -39,7 +39,7 @@ static inline char *ngs_place(size_t bytes) {
     return at + before;
 }
 
-/* Let all pages of zeroed memory be there. Kernels before 5.14 are shown each page. */
+/* Fault in all pages of zeroed memory. Kernels before 5.14 need a write to each page. */
 static inline void ngs_touch(void *memory, size_t bytes) {
     const size_t page = 4096;
     volatile char *at = (volatile char *)memory;
@@ -49,8 +49,8 @@ static inline void ngs_touch(void *memory, size_t bytes) {
     at[bytes - 1] = 0;
 }
 
-/* Zeroed memory, NULL when there is none. `at_once`: all of it is about to be used, so it is given
- * large pages, and those now; otherwise pages are given as they are used. */
+/* Zeroed memory, NULL when there is none. `at_once`: all of it is about to be used, so it gets large
+ * pages now; otherwise pages are allocated on first use. */
 static inline void *ngs_take(size_t bytes, int at_once) {
     char *at;
     if (bytes < NGS_MAPPED) return calloc(bytes ? bytes : 1, 1);
@@ -69,7 +69,7 @@ static inline void *ngs_take(size_t bytes, int at_once) {
     return at;
 }
 
-/* Give memory of ngs_take or ngs_extend back; `bytes`: what was asked for. */
+/* Free memory of ngs_take or ngs_extend; `bytes`: what was asked for. */
 static inline void ngs_release(void *memory, size_t bytes) {
     if (!memory) return;
     if (bytes < NGS_MAPPED)
@@ -78,7 +78,7 @@ static inline void ngs_release(void *memory, size_t bytes) {
         munmap(memory, ngs_whole(bytes));
 }
 
-/* Make a block larger; what is beyond `bytes` may hold anything. NULL when there is no room, the block is as it was. */
+/* Make a block larger; memory beyond `bytes` is uninitialised. NULL when there is no room; the block is unchanged. */
 static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
     const size_t now = ngs_whole(bytes), then = ngs_whole(wanted);
     char *moved;
@@ -100,7 +100,7 @@ static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
     return NULL;
 }
 
-/* Give back a piece of the rest; cheap when there is none. */
+/* Free a piece of the rest; cheap when there is none. */
 static inline void ngs_release_some(ngs_rest *rest) {
     const size_t piece = rest->bytes < NGS_PIECE ? rest->bytes : NGS_PIECE;
     if (!piece) return;
@@ -113,7 +113,7 @@ static inline void ngs_release_rest(ngs_rest *rest) {
     rest->bytes = 0;
 }
 
-/* Give a block back in pieces, by calls of ngs_release_some; the rest of an earlier one goes now. */
+/* Free a block in pieces, by calls of ngs_release_some; the rest of an earlier block is freed now. */
 static inline void ngs_release_later(ngs_rest *rest, void *memory, size_t bytes) {
     ngs_release_rest(rest);
     if (bytes < NGS_MAPPED) {

@@ -1,4 +1,4 @@
-/* The few lines that Cython cannot say: atomics, prefetch, a clock, a short lock (ngs_lock.h),
+/* What Cython cannot express: atomics, prefetch, a clock, a short lock (ngs_lock.h),
  * and memory on large pages. C11 compilers of the GCC family and MSVC. */
 #ifndef NGS_NATIVE_H
 #define NGS_NATIVE_H
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ThreadSanitizer sees only atomics as such: built with it, vectors that threads share go word by word. */
+/* ThreadSanitizer recognises only atomics: with it, vectors that threads share are accessed word by word. */
 #if defined(__SANITIZE_THREAD__)
 #define NGS_TSAN 1
 #elif defined(__has_feature)
@@ -70,8 +70,8 @@ static inline int64_t ngs_now_ns(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-/* Uninitialised memory to be released by free. Tables of many megabytes are read at random: large
- * pages save them a fault per 4 KiB when they fill and a page walk per access later. */
+/* Uninitialised memory, to be released by free. Large tables are accessed at random: large pages save
+ * a fault per 4 KiB when they fill and a page walk per access later. */
 static inline void *ngs_alloc(size_t bytes) {
     const size_t large_page = (size_t)1 << 21;
     void *memory = NULL;
@@ -84,7 +84,7 @@ static inline void *ngs_alloc(size_t bytes) {
 }
 #endif
 
-/* Zeroed memory to be released by free, of which only the pages in use are taken. */
+/* Zeroed memory, to be released by free; pages are allocated on first use. */
 static inline void *ngs_zeroed(size_t bytes) {
     char *memory = (char *)calloc(bytes, 1);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

@@ -8,7 +8,7 @@
 
 #include "ngs_wide.h"
 
-/* Largest value; NaN is passed over. -INFINITY for none. */
+/* Largest value; NaN is skipped. -INFINITY for none. */
 NGS_WIDE static float ngs_row_max(const float *row, ptrdiff_t n) {
     float lanes[NGS_LANES];
     float best = -INFINITY;

@@ -1,4 +1,4 @@
-/* Comparisons and sums that compilers turn into vector code; picked at run time where they can. */
+/* Comparisons and sums that compilers turn into vector code; chosen at run time where possible. */
 #ifndef NGS_SUFFIX_H
 #define NGS_SUFFIX_H
 
@@ -38,8 +38,8 @@ NGS_CLONES static float ngs_net_logit(const ngs_net *net, const float *x) {
     return logit;
 }
 
-/* Words that another thread may write meanwhile. A vector's lanes come whole, though C has no name for
- * it, and whoever reads so checks afterwards that what it read still stands. */
+/* Words that another thread may write meanwhile. Vector loads read each word whole, though C does not
+ * guarantee it; readers check afterwards that what they read is still valid. */
 #if NGS_TSAN
 #define NGS_READ(p) ngs_load32(p)
 #define NGS_WRITE(p, v) ngs_store32(p, v)
@@ -151,7 +151,7 @@ static inline uint32_t *ngs_line(uint32_t *cells, uint64_t num_lines, uint64_t h
     return cells + NGS_LINE * (((hash >> 32) * num_lines) >> 32);
 }
 
-/* Index of the word that goes when one with these hits comes in: of its likes at most `most` stay. */
+/* Index of the word to drop for a new word with these hits, so that at most `most` words have its tag. */
 static inline int ngs_line_last(uint32_t hits, int most) {
     if (ngs_ones(hits) < most) return NGS_LINE - 1;
     while (--most) hits &= hits - 1;
@@ -190,7 +190,7 @@ __attribute__((target("avx2,bmi,popcnt"))) static void ngs_lines_push_avx2(uint3
         const __m256i like_b = _mm256_andnot_si256(_mm256_cmpeq_epi32(b, zero), _mm256_cmpeq_epi32(_mm256_and_si256(b, bits), tag));
         const uint32_t hits = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_a)) |
                               (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(like_b)) << 8;
-        int left = most, last = NGS_LINE - 1; /* as ngs_line_last, by instructions of these machines */
+        int left = most, last = NGS_LINE - 1; /* as ngs_line_last, with bmi and popcnt */
         uint32_t rest = hits;
         if (__builtin_popcount(hits) >= most) {
             while (--left) rest &= rest - 1;

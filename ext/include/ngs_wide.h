@@ -1,4 +1,4 @@
-/* Compile a function for wide vectors, too, where compiler and loader can choose at run time. */
+/* Compile a function for wide vectors as well, where compiler and loader can choose at run time. */
 #ifndef NGS_WIDE_H
 #define NGS_WIDE_H
 

@@ -12,7 +12,7 @@
 #define NGS_WORTH_WIDE 0
 #endif
 
-enum { NGS_WORTH_PAD = 2 };  /* entries behind worth[n] and costs[n] that must be there; costs: any finite numbers */
+enum { NGS_WORTH_PAD = 2 };  /* entries that must follow worth[n] and costs[n]; in costs: any finite numbers */
 
 /* Tokens i, i - 1, ..., `until` of a chain, for all ends up to n; see ngs_chain_worth. */
 static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t until, ptrdiff_t n, const double *costs,
@@ -30,7 +30,7 @@ static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t unti
 }
 
 #if NGS_WORTH_WIDE
-/* Two ends, one token back: returns 1 + right * made; best keeps the better one of that less cost and best. */
+/* Two ends, one token back: returns 1 + right * made; best becomes the larger of itself and that minus the cost. */
 static inline __m128d ngs_worth_two(__m128d made, double right, const double *costs, __m128d *best) {
     made = _mm_add_pd(_mm_set1_pd(1.0), _mm_mul_pd(_mm_set1_pd(right), made));
     *best = _mm_max_pd(_mm_sub_pd(made, _mm_loadu_pd(costs)), *best);
@@ -53,18 +53,18 @@ static inline void ngs_worth_group(const double *p, ptrdiff_t stop, const double
 }
 #endif
 
-/* Work a chain of n >= 1 tokens through from its end.
+/* Solve a chain of n >= 1 tokens from its end.
  *
- * p[i] > 0 is the probability that token i is right after right ones, costs[k] what a pass with k
- * drafted tokens costs, `end` what it is worth to be behind the last token. A pass at token i with
- * j - i drafted tokens emits them as far as they are right and one more; when all were right and that
- * one is token j, the chain goes on behind it. So, for every end j of the draft,
+ * p[i] > 0 is the probability that token i is right if those before it are, costs[k] what a pass with
+ * k drafted tokens costs. After the last token nothing is gained: best(n) = 0. A pass at token i with
+ * j - i drafted tokens emits the right ones before the first wrong one, and one more; if all were right
+ * and that one is token j, the chain goes on after it. So, for every end j of the draft,
  *     worth(i, j) = 1 + p[i] * worth(i + 1, j),   worth(i, i) = 1 + p[i] * best(i + 1),
  *     best(i) = max(0, max over j of worth(i, j) - costs[j - i])
- * and one multiplication per token and end does, in place. Only ends near i wait for best(i + 1), so
- * four tokens are taken at once for all others. Ends behind n are worth -INFINITY and stay that.
+ * which takes one multiplication per token and end, in place. Only ends near i wait for best(i + 1), so
+ * four tokens are done at once for all others. Ends after n are worth -INFINITY and stay so.
  *
- * Leaves worth[k] for k = 0..n drafted tokens at token 0, costs not taken off, and returns best(0). */
+ * Leaves worth[k] for k = 0..n drafted tokens at token 0, before costs, and returns best(0). */
 static double ngs_chain_worth(const double *p, ptrdiff_t n, const double *costs, double *worth) {
     ptrdiff_t a = NGS_WORTH_WIDE ? (n - 1) / 4 * 4 : 0;
     const double spare = 1.0 - costs[0];

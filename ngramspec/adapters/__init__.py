@@ -1,1 +1,1 @@
-"""Bridges to host libraries; each host is imported only when its bridge is used."""
+"""Adapters for host libraries; each host is imported only when its adapter is used."""

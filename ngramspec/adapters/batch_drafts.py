@@ -7,17 +7,17 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec.adapters.rows import Rows, TokenIds
+from ngramspec.adapters.rows import RowSlots, TokenIds
 
 
 class BatchDrafts:
     """Draft for the rows of a batch.
 
     Args:
-        drafter: One slot per row that can be there, used by nobody else.
+        drafter: With a slot for every row that a batch can have; not shared.
         max_draft: Longest draft, in tokens, >= 1.
         max_length: Most tokens that the engine lets a text have; a draft leaves room for one more.
-        vocab_size: Drafts end before the first id that is not below it, as a file may hold some;
+        vocab_size: Drafts end before the first id >= it, which a statistics file may hold;
             0 = any id.
 
     Not locked: one thread at a time.
@@ -27,13 +27,13 @@ class BatchDrafts:
         self, drafter: Drafter, max_draft: int, max_length: int, vocab_size: int = 0
     ) -> None:
         self.drafter = drafter
-        self.rows = Rows(drafter)
+        self.rows = RowSlots(drafter)
         self._last = max_length - 1
         self._vocab_size = vocab_size or 1 << 31
         self._drafts = np.zeros((drafter.slots, max_draft), np.int32)
         self._lens = np.zeros(drafter.slots, np.int32)
         self._same = np.zeros(drafter.slots, np.int32)
-        self.num_tokens = 0  # of the pass that verifies the last drafts, the newest ones included
+        self.num_tokens = 0  # of the pass that verifies the last drafts, each row's newest included
 
     def draft(
         self,
@@ -44,17 +44,17 @@ class BatchDrafts:
         keys: Sequence[Hashable] | None = None,
         prompt_lens: TokenIds | None = None,
     ) -> list[list[int]]:
-        """Take up a step's rows and draft what may follow them.
+        """Follow a step's rows and draft for them.
 
         Args:
-            token_ids, lengths, counts, keys, prompt_lens: As for Rows.follow.
-            most: Longest draft of each row, int32 of shape (b,), or of all.
+            token_ids, lengths, counts, keys, prompt_lens: As for RowSlots.follow.
+            most: Longest draft, per row (int32, shape (b,)) or of all rows.
 
         Returns:
             One list per row, empty where it has no draft.
 
         Raises:
-            As Rows.follow.
+            As RowSlots.follow.
 
         Cost: O(b + emitted and drafted tokens).
         """

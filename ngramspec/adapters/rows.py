@@ -1,4 +1,4 @@
-"""Rows: which slot of a drafter serves which row of an engine's batch, when rows move."""
+"""RowSlots: which slot of a drafter serves which row of an engine's batch, when rows move."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ TokenIds = npt.NDArray[np.int32]
 _NONE = np.int32(-1)
 
 
-class Rows:
+class RowSlots:
     """Follow the rows of a batch with the slots of a drafter.
 
     An engine keeps the texts of a batch in rows of one table; rows move, end and begin between its
-    steps, and requests that it preempts come back in any row. A row is known by its key where the
-    engine gives one, else by its content: the slot that had the row last, then the slot with the
-    longest history that the row begins with, as far as some of its tokens say. Texts that are equal
-    in all places looked at are taken for one; drafts may suffer then, nothing else.
+    steps, and preempted requests come back in any row. A row is recognised by its key if the engine
+    gives one, otherwise by its content: the slot that had the row last is tried, then the slot with
+    the longest history that the row begins with. Only some tokens are compared; texts that agree in
+    all of them are taken for the same, which can make drafts worse but nothing else.
 
     Args:
-        drafter: One slot per row that can be there, used by nobody else.
+        drafter: With a slot for every row that a batch can have; not shared.
 
     Not locked: one thread at a time.
     """
@@ -55,18 +55,18 @@ class Rows:
             token_ids: The table: int32, shape (r, w), C-contiguous. Not kept.
             lengths: int32, shape (b,), b <= r: tokens in each row, the newest ones included.
             counts: int32, shape (b,): tokens that the step emitted, 0 = the row is not decoding.
-            keys: What names each row's request, for all calls or none; None = known by content.
+            keys: A name of each row's request, in all calls or none; None = recognised by content.
             prompt_lens: int32, shape (b,): tokens of each prompt; None = all but the newest.
 
         Returns:
             int32, shape (b,): the slot of each row, -1 where it is not decoding, or there are more
-            rows than slots. New.
+            rows than slots. A new array.
 
         Raises:
             InputError: The arrays are not as described, or a text has an id below 0.
             MemoryError: No room.
 
-        Cost: O(b + emitted tokens); a text that begins, or comes back, once its length.
+        Cost: O(b + emitted tokens), plus the length of each text that begins or comes back.
         """
         num = min(len(counts), self._drafter.slots)
         self._step += 1
@@ -94,7 +94,7 @@ class Rows:
         keys: Sequence[Hashable] | None,
         prompt_lens: TokenIds | None,
     ) -> None:
-        """Find slots for the rows that theirs did not follow, and end the requests of no row."""
+        """Find slots for the rows that theirs did not match, and end requests without a row."""
         missed = (counts[: slots.size] > 0) & (self._accepted[: slots.size] < 0)
         lost = np.flatnonzero(missed).astype(np.int32)
         if lost.size:
@@ -120,7 +120,7 @@ class Rows:
         keys: Sequence[Hashable] | None,
         prompt_lens: TokenIds | None,
     ) -> None:
-        """Give the rows that no slot follows one, and bring it up to date."""
+        """Give each lost row a slot, and bring the slot up to date."""
         found = self._found(slots, lost, token_ids, lengths, keys)
         joined = np.full(slots.size, -1, np.int32)
         for row, slot in zip(lost.tolist(), found.tolist(), strict=True):
@@ -144,7 +144,7 @@ class Rows:
         lengths: TokenIds,
         keys: Sequence[Hashable] | None,
     ) -> TokenIds:
-        """Return a slot for each lost row: its key's, one that knows its text, or the oldest."""
+        """Return a slot for each lost row: its key's, one with its text, or the longest unused."""
         free = np.ones(self._active.size, np.bool_)
         free[slots[slots >= 0]] = False
         found = np.full(lost.size, -1, np.int32)
@@ -159,7 +159,7 @@ class Rows:
         found[new] = some
         free[some[some >= 0]] = False
         rest = np.flatnonzero(found < 0)
-        # Of those whose request has ended the one that ended first.
+        # Slots whose request has ended come first, the earliest ended of them first.
         order = np.lexsort((self._used, self._active))
         found[rest] = order[free[order]][: rest.size]
         return found
@@ -172,7 +172,7 @@ class Rows:
         self._num_active += 1
 
     def _end_others(self, slots: TokenIds) -> None:
-        """End the requests whose rows are gone; their texts stay, in case that they come back."""
+        """End the requests whose rows are gone; their texts stay, in case they come back."""
         seated = slots[slots >= 0]
         if seated.size != self._num_active:
             gone = self._active.copy()

@@ -1,4 +1,4 @@
-"""Calibration: what a target takes for batches of n tokens, each a token and a draft of n - 1."""
+"""Calibration: the time of a target's pass over n tokens, a token and a draft of n - 1."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = (
     *range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 60, 63, 64, 65, 72, 80, 96, 128,
     160, 192, 256, 384, 512, 768, 1024,
 )  # fmt: skip
-SETTLING = 0.05  # seconds of decodes of a size, before one of them is timed
+SETTLING = 0.05  # seconds of decodes of a size before a timed one
 MOST_SETTLING = 3
 
 
@@ -35,9 +35,9 @@ MOST_SETTLING = 3
 class Calibration:
     """Times of decodes by tokens in the batch.
 
-    seconds: the samples of each size that has some, sizes rising.
+    seconds: the samples of each measured size, sizes rising.
     context: tokens that were in the cache.
-    complete: whether all that was asked for was measured.
+    complete: whether all sizes and rounds were measured.
     """
 
     seconds: Mapping[int, Sequence[float]]
@@ -75,7 +75,7 @@ class Calibration:
 
 
 def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> None:
-    """Save the costs of a target with what they depend on, so that find_costs knows them again.
+    """Save the costs of a target with what they depend on, so that find_costs finds them.
 
     Raises:
         InputError: Nothing was measured.
@@ -94,7 +94,7 @@ def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> Non
 
 
 def sizes_up_to(most: int) -> tuple[int, ...]:
-    """Return the batch sizes to measure, `most` itself the last one.
+    """Return the batch sizes to measure, up to and including `most`.
 
     Raises:
         InputError: most < 1.
@@ -116,25 +116,25 @@ def calibrate(
 ) -> Calibration:
     """Measure the decodes of one sequence of a target.
 
-    As in verification, every token of a batch gets its row of logits, and the tokens are taken back
-    afterwards, so each decode sees the same context. Every round measures all sizes, in another
-    order: a machine that drifts does so for all of them.
+    As in verification, every token of a batch gets its row of logits, and the tokens are rolled
+    back afterwards, so each decode sees the same context. Every round measures all sizes in a new
+    random order, so that drift of the machine affects all of them.
 
     Args:
         target: Its first sequence is emptied and used.
-        token_ids: int32, at least the largest size of them; the last ones are decoded again and
-            again, those before are the context.
+        token_ids: int32, at least as many as the largest size; the last ones are decoded
+            repeatedly, the others are the context.
         sizes: Tokens in a batch, rising, from 1 on.
         rounds: Samples of each size, >= 1.
-        seed: Of the orders.
-        advance: Called len(sizes) * (rounds + 1) times: for each sample and each first decode.
-        stopped: Ends the measurement early; asked before each of these.
+        seed: For the random orders.
+        advance: Called len(sizes) * (rounds + 1) times: after each sample and warm-up.
+        stopped: Returns True to end early; called before each of these.
 
     Raises:
         InputError: There are too few tokens, or a size is larger than the target's batches.
         BackendError, CapacityError: The target fails.
 
-    Cost: 1 to 4 decodes per sample, more than one only where they take less than SETTLING.
+    Cost: 1 to 4 decodes per sample, more than one only if one takes less than SETTLING.
     """
     _check(target, token_ids, sizes, rounds)
     probe = _Probe(target, token_ids, sizes[-1])
@@ -152,7 +152,7 @@ def calibrate(
 
 
 def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int, bool]]:
-    """Yield sizes, and whether their time counts: that of the first round is to warm up."""
+    """Yield sizes, and whether their time counts: the first round is for warm-up."""
     chance = random.Random(seed)
     yield from ((size, False) for size in sizes)
     for _ in range(rounds):
@@ -160,7 +160,7 @@ def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int,
 
 
 class _Probe:
-    """Decodes batches after the context, and takes them back."""
+    """Decodes batches after the context, and rolls them back."""
 
     def __init__(self, target: Target, token_ids: npt.NDArray[np.int32], most: int) -> None:
         self.context = int(token_ids.size) - most
@@ -173,10 +173,10 @@ class _Probe:
         self._fill()
 
     def settled(self, size: int) -> float:
-        """Return the time of a decode after some of the same size.
+        """Return the time of a decode after untimed ones of the same size.
 
-        Plain decoding is a long run of single tokens, which finds prepared what the one before
-        prepared: llama.cpp's graph, the caches of the CPU. For long decodes that is nothing.
+        In plain decoding, a pass reuses what the pass before prepared: llama.cpp's graph, the CPU's
+        caches. For long decodes this does not matter.
         """
         for _ in range(min(MOST_SETTLING, int(SETTLING / self._latest[size]))):
             self.seconds(size)
@@ -195,7 +195,7 @@ class _Probe:
         return self._latest[size]
 
     def _take_back(self) -> None:
-        """Remove the tokens of the batch; where there is no other way, read the context again."""
+        """Remove the tokens of the batch; if nothing else works, decode the context again."""
         if self._target.truncate(0, self.context):
             return
         if self._state is None or not self._target.restore(0, self._state, self.context):

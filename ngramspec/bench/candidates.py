@@ -1,4 +1,4 @@
-"""Candidates: what may be chosen for a user's own text, drafters with sizes and lengths."""
+"""Candidates for a user's own text: drafters with sizes and draft lengths."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ngramspec.drafters.names import DRAFTER_NAMES
 
 MAPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 MOD, CACHE = "ngram-mod", "ngram-cache"
-# By drafter, the parameters that llama-server has as options and obeys. Its ngram-cache has none
-# and learns next to nothing from requests, so what ours does says nothing about it.
+# By drafter, the parameters that llama-server has as options and uses. Its ngram-cache has none
+# and learns next to nothing from requests, so a replay of ours does not predict it.
 LLAMA_SERVER = {
     "ngram-simple": ("size_n", "size_m"),
     "ngram-map-k": ("size_n", "size_m"),
@@ -43,7 +43,7 @@ CHAINS = (
     "ngram-cache,suffix",
 )
 Sizes = dict[str, Any]
-# By these the first drafter of a chain finds more; the others do not know them.
+# With these the first drafter of a chain finds more; the others do not have them.
 SHORT_KEYS: Sizes = {"size_n": 8, "n_match": 12, "n_min": 4}
 
 
@@ -52,7 +52,7 @@ class Candidate:
     """A drafter or chain with its sizes; a Subject of a replay.
 
     spec: names with commas between, as create_drafter takes them.
-    params: what differs from the defaults; every member of a chain that knows one has it.
+    params: what differs from the defaults; each goes to all members of a chain that have it.
     adaptive: whether an AutoPolicy chooses the lengths of drafts by the costs of the target.
     """
 
@@ -62,23 +62,23 @@ class Candidate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The drafters, the one that is asked first in front."""
+        """The drafters, in the order in which they are asked."""
         return tuple(self.spec.split(","))
 
     @property
     def sizes(self) -> str:
-        """The parameters as `bench replay --drafter` writes them behind the colon."""
+        """The parameters as `bench replay --drafter` takes them after the colon."""
         shown = {key: str(value).lower() for key, value in self.params.items()}
         return ",".join(f"{key}={value}" for key, value in shown.items())
 
     @property
     def lengths(self) -> str:
-        """Who says how long drafts are: "auto" or "fixed"."""
+        """How the lengths of drafts are chosen: "auto" or "fixed"."""
         return "auto" if self.adaptive else "fixed"
 
     @property
     def name(self) -> str:
-        """What tells it from all other candidates."""
+        """A name that no other candidate has."""
         sizes = f":{self.sizes}" if self.params else ""
         return f"{self.spec}{sizes} {self.lengths}"
 
@@ -92,10 +92,10 @@ class Candidate:
         return all_there and set(self.params) <= known and not silent
 
     def value(self, key: str) -> Any:
-        """Return a parameter, the default of the first drafter that knows it if it is not set.
+        """Return a parameter; if it is not set, the default of the first drafter that has it.
 
         Raises:
-            StopIteration: No drafter knows it.
+            StopIteration: No drafter has it.
         """
         return self.params.get(key, next(d for name in self.names if (d := _default(name, key))))
 
@@ -119,7 +119,7 @@ def grid() -> list[Candidate]:
 
 
 def _candidate(spec: str, sizes: Sizes, adaptive: bool) -> Candidate:
-    """Return it with the sizes that are no defaults."""
+    """Return a candidate with those sizes that are not defaults."""
     names = spec.split(",")
     changed = {
         key: value
@@ -130,12 +130,12 @@ def _candidate(spec: str, sizes: Sizes, adaptive: bool) -> Candidate:
 
 
 def _default(drafter: str, key: str) -> Any:
-    """Return the default of a parameter, None if the drafter does not know it."""
+    """Return the default of a parameter, None if the drafter does not have it."""
     return next((f.default for f in fields(CONFIGS[drafter]) if f.name == key), None)
 
 
 def _auto_sizes() -> Iterator[tuple[str, Sizes]]:
-    """Yield sizes for drafts that a policy shortens: the lengths are the longest."""
+    """Yield sizes for drafts that a policy shortens: the lengths are upper bounds."""
     for spec in MAPS:
         yield from ((spec, {"size_n": n, "size_m": LONGEST}) for n in KEYS)
         yield from ((spec, {"size_n": n, "size_m": LONGEST, "min_hits": 2}) for n in KEYS[:4])

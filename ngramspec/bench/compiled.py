@@ -1,4 +1,4 @@
-"""llama.cpp's compiled drafters, by a program that replays token lines through them."""
+"""Replay token lines through llama.cpp's compiled drafters, by an external program."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.errors import BackendError
 
 
-def replay_compiled(program: Path, kind: str, tokens: Path, *, cold: bool = False) -> Tally:
+def replay_compiled(program: Path, kind: str, tokens: Path, *, cold: bool = False) -> ReplayTally:
     """Replay a set through one of llama.cpp's drafters.
 
     Args:
         program: Called as `PROGRAM KIND 1 [fresh=1]` with token lines on stdin. Prints a line per
-            step, whose part before " :" ends with the accepted tokens and whose part behind it
-            holds the draft, and on stderr the summary that benchmarks/README.md describes.
+            step, whose part before " :" ends with the number of accepted tokens and whose part
+            after it is the draft, and on stderr the summary that benchmarks/README.md describes.
         kind: Such as "ngram-mod".
         tokens: The set, as NAME.txt.
         cold: Ask for a fresh drafter for every request.
@@ -38,14 +38,14 @@ def replay_compiled(program: Path, kind: str, tokens: Path, *, cold: bool = Fals
         )
     try:
         if done.returncode:
-            raise ValueError((done.stderr.strip().splitlines() or ["it says nothing"])[-1])
+            raise ValueError((done.stderr.strip().splitlines() or ["no message on stderr"])[-1])
         summary = next(line for line in done.stderr.splitlines() if line.startswith("{"))
         return _tally(done.stdout.splitlines(), json.loads(summary))
     except (ValueError, KeyError, IndexError, StopIteration) as error:
         raise BackendError(f"{program} {kind} failed: {error or 'no summary'}") from None
 
 
-def _tally(lines: Iterable[str], summary: dict[str, Any]) -> Tally:
+def _tally(lines: Iterable[str], summary: dict[str, Any]) -> ReplayTally:
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for line in lines:
@@ -57,7 +57,7 @@ def _tally(lines: Iterable[str], summary: dict[str, Any]) -> Tally:
         raise ValueError(f"{drafted.total()} lines for {summary['steps']} steps")
     step_us = summary["draft_us_per_step"] * summary["steps"]
     step_us += summary["accept_us_per_draft"] * summary["drafts"]
-    return Tally(
+    return ReplayTally(
         requests=summary["sessions"],
         draft_lengths=tuple(drafted[n] for n in range(max(drafted, default=0) + 1)),
         accepted_lengths=tuple(accepted[n] for n in range(max(accepted, default=0) + 1)),

@@ -1,4 +1,4 @@
-"""Which costs of a target to reckon with: given, saved for a model, or usual ones."""
+"""Choose the costs of a target: given, saved for a model, or the usual ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ USUAL = "cpu"
 
 @dataclass(frozen=True)
 class Costs:
-    """A table and where it is from.
+    """A table and its source.
 
-    profile: its name in PROFILES, None of a measured one.
-    path: its file, None of a profile.
+    profile: its name in PROFILES, None for a measured one.
+    path: its file, None for a profile.
     reason: why it was taken, in words.
     """
 
@@ -31,7 +31,7 @@ class Costs:
 
     @property
     def source(self) -> str:
-        """What it is, in words."""
+        """The source, in words."""
         return f"profile {self.profile}" if self.path is None else f"{self.path}"
 
 
@@ -52,11 +52,11 @@ def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
 def saved_costs(
     path: str | os.PathLike[str], settings: ContextSettings, n_gpu_layers: int = 0
 ) -> Costs:
-    """Return what `ngramspec bench calibrate` saved for a model in a setting, else the usual ones.
+    """Return the costs that `ngramspec bench calibrate` saved for a model, or the usual ones.
 
     Args:
         path: The model's GGUF file; only its vocabulary is loaded.
-        settings: How it is run; slots and contexts do not matter.
+        settings: How the model is run; slots and contexts do not matter.
         n_gpu_layers: Layers on the GPU, -1 = all.
 
     Raises:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.bench.e2e import PLAIN, Bench, Mode, Run
-from ngramspec.bench.e2e import Outcome as Timed
+from ngramspec.bench.e2e import PLAIN, Bench, Mode, PromptOutcome, Run
 from ngramspec.bench.parting import Parting, find_parting
 from ngramspec.bench.tasks import Task
 from ngramspec.drafters.names import parse_names
@@ -43,9 +42,9 @@ Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
 @dataclass(frozen=True)
 class Benches:
-    """The same modes on two targets of one model: `exact` bit-exact, `timed` as it is timed.
+    """The same modes on two targets of one model: `exact` is bit-exact, `timed` is timed.
 
-    They may be one. modes: The one without drafts first.
+    They may be the same one. modes: The one without drafts first.
     """
 
     model: LlamaModel
@@ -64,12 +63,12 @@ class Benches:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """One task with one drafter, or without one.
 
     exact, pieces: the run in the bit-exact setting, and its text.
     runs: the timed runs, in order.
-    parting: where the bit-exact text leaves the one without drafts; None: nowhere.
+    parting: where the bit-exact text departs from the one without drafts; None: nowhere.
     timed_parting: the same for the timed texts.
     """
 
@@ -102,7 +101,7 @@ class TaskResult:
 
     task: Task
     prompt_len: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TaskOutcome, ...]
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class Row:
 def open_benches(
     drafters: Sequence[str], threads: int = 1, exact: bool = False
 ) -> Iterator[Benches]:
-    """Load the embedded model bit-exact and, unless that is what is timed, without flash attention.
+    """Load the embedded model, bit-exact and, unless this is timed, without flash attention.
 
     Args:
         drafters: Names with commas between.
@@ -183,7 +182,7 @@ def run_task(
     """
     prompt = benches.model.tokenize_chat(task.messages)
 
-    def run(bench: Bench, rounds: int) -> tuple[Timed, ...]:
+    def run(bench: Bench, rounds: int) -> tuple[PromptOutcome, ...]:
         return bench.run(
             prompt, max_tokens=max_tokens, repeats=rounds, sampling=GREEDY, advance=advance
         )
@@ -191,10 +190,10 @@ def run_task(
     checked = () if benches.one else run(benches.exact, 1)
     timed = run(benches.timed, repeats)
 
-    def outcome(exact: Timed, made: Timed) -> Outcome:
+    def outcome(exact: PromptOutcome, made: PromptOutcome) -> TaskOutcome:
         mine = exact.runs[0]
         parting = _parting(benches.exact, prompt, exact)
-        return Outcome(
+        return TaskOutcome(
             drafter=made.mode.spec,
             exact=mine,
             runs=made.runs,
@@ -214,7 +213,7 @@ def decode_pieces(
 
     Args:
         piece: Returns the bytes of a token, as LlamaModel.piece.
-        token_ids: The text; a character of several tokens comes with the last of them.
+        token_ids: The text; a character of several tokens counts for the last of them.
         accepted: For each token whether a draft guessed it.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -235,13 +234,13 @@ def make_rows(results: Sequence[TaskResult]) -> list[Row]:
     return [_row(outcomes, base) for outcomes in columns]
 
 
-def _rate(outcomes: Iterable[Outcome]) -> float:
+def _rate(outcomes: Iterable[TaskOutcome]) -> float:
     outcomes = list(outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     return sum(outcome.tokens for outcome in outcomes) / seconds if seconds > 0 else 0.0
 
 
-def _row(outcomes: Sequence[Outcome], base: float) -> Row:
+def _row(outcomes: Sequence[TaskOutcome], base: float) -> Row:
     runs = [outcome.runs[0] for outcome in outcomes]
     steps = sum(run.steps for run in runs)
     drafted = sum(run.drafted for run in runs)
@@ -279,7 +278,7 @@ def _task_json(result: TaskResult) -> dict[str, Any]:
     }
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(outcome: TaskOutcome) -> dict[str, Any]:
     run = outcome.runs[0]
     partings = {"parting": outcome.parting, "timed_parting": outcome.timed_parting}
     return {
@@ -309,8 +308,8 @@ def _mode(spec: str) -> Mode:
     return Mode(spec, parse_names(spec, "priority"), settings_of(spec), policy)
 
 
-def _parting(bench: Bench, prompt: npt.NDArray[Any], outcome: Timed) -> Parting | None:
-    """Return where the first run that leaves the plain text does so."""
+def _parting(bench: Bench, prompt: npt.NDArray[Any], outcome: PromptOutcome) -> Parting | None:
+    """Return where the first run that departs from the plain text does so."""
     plain = outcome.plain[0].token_ids
     other = next((run.token_ids for run in outcome.runs if run.token_ids != plain), plain)
     return find_parting(prompt, plain, other, bench.ask)

@@ -33,9 +33,9 @@ WARM_UP = 16  # tokens
 
 @dataclass(frozen=True)
 class Mode:
-    """How to draft. names: of create_drafter, none for plain decoding. params: by drafter.
+    """How to draft. names: for create_drafter, () for plain decoding. params: by drafter.
 
-    policy: As for make_policy, None = that of the bench.
+    policy: As for make_policy, None = the policy of the bench.
     """
 
     spec: str
@@ -46,9 +46,9 @@ class Mode:
 
 @dataclass(frozen=True)
 class Run:
-    """One generation: its tokens, and its figures after the first of them.
+    """One generation: its tokens, and the figures after its first token.
 
-    guessed: For each token whether it is of an accepted draft.
+    guessed: For each token whether it comes from an accepted draft.
     """
 
     token_ids: tuple[int, ...]
@@ -83,7 +83,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PromptOutcome:
     """One prompt in one mode. plain: the runs without drafts of the same rounds."""
 
     mode: Mode
@@ -112,7 +112,7 @@ class Outcome:
 
     @property
     def difference(self) -> int | None:
-        """Where the first text that is another than the plain one leaves it, None if all agree."""
+        """Where the first run that departs from the plain text does so, None if none does."""
         expected = self.plain[0].token_ids
         found = (first_difference(expected, run.token_ids) for run in self.runs)
         return next((position for position in found if position is not None), None)
@@ -131,7 +131,7 @@ class Outcome:
 
     @property
     def accepted(self) -> int:
-        """Accepted ones of them."""
+        """Accepted draft tokens of all runs."""
         return sum(run.accepted for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class PromptResult:
     name: str
     prompt_len: int
     text: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PromptOutcome, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -206,7 +206,7 @@ class Total:
 def tokenize_tasks(
     model: LlamaModel, tasks: Sequence[Task], chat: bool | None = None
 ) -> list[TokenIds]:
-    """Return tasks in a model's tokens.
+    """Return the prompts of tasks in a model's tokens.
 
     Args:
         model: The model.
@@ -237,7 +237,7 @@ def totals(found: Sequence[PromptResult]) -> list[Total]:
     return [_total(outcomes) for outcomes in columns]
 
 
-def _total(outcomes: Sequence[Outcome]) -> Total:
+def _total(outcomes: Sequence[PromptOutcome]) -> Total:
     ratios = [outcome.ratio for outcome in outcomes if outcome.ratio]
     made = [outcome for outcome in outcomes if outcome.tokens_per_second]
     tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in made]
@@ -255,7 +255,7 @@ def _total(outcomes: Sequence[Outcome]) -> Total:
 
 
 def parse_mode(spec: str, **files: Any) -> Mode:
-    """Return what a specification asks for.
+    """Parse the specification of a mode.
 
     Args:
         spec: "none", or as for `bench replay`: names with commas, ":" and parameters.
@@ -271,10 +271,10 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     text, given = parse_spec(spec)
     policy = given.pop("policy", None)
     if policy is not None:
-        make_policy(str(policy), 1)  # says now what is wrong
+        make_policy(str(policy), 1)  # raises now if it is wrong
     if "static" in given:
         given = {**files, **given}
-    create_drafter(text, **given)  # says now what is wrong
+    create_drafter(text, **given)  # raises now if it is wrong
     names = parse_names(text, "priority")
     params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
     return Mode(spec, names, params, policy)
@@ -284,17 +284,17 @@ class Bench:
     """Bench(target, modes, policy, max_draft, costs): runs prompts on the first slot of a target.
 
     Each run has a fresh engine with fresh drafters, so that nothing is learned from the run before,
-    which had the same text. The policy of a mode stays, as in a server that has been running.
+    which had the same text. The policy of a mode is kept, as in a server that has been running.
 
     Args:
         target: The model.
         modes: The first one is plain decoding.
-        policy: As for make_policy, of the modes that name none.
+        policy: As for make_policy, for modes that name none.
         max_draft: Longest draft in tokens.
-        costs: What "auto" knows of the target's passes.
+        costs: Of the target's passes, for "auto".
 
     Raises:
-        InputError: No such policy, or the first mode is another.
+        InputError: No such policy, or the first mode drafts.
     """
 
     def __init__(
@@ -329,14 +329,14 @@ class Bench:
         repeats: int,
         sampling: Sampling,
         advance: Callable[[], object] = lambda: None,
-    ) -> tuple[Outcome, ...]:
+    ) -> tuple[PromptOutcome, ...]:
         """Run one prompt in all modes, in turns.
 
         Args:
             prompt_ids: int32, not empty.
             max_tokens: Longest answer.
             repeats: Runs of each mode.
-            sampling: With a seed: all runs have the same.
+            sampling: With a seed, which all runs use.
             advance: Called after each run.
 
         Raises:
@@ -346,7 +346,9 @@ class Bench:
         request = Request(prompt_ids=prompt_ids, max_tokens=max_tokens, sampling=sampling)
         rounds = run_in_turns(self._modes, repeats, lambda mode: self._run(mode, request), advance)
         by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
-        return tuple(Outcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes)
+        return tuple(
+            PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes
+        )
 
     def ask(self, request: Request) -> Generation:
         """Run a request without drafts.

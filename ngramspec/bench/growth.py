@@ -1,4 +1,4 @@
-"""How the cost of a step grows with the context: long prompts, and outputs that edit copies."""
+"""How the cost of a step grows with the context: long prompts, outputs that are edited copies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from ngramspec.bench.player import Tokens
 from ngramspec.bench.traces import Trace
-from ngramspec.bench.walk import Request
+from ngramspec.bench.walk import RecordedRequest
 
 CONTEXTS = (1 << 10, 8 << 10, 32 << 10, 128 << 10)
 NUM_REQUESTS = 2
@@ -29,7 +29,7 @@ def _trace(context: int) -> Trace:
     return Trace(f"context {context}", requests)
 
 
-def _request(rng: np.random.Generator, context: int) -> Request:
+def _request(rng: np.random.Generator, context: int) -> RecordedRequest:
     def tokens(count: int) -> Tokens:
         return rng.integers(0, VOCABULARY, count, dtype=np.int32)
 
@@ -37,4 +37,4 @@ def _request(rng: np.random.Generator, context: int) -> Request:
     start = int(rng.integers(0, context - NUM_OUTPUT))
     output = prompt[start : start + NUM_OUTPUT].copy()
     output[::EDIT_EVERY] = tokens(len(output[::EDIT_EVERY]))
-    return Request(prompt, output)
+    return RecordedRequest(prompt, output)

@@ -1,4 +1,4 @@
-"""A candidate as command lines and as Python, ready to be pasted."""
+"""A candidate as command lines and as Python, ready to paste."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ngramspec.drafters.config import CONFIGS, option_flag
 
 
 def ready_lines(candidate: Candidate, costs: Costs, model: Path | None) -> dict[str, str]:
-    """Return what to write, by where: "serve", "create_drafter", "ngram_draft"."""
+    """Return the lines to paste, by place: "serve", "create_drafter", "ngram_draft"."""
     return {
         "serve": serve_line(candidate, model),
         "create_drafter": drafter_line(candidate, costs),
@@ -22,7 +22,7 @@ def ready_lines(candidate: Candidate, costs: Costs, model: Path | None) -> dict[
 
 
 def serve_line(candidate: Candidate, model: Path | None) -> str:
-    """Return the `ngramspec serve` with these drafters and sizes."""
+    """Return the `ngramspec serve` command with these drafters and sizes."""
     words = ["ngramspec", "serve", *(["--model", str(model)] if model is not None else [])]
     words += ["--spec-type", candidate.spec]
     words += [] if candidate.adaptive else ["--policy", "fixed"]
@@ -34,7 +34,7 @@ def serve_line(candidate: Candidate, model: Path | None) -> str:
 
 
 def llama_server_line(candidate: Candidate, model: Path | None) -> str:
-    """Return the llama-server with these drafters; all sizes, whatever its defaults are.
+    """Return the llama-server command with these drafters and all sizes, also defaults.
 
     Raises:
         StopIteration: candidate.for_llama_server is False.

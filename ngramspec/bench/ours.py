@@ -1,4 +1,4 @@
-"""ngramspec's own drafters as Subjects, by what `--drafter` says."""
+"""ngramspec's own drafters as Subjects, from `--drafter` specifications."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
 OF_THE_POOL = ("capacity", "check_bits", "max_occupancy")
 # Drafters whose lengths follow the costs: what `auto` stands for.
 AUTO = "suffix"
-# Parameters by which a replay asks for trees: their tokens, and the most at one depth.
+# Parameters that make a replay draft trees: their tokens, and the most at one depth.
 OF_TREES = ("tree", "max_width")
 
 
@@ -42,7 +42,7 @@ def subject(spec: str) -> Subject:
     """
     names, params = parse_spec(spec)
     if names == "auto":
-        _auto(params, PROFILES["cpu"])  # says now what is wrong
+        _auto(params, PROFILES["cpu"])  # raises now if it is wrong
         return AutoSubject(spec, params)
     _open(names, params)
     return FixedSubject(spec, lambda: _open(names, params))
@@ -50,7 +50,7 @@ def subject(spec: str) -> Subject:
 
 @dataclass(frozen=True)
 class AutoSubject:
-    """The default: the suffix drafter, its drafts as long as they pay for a target's costs.
+    """The default: the suffix drafter, its drafts as long as pays at a target's costs.
 
     name: what tables call it.
     params: of the suffix drafter.
@@ -69,7 +69,7 @@ class Ours:
     """Ours(drafter, *shared, tree=None): the player of a Drafter with one slot.
 
     shared: pools and caches that the drafter uses; its own memory does not include them.
-    tree: what propose_tree is given after the slot; None = drafts without branches.
+    tree: arguments of propose_tree after the slot; None = drafts without branches.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def _open(names: str, given: Mapping[str, Any]) -> Ours:
 
 
 def _tree(params: Mapping[str, Any]) -> dict[str, int] | None:
-    """Return what is asked of propose_tree, None where no trees are."""
+    """Return the arguments of propose_tree, None for drafts without branches."""
     found = {key: params[key] for key in OF_TREES if key in params}
     for key, value in found.items():
         if not isinstance(value, int) or value < 1:
@@ -120,10 +120,10 @@ def _tree(params: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split a specification into names and parameters, the values as Python has them.
+    """Split a specification into names and parameters, the values as Python values.
 
     Raises:
-        InputError: It has another form, or a parameter by which a drafter writes files.
+        InputError: It has another form, or a parameter that makes a drafter write files.
     """
     names, _, given = spec.partition(":")
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Outcome: what a subject reached on a set, profile by profile; and replaying ours."""
+"""Outcome: the result of a subject on a set, per profile; and the replay of our drafters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramspec.bench.player import Subject
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.bench.traces import Trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import CostTable
@@ -20,13 +20,13 @@ Profiles = Mapping[str, CostTable]
 class Outcome:
     """The replay of a set, one tally per profile, all the same unless the drafter is adaptive.
 
-    tallies: by profile, in its order.
+    tallies: by profile, in order.
     """
 
-    tallies: Mapping[str, Tally]
+    tallies: Mapping[str, ReplayTally]
 
     @property
-    def first(self) -> Tally:
+    def first(self) -> ReplayTally:
         """The tally of the first profile."""
         return next(iter(self.tallies.values()))
 
@@ -49,7 +49,7 @@ class Outcome:
         return found
 
 
-def figures(tally: Tally) -> dict[str, Any]:
+def figures(tally: ReplayTally) -> dict[str, Any]:
     """Return the figures of a tally that need no costs."""
     return {
         "mean_accepted_length": round(tally.mean_accepted_length, 4),
@@ -63,8 +63,8 @@ def figures(tally: Tally) -> dict[str, Any]:
     }
 
 
-def same_for_all(tally: Tally, profiles: Profiles) -> Outcome:
-    """Return the outcome of a drafter that drafts alike for every target."""
+def same_for_all(tally: ReplayTally, profiles: Profiles) -> Outcome:
+    """Return the outcome of a drafter that drafts the same for every target."""
     return Outcome(dict.fromkeys(profiles, tally))
 
 
@@ -78,7 +78,7 @@ def replay(
 ) -> Outcome:
     """Replay a set through a drafter: once, or once per profile if its drafts depend on costs."""
 
-    def tally(table: CostTable) -> Tally:
+    def tally(table: CostTable) -> ReplayTally:
         opener = lambda: subject.open(table)  # noqa: E731
         return walk(opener, trace.requests, cold=cold, on_request=on_request)
 
@@ -88,7 +88,7 @@ def replay(
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Return it; 1 without values."""
+    """Return the geometric mean; 1 without values."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 

@@ -1,4 +1,4 @@
-"""Parting: where a text with drafts leaves the one without, and how narrowly."""
+"""Parting: where a text with drafts departs from the one without, and by what margin."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ngramspec.engine.request import MAX_LOGPROBS
 
 @dataclass(frozen=True)
 class Parting:
-    """Where a text with drafts leaves the one without.
+    """Where a text with drafts departs from the one without.
 
     position: Index of the first token that differs.
-    expected, got: That token without and with drafts, -1 where the text had ended.
+    expected, got: That token without and with drafts, -1 if the text had ended.
     margin: By how many logits the model, asked once more, prefers `expected`. None: one of the
         texts ended, or one of the tokens is not among the 1,000 likeliest.
     """
@@ -44,12 +44,12 @@ def find_parting(
     got: Iterable[int],
     run: Callable[[Request], Generation],
 ) -> Parting | None:
-    """Return where `got` leaves `expected`, None if they are equal.
+    """Return where `got` departs from `expected`, None if they are equal.
 
     Args:
         prompt_ids: int32, what both texts continue.
         expected: The token ids without drafts.
-        got: Those with drafts.
+        got: The token ids with drafts.
         run: Runs a request on the model, which is asked once where the texts part.
 
     Raises:

@@ -16,11 +16,11 @@ from typing import Any
 from ngramspec.bench import peers_main
 from ngramspec.bench.compiled import replay_compiled
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
-from ngramspec.bench.tally import Tally, read_tally
+from ngramspec.bench.tally import ReplayTally, read_tally
 from ngramspec.bench.traces import Trace, token_lines
 from ngramspec.errors import BackendError
 
-# Thread pools that wait for one another on few cores would be timed instead of the drafters.
+# On few cores, thread pools that wait for one another would be timed, not the drafters.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
@@ -28,7 +28,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 class PeerPlaces:
     """Where the peers are.
 
-    pythons: interpreters besides this one.
+    pythons: interpreters in addition to this one.
     vllm_wheel: vLLM's wheel, or its ngram_proposer.py.
     llamacpp: a program that replays through llama.cpp's compiled drafters.
     """
@@ -40,17 +40,17 @@ class PeerPlaces:
 
 @dataclass
 class PeerRuns:
-    """What the peers counted.
+    """The results of the peers.
 
     tallies: by set and peer.
-    missing: peers that are not there, and what is missing.
+    missing: peers that are not installed, and what is missing.
     """
 
-    tallies: dict[str, dict[str, Tally]] = field(default_factory=dict)
+    tallies: dict[str, dict[str, ReplayTally]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
-    def add(self, set_name: str, peer: str, tally: Tally) -> None:
-        """Note a replay; that of the oracle follows from one of them."""
+    def add(self, set_name: str, peer: str, tally: ReplayTally) -> None:
+        """Add a replay; the oracle's is derived from that of ORACLE_OF."""
         row = self.tallies.setdefault(set_name, {})
         row[peer] = tally
         if peer == ORACLE_OF:
@@ -64,7 +64,7 @@ def run_peers(
     cold: bool = False,
     on_request: Callable[[], object] = lambda: None,
 ) -> PeerRuns:
-    """Replay the sets through all peers that are there.
+    """Replay the sets through all peers that are installed.
 
     Args:
         traces: The sets.
@@ -121,7 +121,7 @@ def _run_compiled(
 def _run_job(
     python: str, job: dict[str, Any], made: PeerRuns, on_request: Callable[[], object]
 ) -> None:
-    """Run ngramspec.bench.peers_main in another process and note what it says."""
+    """Run ngramspec.bench.peers_main in another process and add its results."""
     with _started(python, job) as lines:
         for text in lines:
             line = json.loads(text)
@@ -155,5 +155,5 @@ def _started(python: str, job: dict[str, Any]) -> Iterator[Iterator[str]]:
                 raise
         if process.returncode:
             said.seek(0)
-            reason = (said.read().strip().splitlines() or ["it says nothing"])[-1]
+            reason = (said.read().strip().splitlines() or ["no message on stderr"])[-1]
             raise BackendError(f"the peers in {python} failed: {reason}")

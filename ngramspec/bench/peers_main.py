@@ -1,6 +1,6 @@
 """Peers in an interpreter of their own: a job in JSON on stdin, lines of JSON on stdout.
 
-Run by its path. The package's __init__ is left out, because it needs what that interpreter may not
+Run by its path. The package's __init__ is not imported, as it needs what that interpreter may not
 have: compiled modules for its version, click, rich.
 
 Job: {"peers": [NAME], "sets": [[NAME, FILE of token lines]], "cold": bool, "vllm_wheel": FILE}.
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def run(job: dict[str, Any], say: Any) -> None:
-    """Replay every set through every peer that is there."""
+    """Replay every set through every peer that is installed."""
     import dataclasses
 
     from ngramspec.bench.peers import PEERS, PeerMissing, open_peer
@@ -53,7 +53,7 @@ def run(job: dict[str, Any], say: Any) -> None:
         except PeerMissing as error:
             missing[name] = str(error)
     say(missing=missing)
-    any_costs = next(iter(PROFILES.values()))  # peers do not look at costs
+    any_costs = next(iter(PROFILES.values()))  # peers ignore costs
     for set_name, file in job["sets"]:
         with open(file, encoding="ascii") as lines:
             requests = list(read_tokens(lines, file))

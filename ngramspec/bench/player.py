@@ -12,12 +12,12 @@ import numpy.typing as npt
 from ngramspec.costs import CostTable
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
-# A draft, or the tokens and parents of a tree: what each comes after, -1 = the text.
+# A draft, or a tree: tokens and the index of each one's parent, -1 = the text.
 Draft: TypeAlias = Tokens | tuple[Tokens, Tokens]
 
 
 class Player(Protocol):
-    """A drafter in the middle of a replay; what it learns, it may keep from request to request."""
+    """A drafter during a replay; it may keep what it learns from request to request."""
 
     def begin(self, prompt: Tokens) -> None:
         """Start a request."""
@@ -52,7 +52,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class FixedSubject:
-    """A drafter that drafts alike for every target.
+    """A drafter that drafts the same for every target.
 
     name: what tables call it.
     opener: returns a fresh player.
@@ -67,8 +67,8 @@ class FixedSubject:
         return self.opener()
 
 
-class Text:
-    """Text(dtype): prompt and output so far in one growing array, for drafters that scan it."""
+class GrowingText:
+    """Prompt and output so far in one growing array, for drafters that scan it."""
 
     def __init__(self, dtype: npt.DTypeLike = np.int32) -> None:
         self._ids = np.empty(1 << 15, dtype)
@@ -88,5 +88,5 @@ class Text:
         self._length = end
 
     def view(self) -> npt.NDArray[Any]:
-        """Return the text; it holds until the next add."""
+        """Return the text; valid until the next add."""
         return self._ids[: self._length]

@@ -1,4 +1,4 @@
-"""A picture of replays: speed-ups per set and profile, and the growth of the cost of a pass."""
+"""A plot of replays: speed-ups per set and profile, and how the cost of a pass grows."""
 
 from __future__ import annotations
 

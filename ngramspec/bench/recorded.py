@@ -1,4 +1,4 @@
-"""A file of peers' replays, for runs in which the peers are not at hand."""
+"""A file of peers' replays, for runs without the peers installed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 
 from ngramspec.bench.outcome import Profiles, same_for_all
 from ngramspec.bench.peers import ABOUT_ORACLE, ORACLE, PEERS
-from ngramspec.bench.tally import Tally, read_tally
+from ngramspec.bench.tally import ReplayTally, read_tally
 from ngramspec.bench.traces import Trace
 from ngramspec.errors import FormatError
 
 FORMAT = "ngramspec-peers"
-Tallies = Mapping[str, Mapping[str, Tally]]
+Tallies = Mapping[str, Mapping[str, ReplayTally]]
 
 
 def save_peers(
     path: Path, traces: Sequence[Trace], tallies: Tallies, profiles: Profiles, *, cold: bool
 ) -> None:
-    """Write what peers counted as JSON, one line per peer; sets that are there already stay.
+    """Write what peers counted as JSON, one line per peer; other sets in the file are kept.
 
     Args:
-        path: Made or extended; peers of a set that were replayed again are replaced.
+        path: Created or extended; peers of a set that were replayed again are replaced.
         traces: The sets.
         tallies: By set and peer.
         profiles: For the speed-ups beside the counts.
         cold: Whether every request had a fresh drafter.
 
     Raises:
-        FormatError: There is another file, or one with the other `cold`.
+        FormatError: The file is of another format or has the other `cold`.
         OSError: It cannot be written.
     """
     body = _read(path) if path.exists() else _head(cold)
@@ -53,8 +53,8 @@ def save_peers(
 
 def load_peers(
     path: Path, traces: Sequence[Trace], *, cold: bool
-) -> tuple[dict[str, dict[str, Tally]], list[str]]:
-    """Read what peers counted on these very tokens.
+) -> tuple[dict[str, dict[str, ReplayTally]], list[str]]:
+    """Read what peers counted on exactly these tokens.
 
     Returns:
         The tallies by set and peer, and the sets that the file does not have or has with other
@@ -67,7 +67,7 @@ def load_peers(
     body = _read(path)
     if body["cold"] != cold:
         raise FormatError(f"{path} has replays {_knowledge(body['cold'])}")
-    found: dict[str, dict[str, Tally]] = {}
+    found: dict[str, dict[str, ReplayTally]] = {}
     others = []
     for trace in traces:
         if body["tokens"].get(trace.name) != trace.digest():

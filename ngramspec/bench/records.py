@@ -2,7 +2,7 @@
 
 A record has `session`, `turn`, `messages` (`role` and `content`; only those that are new since the
 last output of the session, at turn 0 all) and `output`. Other keys are ignored. Prompts are written
-as ChatML without a begin token. Where the vocabulary has ChatML's two markers, they are its tokens,
+as ChatML without a begin token. ChatML's two markers are tokens if the vocabulary has them,
 otherwise plain text; in a message they are always text.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.bench.player import Tokens
-from ngramspec.bench.walk import Request
+from ngramspec.bench.walk import RecordedRequest
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers import Tokenizer
 
@@ -23,7 +23,9 @@ START, END = "<|im_start|>", "<|im_end|>"
 HEAD_OF_ANSWER = "assistant\n"
 
 
-def read_records(lines: Iterable[str], where: str, tokenizer: Tokenizer) -> Iterator[Request]:
+def read_records(
+    lines: Iterable[str], where: str, tokenizer: Tokenizer
+) -> Iterator[RecordedRequest]:
     """Yield the requests of such lines, each with the full prompt; empty lines are skipped.
 
     Args:
@@ -32,7 +34,7 @@ def read_records(lines: Iterable[str], where: str, tokenizer: Tokenizer) -> Iter
         tokenizer: The target's.
 
     Raises:
-        FormatError: A line is something else.
+        FormatError: A line is not a recorded request.
         BackendError: The tokenizer refuses a text.
     """
     chat = _Chat(tokenizer)
@@ -53,7 +55,7 @@ def read_records(lines: Iterable[str], where: str, tokenizer: Tokenizer) -> Iter
             said.clear()
         said += [chat.message(role, content) for role, content in messages]
         prompt = np.concatenate([*said, chat.answer_head])
-        yield Request(prompt, tokenizer.encode(output))
+        yield RecordedRequest(prompt, tokenizer.encode(output))
         said.append(chat.message("assistant", output))
 
 
@@ -75,7 +77,7 @@ class _Chat:
 def _marker(tokenizer: Tokenizer, text: str) -> Tokens:
     """Return the token whose text this is, or the tokens of the text."""
     size = tokenizer.fingerprint.vocab_size
-    # Special tokens are mostly the last ones.
+    # Special tokens are usually the last ones.
     ids = (token for token in reversed(range(size)) if tokenizer.decode([token]) == text)
     found = next(ids, None)
     return tokenizer.encode(text) if found is None else np.array([found], dtype=np.int32)

@@ -14,14 +14,14 @@ from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.bench.player import Subject
 from ngramspec.bench.recorded import load_peers, save_peers
 from ngramspec.bench.summary import Replays
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.bench.traces import Trace
 from ngramspec.costs import PROFILES, load_costs
 from ngramspec.errors import InputError
 
-# Shows how far something is: its title and its steps; what moves it on by a step.
+# Shows progress: takes a title and a number of steps; yields a function that advances a step.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
-Tallies = dict[str, dict[str, Tally]]  # by set and peer
+Tallies = dict[str, dict[str, ReplayTally]]  # by set and peer
 
 
 @contextmanager
@@ -34,9 +34,9 @@ def no_progress(title: str, total: int) -> Iterator[Callable[[], object]]:
 class PeerOptions:
     """Which peers to compare with.
 
-    places: Run those that are there; None = do not run any.
-    save: File to record what they did.
-    record: Such a file, for peers that do not run.
+    places: Run those that are installed; None = run none.
+    save: File to write their results to.
+    record: A file of such results, for peers that do not run.
     """
 
     places: PeerPlaces | None = None
@@ -60,10 +60,10 @@ def replay_sets(
         traces: The sets.
         subjects: Our drafters, see bench.ours.subject.
         profiles: Costs of targets by name.
-        growth: Sets by length of the context, to measure a step at.
+        growth: Sets by length of the context, to measure the cost of a step.
         cold: Have a fresh drafter for every request.
         peers: Which peers; None = none.
-        progress: Shows how far it is.
+        progress: Shows the progress.
 
     Raises:
         InputError: A record of peers has none of the sets.
@@ -113,7 +113,7 @@ def load_profiles(files: Sequence[Path]) -> Profiles:
         table = load_costs(path)
         name = table.name or path.stem
         if name in profiles:
-            raise InputError(f"{path}: there is a profile of the name {name!r} already")
+            raise InputError(f"{path}: there is already a profile named {name!r}")
         profiles[name] = table
     return profiles
 
@@ -144,4 +144,4 @@ def _add_recorded(traces: Sequence[Trace], path: Path, cold: bool, tallies: Tall
     for name, row in found.items():
         tallies[name] = {**row, **tallies.get(name, {})}
     if others:
-        print(f"{path} does not have these tokens of {', '.join(others)}", file=sys.stderr)
+        print(f"{path} has no replay of the same tokens for {', '.join(others)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Runs with different drafters, taken in turns, and whether they gave the same tokens."""
+"""Run different drafters in turns, and compare their tokens."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def run_in_turns(
     run: Callable[[Mode], Run],
     advance: Callable[[], object] = lambda: None,
 ) -> list[dict[Mode, Run]]:
-    """Run every mode once per round, so that a machine that drifts does so for all of them.
+    """Run every mode once per round, so that drift of the machine affects all of them.
 
-    Each round begins with another mode: none always comes after the same one, or first.
+    Each round begins with another mode, so that none is always first.
 
     Args:
         modes: What to compare.

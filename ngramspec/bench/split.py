@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.bench.traces import Trace
-from ngramspec.bench.walk import Request
+from ngramspec.bench.walk import RecordedRequest
 
 PART = 3  # one in 3 requests is held out
 LEAST = 8  # fewer held-out requests say nothing
@@ -18,8 +18,8 @@ BLOCK = 4  # requests in a row that a sample takes, so that it has whole convers
 class Part:
     """One set. chosen_on, held_out: its first and its last requests, in order."""
 
-    chosen_on: tuple[Request, ...]
-    held_out: tuple[Request, ...]
+    chosen_on: tuple[RecordedRequest, ...]
+    held_out: tuple[RecordedRequest, ...]
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Split:
         """Requests that are held out, 0 if there were too few."""
         return sum(len(part.held_out) for part in self.parts)
 
-    def sample(self, count: int) -> list[list[Request]]:
-        """Return `count` requests to choose on, by set, in order; a larger sample has all of them.
+    def sample(self, count: int) -> list[list[RecordedRequest]]:
+        """Return `count` requests to choose on, by set, in order; a larger sample has them too.
 
-        Sets without one are left out.
+        Sets without a sampled request are left out.
         """
         taken: dict[int, list[int]] = {}
         for number, first, length in self.order:
@@ -61,7 +61,7 @@ def split(traces: Sequence[Trace], seed: int = 0) -> Split:
 
     Args:
         traces: Sets with requests in the order in which they came.
-        seed: Of the order in which samples take blocks; every set has its share in all samples.
+        seed: For the order in which samples take blocks; each set has its share in every sample.
 
     Returns:
         Split: Nothing is held out if that would be less than LEAST requests.
@@ -76,7 +76,7 @@ def split(traces: Sequence[Trace], seed: int = 0) -> Split:
 
 
 def _order(parts: Sequence[Part], chance: random.Random) -> tuple[tuple[int, int, int], ...]:
-    """Return the blocks of each set in random order, sets in turn by their lengths."""
+    """Return blocks in random order within a set, sets interleaved by their lengths."""
     placed: list[tuple[float, int, int, int]] = []
     for number, part in enumerate(parts):
         total = len(part.chosen_on)

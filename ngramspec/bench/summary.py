@@ -1,4 +1,4 @@
-"""What replays of several sets say together: means over the sets, and ours against the peers."""
+"""The summary of replays: means over several sets, and our drafters against the peers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Replays:
 class Versus:
     """A drafter against the peers for one profile.
 
-    best: by set, the fastest peer there; the oracle is none.
+    best: by set, its fastest peer, not counting the oracle.
     ratios: by set, the drafter's speed-up over that peer's.
     shares: by set, the drafter's speed-up over the oracle's.
     """
@@ -107,7 +107,7 @@ class Versus:
         return geometric_mean(self.shares.values()) if self.shares else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return everything as plain data."""
         found: dict[str, Any] = {
             "best_peer": dict(self.best),
             "ratio": {name: round(ratio, 4) for name, ratio in self.ratios.items()},

@@ -1,4 +1,4 @@
-"""Tally: what one replay counted, and the figures that follow from it."""
+"""ReplayTally: what one replay counted, and the figures that follow from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ngramspec.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ReplayTally:
     """Counts of the replay of one set.
 
     requests: requests replayed.
@@ -43,7 +43,7 @@ class Tally:
 
     @property
     def accepted(self) -> int:
-        """Of these the right ones."""
+        """Drafted tokens that were right."""
         return _weighted(self.accepted_lengths)
 
     @property
@@ -63,7 +63,7 @@ class Tally:
 
     @property
     def drafted_per_token(self) -> float:
-        """Drafted tokens per generated token: the checking that was bought."""
+        """Drafted tokens per generated token: the cost of verification."""
         return self.drafted / self.tokens if self.tokens else 0.0
 
     @property
@@ -85,16 +85,16 @@ class Tally:
         spent = sum(n * cost for n, cost in zip(self.draft_lengths, costs, strict=True))
         return self.tokens * table.cost(1) / spent if spent else 1.0
 
-    def foresighted(self) -> Tally:
+    def foresighted(self) -> ReplayTally:
         """Return the counts if every draft had been cut at its last right token."""
         return dataclasses.replace(self, draft_lengths=self.accepted_lengths)
 
 
-def total_of(tallies: Iterable[Tally]) -> Tally:
-    """Return the counts of several replays together, of at least one; the largest memory."""
+def total_of(tallies: Iterable[ReplayTally]) -> ReplayTally:
+    """Return the summed counts of at least one replay, and their largest memory."""
     found = list(tallies)
     memories = [tally.nbytes for tally in found if tally.nbytes is not None]
-    return Tally(
+    return ReplayTally(
         requests=sum(tally.requests for tally in found),
         draft_lengths=_added(tally.draft_lengths for tally in found),
         accepted_lengths=_added(tally.accepted_lengths for tally in found),
@@ -104,14 +104,14 @@ def total_of(tallies: Iterable[Tally]) -> Tally:
     )
 
 
-def read_tally(found: Mapping[str, Any]) -> Tally:
-    """Return a tally from dataclasses.asdict, as JSON holds it; other keys may be there.
+def read_tally(found: Mapping[str, Any]) -> ReplayTally:
+    """Return a tally from dataclasses.asdict, as read from JSON; other keys are ignored.
 
     Raises:
         FormatError: A count is missing or not a number >= 0.
     """
     try:
-        tally = Tally(
+        tally = ReplayTally(
             requests=_count(found["requests"]),
             draft_lengths=_counts(found["draft_lengths"]),
             accepted_lengths=_counts(found["accepted_lengths"]),

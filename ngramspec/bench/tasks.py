@@ -1,4 +1,4 @@
-"""What benchmarks ask of a model: tasks that are built in, and those of files."""
+"""What benchmarks ask of a model: built-in tasks, and prompts from files."""
 
 from __future__ import annotations
 
@@ -142,10 +142,10 @@ FREE = Task(
 
 
 def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
-    """Read prompts: a file is one, or one per line where its name ends in .jsonl.
+    """Read prompts: one per file, or one per line of a .jsonl file.
 
     Args:
-        paths: Texts, or lines of JSON objects with "prompt" and maybe "name".
+        paths: Texts, or lines of JSON objects with "prompt" and optionally "name".
 
     Raises:
         InputError: A prompt is empty.
@@ -186,7 +186,7 @@ def _task(name: str, text: str, where: str) -> Task:
 
 
 def sample_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
-    """Return `count` tokens of the tasks' texts, again from the start where they do not suffice."""
+    """Return `count` tokens of the tasks' texts, repeated if they are too few."""
     import numpy as np
 
     text = "\n\n".join(turn for task in (*TASKS, FREE) for turn in task.turns)

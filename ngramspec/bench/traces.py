@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ngramspec.bench.walk import Request
+from ngramspec.bench.walk import RecordedRequest
 from ngramspec.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class Trace:
     """A set of requests in the order in which they came."""
 
     name: str
-    requests: tuple[Request, ...]
+    requests: tuple[RecordedRequest, ...]
 
     def digest(self) -> str:
-        """Return what tells these tokens from others, 16 hexadecimal digits."""
+        """Return a digest of the tokens, 16 hexadecimal digits."""
         made = hashlib.sha256()
         for line in token_lines(self.requests):
             made.update(line.encode())
@@ -43,7 +43,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Cut:
-    """What of a set is replayed; 0 = all.
+    """Which part of a set is replayed; 0 = all.
 
     limit: its first requests.
     max_prompt: the last tokens of each prompt.
@@ -54,10 +54,10 @@ class Cut:
     max_prompt: int = 12_000
     max_output: int = 1_200
 
-    def apply(self, requests: Iterable[Request]) -> tuple[Request, ...]:
-        """Return what can be replayed: a prompt, an output token that it brings, and more."""
+    def apply(self, requests: Iterable[RecordedRequest]) -> tuple[RecordedRequest, ...]:
+        """Return the cut requests that can be replayed: a prompt and two output tokens or more."""
         cut = (
-            Request(one.prompt[-self.max_prompt :], one.output[: self.max_output or None])
+            RecordedRequest(one.prompt[-self.max_prompt :], one.output[: self.max_output or None])
             for one in requests
         )
         usable = (one for one in cut if len(one.prompt) and len(one.output) > 1)
@@ -69,7 +69,7 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
 
     Raises:
         InputError: A file of another kind, a folder without traces, or two sets of one name.
-        FileNotFoundError: There is none.
+        FileNotFoundError: A path does not exist.
     """
     found: list[Path] = []
     for path in paths:
@@ -93,7 +93,7 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
 
 
 def set_name(path: Path) -> str:
-    """Return the name of a file's set."""
+    """Return the name of the set in a file."""
     return next(path.name.removesuffix(end) for end in ENDINGS if path.name.endswith(end))
 
 
@@ -159,18 +159,18 @@ def load_traces(
     return traces
 
 
-def token_lines(requests: Iterable[Request]) -> Iterator[str]:
+def token_lines(requests: Iterable[RecordedRequest]) -> Iterator[str]:
     """Yield requests as lines: prompt length, prompt ids, output ids."""
     for request in requests:
         ids = (len(request.prompt), *request.prompt.tolist(), *request.output.tolist())
         yield " ".join(map(str, ids)) + "\n"
 
 
-def read_tokens(lines: Iterable[str], where: str) -> Iterator[Request]:
+def read_tokens(lines: Iterable[str], where: str) -> Iterator[RecordedRequest]:
     """Yield the requests of such lines; empty ones are skipped.
 
     Raises:
-        FormatError: A line is something else.
+        FormatError: A line is not a request.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -180,7 +180,7 @@ def read_tokens(lines: Iterable[str], where: str) -> Iterator[Request]:
                 raise FormatError(f"{where}, line {number}: {error}") from None
 
 
-def _read_line(line: str) -> Request:
+def _read_line(line: str) -> RecordedRequest:
     ids = np.array(line.split(), dtype=np.int64)
     prompt_len = int(ids[0])
     if not 0 <= prompt_len < len(ids):
@@ -188,7 +188,7 @@ def _read_line(line: str) -> Request:
     if ids.min() < 0 or ids.max() > MAX_TOKEN:
         raise ValueError(f"token ids must be 0..{MAX_TOKEN}")
     tokens: Tokens = ids[1:].astype(np.int32)
-    return Request(tokens[:prompt_len].copy(), tokens[prompt_len:].copy())
+    return RecordedRequest(tokens[:prompt_len].copy(), tokens[prompt_len:].copy())
 
 
 def _lines(path: Path) -> Iterator[str]:

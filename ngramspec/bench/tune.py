@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from ngramspec.bench.candidates import DEFAULT, Candidate
 from ngramspec.bench.split import BLOCK, Part, Split
-from ngramspec.bench.tally import Tally, total_of
-from ngramspec.bench.walk import Request, walk
+from ngramspec.bench.tally import ReplayTally, total_of
+from ngramspec.bench.walk import RecordedRequest, walk
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 
 FINALISTS = 8
-SIMILAR = 2  # of one drafter, finalists that differ in sizes only
+SIMILAR = 2  # finalists of one drafter that differ only in sizes
 FIRST = 12  # requests of the first round, more if there are many sets
 GROWTH = 3  # each round has 3 times the requests of the one before, and a part of the candidates
 FOR_LLAMA_SERVER = 4  # one place in 4 is for what llama-server can do
@@ -28,21 +28,21 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What a candidate did.
+    """The result of a candidate.
 
-    tally: on the requests to choose on that its last round had.
-    requests: how many these are.
-    held_out: on the held-out requests, after those; None = not replayed.
+    tally: on the requests to choose on of its last round.
+    requests: their number.
+    held_out: on the held-out requests, after those to choose on; None = not replayed.
     """
 
     candidate: Candidate
-    tally: Tally
+    tally: ReplayTally
     requests: int
-    held_out: Tally | None = None
+    held_out: ReplayTally | None = None
 
     @property
-    def reported(self) -> Tally:
-        """What to report: the held-out requests, where it has been judged on them."""
+    def reported(self) -> ReplayTally:
+        """The tally to report: on the held-out requests, if they were replayed."""
         return self.held_out or self.tally
 
 
@@ -50,7 +50,7 @@ class Result:
 class Tuning:
     """The outcome of a search.
 
-    costs: those of the target.
+    costs: of the target.
     results: of all candidates that were replayed: those of the last round first, each round by
         the modelled speed-up on the requests to choose on.
     rounds: candidates and requests of each round that was finished.
@@ -72,15 +72,15 @@ class Tuning:
 
     @property
     def finalists(self) -> Sequence[Result]:
-        """What to show: those replayed on held-out requests, else the best ones; best first."""
+        """What to show, best first: those replayed on held-out requests, or the best ones."""
         judged = [result for result in self.results if result.held_out is not None]
         return judged or _best(self.results, FINALISTS, SIMILAR)
 
     @property
     def best(self) -> Result:
-        """What to use: the first one, or the default unless that is beaten by more than 1 %.
+        """What to use: the first result if it beats the default by more than 1 %, or the default.
 
-        It must be beaten on the requests to choose on and on the held-out ones.
+        It must do so on the requests to choose on and on the held-out ones.
         """
         first = self.results[0]
         gains = (self.gain(first), self.held_out_gain(first))
@@ -93,21 +93,21 @@ class Tuning:
         pays = found is not None and self.speedup(found.reported) > LEAST_GAIN
         return found if pays else None
 
-    def speedup(self, tally: Tally) -> float:
+    def speedup(self, tally: ReplayTally) -> float:
         """Return the modelled speed-up over plain decoding."""
         return tally.speedup(self.costs)
 
     def gain(self, result: Result) -> float | None:
         """Return the speed-up over that of the default, on the requests to choose on.
 
-        None where the result is of fewer requests than the default has seen.
+        None if the default was replayed on another number of requests.
         """
         if result.requests != self.default.requests:
             return None
         return self.speedup(result.tally) / self.speedup(self.default.tally)
 
     def held_out_gain(self, result: Result) -> float | None:
-        """Return the same on the held-out requests, None where one of both has none."""
+        """Return the same on the held-out requests, None if either has none."""
         mine, default = result.held_out, self.default.held_out
         if mine is None or default is None:
             return None
@@ -146,18 +146,18 @@ def tune(
 
     Each round replays a larger sample of the requests to choose on, and the next one has the best
     third of the candidates. Every set has fresh drafters, which keep what they learn in it. At the
-    end the best candidates are replayed on all requests, and those held out are counted alone.
+    end the best candidates are replayed on all requests, and only those held out are counted.
 
     Args:
-        parts: Requests.
+        parts: The requests.
         candidates: At least the default.
-        costs: Those of the target.
+        costs: Of the target.
         advance: Called after every replayed request.
-        stop_search: Asked as often: ends the search, not the replays of held-out requests.
-        stop: Asked as often: ends everything.
+        stop_search: Called as often: True ends the search, not the replays of held-out requests.
+        stop: Called as often: True ends everything.
 
     Returns:
-        Tuning: What is known then; without results if not even the default was replayed.
+        Tuning: What is known at the end; no results if not even the default was replayed.
 
     Raises:
         InputError: The default is not among the candidates.
@@ -229,13 +229,13 @@ class _Search:
             self.found[known.candidate.name] = dataclasses.replace(known, held_out=tally)
 
     def _walk(
-        self, candidate: Candidate, requests: Iterable[Request], stop: Callable[[], bool]
-    ) -> Tally:
+        self, candidate: Candidate, requests: Iterable[RecordedRequest], stop: Callable[[], bool]
+    ) -> ReplayTally:
         player = candidate.open(self.costs)
         return walk(lambda: player, requests, on_request=self._checked(stop))
 
-    def _walk_on(self, candidate: Candidate, part: Part, stop: Callable[[], bool]) -> Tally:
-        """Return the tally of the held-out requests, by a drafter that had those before."""
+    def _walk_on(self, candidate: Candidate, part: Part, stop: Callable[[], bool]) -> ReplayTally:
+        """Return the tally of the held-out requests, by a drafter that replayed those before."""
         player = candidate.open(self.costs)
         check = self._checked(stop)
         walk(lambda: player, part.chosen_on, on_request=check)
@@ -255,7 +255,7 @@ def _after_the_default(candidate: Candidate) -> bool:
 
 
 def _best(ranked: Sequence[Result], many: int, similar: int | None = None) -> list[Result]:
-    """Return the best `many` in their order; the default and llama-server's best have places.
+    """Return the best `many` in their order; the default and llama-server's best are kept.
 
     similar: Most candidates that differ in nothing but sizes, unless fewer than `many` are left.
     """

@@ -1,4 +1,4 @@
-"""Tuned: the outcome of a search for a drafter, with all that tells what it is worth."""
+"""Tuned: the outcome of a search for a drafter, with its plan, costs and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ngramspec.bench.costs import Costs
 from ngramspec.bench.lines import llama_server_line, ready_lines
 from ngramspec.bench.outcome import figures
 from ngramspec.bench.split import Split, split
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.bench.traces import Trace
 from ngramspec.bench.tune import Result, Tuning, count_replays, tune
 
@@ -21,7 +21,7 @@ SHARE_OF_SEARCH = 0.75  # of the time limit; the rest is for the held-out reques
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """What is searched: the requests, split, and the candidates.
 
     sets: requests of each set.
@@ -38,28 +38,28 @@ class Plan:
         return count_replays(len(self.candidates), self.parts)
 
 
-def plan_search(traces: Sequence[Trace], seed: int = 0) -> Plan:
+def plan_search(traces: Sequence[Trace], seed: int = 0) -> SearchPlan:
     """Return what to search on recorded requests. seed: of the samples of the first rounds."""
     sets = {trace.name: len(trace.requests) for trace in traces}
-    return Plan(split(traces, seed), grid(), sets, seed)
+    return SearchPlan(split(traces, seed), grid(), sets, seed)
 
 
 @dataclass(frozen=True)
 class Tuned:
     """The outcome of a search.
 
-    seconds: that it took.
-    interrupted: whether it was told to stop; otherwise what is not finished met the time limit.
+    seconds: its duration.
+    interrupted: whether it was told to stop; if not, an unfinished one hit the time limit.
     """
 
     tuning: Tuning
-    plan: Plan
+    plan: SearchPlan
     costs: Costs
     seconds: float
     interrupted: bool
 
     def gain(self, result: Result) -> float | None:
-        """Return the gain over the default: on the held-out requests, where both saw them."""
+        """Return the gain over the default, on the held-out requests if both replayed them."""
         held_out = self.tuning.held_out_gain(result)
         return self.tuning.gain(result) if held_out is None else held_out
 
@@ -67,7 +67,7 @@ class Tuned:
         """Return everything as plain data; no recommendation without results.
 
         Args:
-            model: The GGUF file that command lines are to name.
+            model: The GGUF file to name in command lines.
         """
         tuning, theirs = self.tuning, None
         made: dict[str, Any] = {
@@ -103,7 +103,7 @@ class Tuned:
 
 
 def run_search(
-    plan: Plan,
+    plan: SearchPlan,
     costs: Costs,
     *,
     time_limit: float | None = None,
@@ -114,11 +114,11 @@ def run_search(
 
     Args:
         plan: What is searched.
-        costs: Those of the target.
-        time_limit: Seconds after which the best that is known is taken, None = any time. A quarter
+        costs: Of the target.
+        time_limit: Seconds after which the best one so far is taken, None = no limit. A quarter
             of it is for the held-out requests.
         advance: Called after every replayed request, plan.num_replays times.
-        interrupted: Asked as often: ends everything.
+        interrupted: Called as often: True ends everything.
     """
     started = time.monotonic()
     limit = time_limit or float("inf")
@@ -153,5 +153,5 @@ def _row(tuning: Tuning, result: Result) -> dict[str, Any]:
     }
 
 
-def _figures(tuning: Tuning, tally: Tally) -> dict[str, Any]:
+def _figures(tuning: Tuning, tally: ReplayTally) -> dict[str, Any]:
     return {"modelled_speedup": round(tuning.speedup(tally), 4), **figures(tally)}

@@ -1,4 +1,4 @@
-"""The replay of one set: a recorded output plays the target, draft after draft."""
+"""The replay of one set: recorded outputs play the target, draft after draft."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from time import perf_counter_ns
 import numpy as np
 
 from ngramspec.bench.player import Draft, Player, Tokens
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.tree import positions
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordedRequest:
     """One recorded request, as token ids."""
 
     prompt: Tokens
@@ -23,16 +23,16 @@ class Request:
 
 def walk(
     open_player: Callable[[], Player],
-    requests: Iterable[Request],
+    requests: Iterable[RecordedRequest],
     *,
     cold: bool = False,
     on_request: Callable[[], object] | None = None,
-) -> Tally:
+) -> ReplayTally:
     """Replay the requests of a set in order.
 
     The first output token comes with the prompt and costs no step. Drafts are cut at the end of
     the output, and only what is left counts as drafted. A step yields its accepted tokens and one
-    of the target's own; a draft that reaches the end of the output brings the token that ended it.
+    of the target's own; after a draft that reaches the end of the output, that is the end token.
 
     Args:
         open_player: Makes a fresh player.
@@ -46,7 +46,7 @@ def walk(
         _walk_request(player or open_player(), request, made)
         if on_request is not None:
             on_request()
-    return Tally(
+    return ReplayTally(
         requests=made.requests,
         draft_lengths=_dense(made.drafted),
         accepted_lengths=_dense(made.accepted),
@@ -57,7 +57,7 @@ def walk(
 
 
 class _Counts:
-    """What is counted on the way; drafted, accepted: steps by tokens."""
+    """Counts during a replay; drafted, accepted: steps by number of tokens."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -74,7 +74,7 @@ class _Counts:
         self.step_ns += spent_ns
 
 
-def _walk_request(player: Player, request: Request, made: _Counts) -> None:
+def _walk_request(player: Player, request: RecordedRequest, made: _Counts) -> None:
     output, clock = request.output, perf_counter_ns
     propose, accept = player.propose, player.accept
     started = clock()
@@ -100,7 +100,7 @@ def _walk_request(player: Player, request: Request, made: _Counts) -> None:
 
 
 def verified(draft: Draft, output: Tokens, done: int) -> tuple[int, int]:
-    """Return the drafted tokens that do not reach beyond the output, and how many are right."""
+    """Return the number of drafted tokens within the output, and how many are right."""
     left = len(output) - done
     if not isinstance(draft, tuple):
         return len(draft[:left]), right_prefix(draft[:left], output, done)
@@ -112,7 +112,7 @@ def verified(draft: Draft, output: Tokens, done: int) -> tuple[int, int]:
 
 
 def right_path(tokens: Tokens, parents: Tokens, output: Tokens) -> int:
-    """Return how many tokens of the output a path of the tree has."""
+    """Return how many next tokens of the output a path of the tree has."""
     wanted = output[: len(tokens)].tolist()
     at, right = -1, 0
     for i, (token, parent) in enumerate(zip(tokens.tolist(), parents.tolist(), strict=True)):
@@ -122,7 +122,7 @@ def right_path(tokens: Tokens, parents: Tokens, output: Tokens) -> int:
 
 
 def right_prefix(draft: Tokens, output: Tokens, done: int) -> int:
-    """Return how many tokens of the draft the output has from `done` on."""
+    """Return how many leading tokens of the draft the output has from `done` on."""
     wrong = np.flatnonzero(draft != output[done : done + len(draft)])
     return int(wrong[0]) if len(wrong) else len(draft)
 

@@ -1,4 +1,4 @@
-"""The work folder of a build: runs, and checkpoints from which it goes on."""
+"""The work folder of a build: runs, and checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.options import BuildOptions
 from ngramspec.build.runs import ENTRY_BYTES, write_run
-from ngramspec.corpus import DigestSet, Plan, Problem, Problems
+from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
 from ngramspec.formats.files import new_file, remove_temporaries
@@ -40,7 +40,7 @@ TokenArray = NDArray[np.int32]
 class WorkFolder:
     """WorkFolder(path, identity): runs by label, digests seen, documents held out, texts.
 
-    identity: What a build must have in common with the one that it goes on with.
+    identity: What must match for a build to resume another.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
@@ -53,11 +53,11 @@ class WorkFolder:
         self._lock: Any = None
 
     def open(self, *, resume: bool, restart: bool) -> dict[str, Any] | None:
-        """Take the folder for this build; return the checkpoint to go on from, None = begin.
+        """Lock the folder for this build; return the checkpoint to resume, None = start fresh.
 
         Raises:
             InputError: There is an unfinished build and neither resume nor restart; or the one to
-                resume differs in corpus, options or tokenizer; or another process is at it.
+                resume differs in corpus, options or tokenizer; or another process builds in it.
             FormatError: The checkpoint is damaged.
             OSError: The folder cannot be made.
         """
@@ -74,8 +74,8 @@ class WorkFolder:
         if state is not None and not resume:
             self._lock.release()
             raise InputError(
-                f"{self.path} holds an unfinished build: --resume goes on with it, "
-                "--restart begins anew"
+                f"{self.path} holds an unfinished build: --resume continues it, "
+                "--restart starts over"
             )
         if state is None:
             self._clear()
@@ -89,7 +89,7 @@ class WorkFolder:
         return self.path / f"run-{self._num_names:06d}"
 
     def write_run(self, path: Path, source: EntrySource) -> None:
-        """Write a run that new_run named. From any thread."""
+        """Write a run to a path from new_run. May be called from any thread."""
         self._run_checksums[path.name] = write_run(path, source)
 
     def add_run(self, source: EntrySource) -> Path:
@@ -125,10 +125,10 @@ class WorkFolder:
         self._remove_stale_runs()
 
     def restore(self, state: dict[str, Any], feed: Feed) -> None:
-        """Put feed and runs where a checkpoint left them.
+        """Restore feed and runs from a checkpoint.
 
         Raises:
-            FormatError: The checkpoint is not whole, or a file that it names is not as it was.
+            FormatError: The checkpoint is incomplete, or a file that it names has changed.
 
         Cost: O(bytes) of all files.
         """
@@ -162,7 +162,7 @@ class WorkFolder:
         feed.problems = Problems(**state["problems"], first=first)
 
     def _checked(self, name: str, checksum: int) -> Any:
-        """Return the hash of a file's bytes, which must be the given one."""
+        """Hash a file's bytes, check the result against `checksum`, and return the hash."""
         from xxhash import xxh3_64
 
         made = xxh3_64()
@@ -178,7 +178,7 @@ class WorkFolder:
         """Return the documents held out so far, as tokens.
 
         Raises:
-            FormatError: A length in the file cannot be right.
+            FormatError: A length in the file is impossible.
         """
         path = self.path / HELD_OUT
         raw = np.fromfile(path, dtype="<i4").astype(np.int32, copy=False)
@@ -198,14 +198,14 @@ class WorkFolder:
         self._append(TEXTS, b"".join(parts))
 
     def texts(self) -> TokenArray:
-        """Return the texts so far, each with a border behind it, mapped."""
+        """Return the texts so far, each followed by a border, as a mapped array."""
         if not self._size(TEXTS):
             return np.empty(0, np.int32)
         mapped: TokenArray = np.memmap(self.path / TEXTS, "<i4", "r")
         return mapped
 
     def remove(self) -> None:
-        """Remove the folder: the build is done. Files of others stay, and the folder with them."""
+        """Remove the build's files, and the folder if it is empty then."""
         self._clear()
         for name in (*GROWING, "lock"):
             (self.path / name).unlink(missing_ok=True)
@@ -214,7 +214,7 @@ class WorkFolder:
             self.path.rmdir()
 
     def close(self) -> None:
-        """Let others go on with the folder, if it was taken; without a checkpoint it goes."""
+        """Unlock the folder, if it was locked; remove it if it has no checkpoint."""
         if self._lock is None or not self._lock.is_locked:
             return
         if (self.path / STATE).exists():
@@ -233,7 +233,7 @@ class WorkFolder:
                 return dict(state)
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
-        raise FormatError(f"{path}: not a checkpoint of this version: --restart begins anew")
+        raise FormatError(f"{path}: not a checkpoint of this version: --restart starts over")
 
     def _check_identity(self, other: dict[str, Any]) -> None:
         mine = json.loads(json.dumps(self.identity))
@@ -242,7 +242,7 @@ class WorkFolder:
                 self._lock.release()
                 raise InputError(
                     f"the build in {self.path} has {_difference(key, other.get(key), mine[key])}; "
-                    "--restart begins anew"
+                    "--restart starts over"
                 )
 
     def _clear(self) -> None:
@@ -278,8 +278,8 @@ class WorkFolder:
         return path.stat().st_size if path.exists() else 0
 
 
-def identity_of(plan: Plan, options: BuildOptions, fingerprint: bytes) -> dict[str, Any]:
-    """Return what two builds must have in common for one to go on with the other's work."""
+def identity_of(plan: CorpusPlan, options: BuildOptions, fingerprint: bytes) -> dict[str, Any]:
+    """Return what must match for one build to resume another."""
     from xxhash import xxh3_128_hexdigest
 
     units = "\n".join(
@@ -294,11 +294,11 @@ def identity_of(plan: Plan, options: BuildOptions, fingerprint: bytes) -> dict[s
 
 
 def _damaged(path: Path, reason: str) -> FormatError:
-    return FormatError(f"{path}: {reason}: the unfinished build is damaged, --restart begins anew")
+    return FormatError(f"{path}: {reason}: the unfinished build is damaged, --restart starts over")
 
 
 def _difference(key: str, other: Any, mine: Any) -> str:
-    """Say in what two builds differ: the first option that does, or corpus or tokenizer."""
+    """Name the first option in which two builds differ, or corpus or tokenizer."""
     if isinstance(other, dict) and isinstance(mine, dict):
         for name in mine:
             if other.get(name) != mine[name]:

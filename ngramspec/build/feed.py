@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ngramspec.build.options import BuildOptions
 from ngramspec.corpus import (
+    CorpusPlan,
     DigestSet,
-    Plan,
     Problems,
     ReadOptions,
     document_digest,
@@ -31,7 +31,7 @@ class Totals:
     tokens: int = 0
 
     def add(self, other: Totals) -> None:
-        """Add what another part of the corpus had."""
+        """Add the totals of another part of the corpus."""
         self.documents += other.documents
         self.duplicates += other.duplicates
         self.held_out += other.held_out
@@ -41,14 +41,14 @@ class Totals:
 
 @dataclass
 class Feed:
-    """Feed(plan, options): hands out texts; its position can be kept and gone back to.
+    """Feed(plan, options): yields documents; its position can be saved and restored.
 
-    unit, document: Where to go on: documents of that unit that are done.
-    done_bytes: Of all units, about.
+    unit, document: The position: a unit, and how many of its documents are done.
+    done_bytes: Read in all units, about.
     digests: Of the documents seen so far; new_digests: those since the last checkpoint.
     """
 
-    plan: Plan
+    plan: CorpusPlan
     options: BuildOptions
     unit: int = 0
     document: int = 0
@@ -59,7 +59,7 @@ class Feed:
     new_digests: list[bytes] = field(default_factory=list)
 
     def documents(self) -> Iterator[tuple[list[str], bool]]:
-        """Yield each document in parts, and whether it is held out; it counts as done then."""
+        """Yield each document in parts, and whether it is held out; it already counts as done."""
         read_options = ReadOptions(self.options.field, self.options.roles)
         before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
         while self.unit < len(self.plan.units):

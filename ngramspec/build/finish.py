@@ -1,4 +1,4 @@
-"""The end of a build, wherever it counted: the file is written and measured."""
+"""The end of a build, local or on Ray: write the file and measure it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ngramspec.build.options import BuildOptions
 from ngramspec.build.output import write_output
 from ngramspec.build.progress import Progress
 from ngramspec.build.result import BuildResult, Seconds, provenance
-from ngramspec.corpus import Plan, Problems
+from ngramspec.corpus import CorpusPlan, Problems
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.entries import EntrySource
@@ -27,10 +27,10 @@ from ngramspec.tokenizers import Tokenizer
 class Counted:
     """A corpus that has been counted.
 
-    num_runs: Sorted runs that went to disk.
-    sources: Returns the entries by label, which are read once.
+    num_runs: Sorted runs written to disk.
+    sources: Returns the entries by label, to be read once.
     held_out: Returns the tokens of the documents that were set aside, in order.
-    texts: Returns the texts of an index, each with a border behind it.
+    texts: Returns the texts of an index, each followed by a border.
     memory: Bytes that writing may take.
     """
 
@@ -47,7 +47,7 @@ class Counted:
 def finish(
     counted: Counted,
     output: str | os.PathLike[str],
-    plan: Plan,
+    plan: CorpusPlan,
     tokenizer: Tokenizer,
     options: BuildOptions,
     progress: Progress,
@@ -56,7 +56,7 @@ def finish(
 
     Raises:
         InputError: Nothing was counted.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
     """
     totals, seconds, problems = counted.totals, counted.seconds, Problems()
     for link in plan.left_out:

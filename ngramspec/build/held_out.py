@@ -1,4 +1,4 @@
-"""What a file is worth: drafts on documents that were not counted, with it and without."""
+"""Measure a file: drafts on documents that were not counted, with it and without."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ngramspec.drafters import create_drafter
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
-MOST_TOKENS = 1 << 21  # of held-out text that are replayed
+MOST_TOKENS = 1 << 21  # of held-out text to replay
 PROMPT = 16  # tokens of a document that are taken as its prompt
 Documents = Sequence[NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
-class Drafts:
-    """What a drafter did on the held-out text. right: drafted tokens that were right."""
+class HeldOutDrafts:
+    """Counts of a drafter on the held-out text. right: correctly drafted tokens."""
 
     steps: int = 0
     drafted: int = 0
@@ -42,12 +42,12 @@ class Drafts:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Drafts on text that was not counted, each document a request of its own."""
+    """Drafts on text that was not counted, each document as its own request."""
 
     documents: int
     tokens: int
-    without_file: Drafts
-    with_file: Drafts
+    without_file: HeldOutDrafts
+    with_file: HeldOutDrafts
 
 
 def measure(path: str | os.PathLike[str], documents: Documents, options: BuildOptions) -> HeldOut:
@@ -73,12 +73,12 @@ def measured_tokens(document: NDArray[np.int32]) -> int:
 def _drafter(options: BuildOptions, path: str | os.PathLike[str] | None) -> Drafter:
     params: dict[str, Any] = {}
     if options.kind == POOL_KIND:
-        # Learning of the held-out text must not reach the file: a copy of it would do as well.
+        # What is learned from held-out text must not reach the file: a copy of the pool is used.
         params = {"n_match": options.pool.n_match, "n_min": 0}
         if path is not None:
             params["pool"] = _private_pool(path)
         return create_drafter("ngram-mod", **params)
-    if options.kind == INDEX_KIND:  # what requests would learn from one another is left out
+    if options.kind == INDEX_KIND:  # requests do not learn from one another
         return create_drafter("suffix", static=path, share=False)
     return create_drafter("ngram-cache", static=path)
 
@@ -97,11 +97,11 @@ def _private_pool(path: str | os.PathLike[str]) -> Any:
     )
 
 
-def _replay(drafter: Drafter, documents: Documents) -> Drafts:
+def _replay(drafter: Drafter, documents: Documents) -> HeldOutDrafts:
     steps = drafted = right = 0
     for document in documents:
         outcome = drafter.replay(document[:PROMPT], document[PROMPT:])
         steps += outcome.steps
         drafted += outcome.drafted
         right += outcome.accepted
-    return Drafts(steps, drafted, right)
+    return HeldOutDrafts(steps, drafted, right)

@@ -31,12 +31,12 @@ BATCH_CHARS = 1 << 19  # text that a thread tokenises at a time
 
 
 class BuildStopped(Exception):
-    """The build was stopped on request; resume goes on with it."""
+    """The build was stopped on request; resume continues it."""
 
 
 @dataclass
 class _Batch:
-    """Parts of documents; `aside`: held out, their tokens are wanted."""
+    """Parts of documents; `aside`: they are held out, their tokens are kept."""
 
     aside: bool = False
     texts: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Tokenised:
-    """A batch's tokens. documents: those that are not in a tally. seconds: in the tokenizer."""
+    """A batch's tokens. documents: empty if a tally has them. seconds: in the tokenizer."""
 
     aside: bool
     num_tokens: int
@@ -54,7 +54,7 @@ class _Tokenised:
 
 
 class LocalBuild:
-    """One build: feed -> batches -> tallies -> runs -> file; of an index: batches -> file."""
+    """One build: feed -> batches -> tallies -> runs -> file; for an index: batches -> file."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LocalBuild:
         self._most_tokens = tokens_within(means.memory)
 
     def count(self, progress: Progress) -> None:
-        """Read, tokenise and count everything from the feed's position on.
+        """Read, tokenise and count everything after the feed's position.
 
         Raises:
             BuildStopped: progress.stopped; all that was read is in a checkpoint.
@@ -118,13 +118,13 @@ class LocalBuild:
         return [*self._work.held_out(), *self._held_out]
 
     def texts(self) -> TokenArray:
-        """Return the texts of an index, each with a border behind it, mapped."""
+        """Return the texts of an index, each followed by a border, as a mapped array."""
         self._work.add_texts(self._texts)
         self._texts = []
         return self._work.texts()
 
     def counted(self) -> Counted:
-        """Return what the end of the build needs."""
+        """Return the input of `finish`."""
         feed, memory = self.feed, self._means.memory // 2
         return Counted(
             feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out,
@@ -180,7 +180,7 @@ class LocalBuild:
                 self._aside += measured_tokens(tokens)
 
     def _tokenise(self, batch: _Batch) -> _Tokenised:
-        """Run in a thread: tokenise and, unless the tokens themselves are wanted, collect."""
+        """Tokenise in a worker thread; add the tokens to a tally unless they are kept."""
         start = time.perf_counter()
         documents = self._tokenizer.encode_batch(batch.texts)
         seconds = time.perf_counter() - start
@@ -203,7 +203,7 @@ class LocalBuild:
         return tallies
 
     def _checkpoint(self) -> None:
-        """Move what was counted into runs and remember the position."""
+        """Write what was counted as runs, and save the position."""
         self._wait()
         start = time.perf_counter()
         tallies = [tally for tally in self._all_tallies() if len(tally)]
@@ -245,30 +245,30 @@ def build(
 ) -> BuildResult:
     """Build a statistics file from a corpus.
 
-    The result does not depend on means, nor, but for an index, on the order of the documents.
+    The result does not depend on `means` nor, except for an index, on the document order.
 
     Args:
         paths: Files and folders, "-" is standard input.
-        output: The file; an old one is replaced once the new one is whole.
+        output: The file; an existing one is replaced once the new one is complete.
         tokenizer: Of the target model; several threads use it at once.
         options: What to count; default: 2- to 4-grams.
         means: Threads, memory, work folder.
-        progress: Told how far it is; may ask to stop.
-        resume: Go on with a build that was stopped or killed.
-        restart: Forget such a build.
+        progress: Receives the progress; may ask to stop.
+        resume: Continue a build that was stopped or killed.
+        restart: Discard such a build.
 
     Returns:
-        BuildResult: Header, totals, times and what the file is worth on held-out text.
+        BuildResult: Header, totals, times and the measurement on held-out text.
 
     Raises:
-        BuildStopped: The progress asked for it; resume goes on.
-        InputError: An option is impossible; nothing to read; an unfinished build is in the way.
-        FormatError: The unfinished build is damaged, as after a power failure: restart.
+        BuildStopped: The progress asked for it; resume continues.
+        InputError: An option is impossible; nothing to read; there is an unfinished build.
+        FormatError: The unfinished build is damaged, as after a power failure: use restart.
         OSError: A path does not exist, the disk is full.
 
-    Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; about 0.1 us per
-    token and size besides. Memory: means.memory at most, plus 43 bytes per document; of an
-    index, above some 100 million tokens, up to 8 bytes per token.
+    Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; plus about 0.1 us
+    per token and n-gram size. Memory: means.memory at most, plus 43 bytes per document; for
+    an index above some 100 million tokens, up to 8 bytes per token.
     """
     options, means = options or BuildOptions(), means or Means()
     progress = progress or NoProgress()

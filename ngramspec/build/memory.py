@@ -1,4 +1,4 @@
-"""What of the memory that a build may use goes to what."""
+"""How a build divides the memory that it may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 TALLY_BYTES = 36  # per token: up to 8 to hold it, 16 to 24 to count, and what the allocator keeps
-MOST_TOKENS = 1 << 31  # half of what one tally counts: some are added before the next look
+MOST_TOKENS = 1 << 31  # half of a tally's limit: more are added before the next check
 IN_FLIGHT = 32 << 20  # texts, token ids and buffers between reading and counting
 UNKNOWN_RESIDENT = 120 << 20
 _MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
@@ -16,25 +16,25 @@ _STATUS = Path("/proc/self/statm")
 
 
 def tokens_within(memory: int) -> int:
-    """Return how many tokens tallies may hold, in all, so that the process stays below `memory`.
+    """Return how many tokens all tallies may hold so that the process stays below `memory`.
 
-    What interpreter, libraries and vocabulary take already is left out; an eighth of the memory is
-    used even if they leave less.
+    What interpreter, libraries and vocabulary already use is subtracted, but tallies always get an
+    eighth of `memory`.
     """
     free = memory - resident_bytes() - IN_FLIGHT
     return min(max(free, memory // 8) // TALLY_BYTES, MOST_TOKENS)
 
 
 def read_bytes(memory: int) -> int:
-    """Return how much of it the buffers of runs that are being merged may take."""
+    """Return the part of `memory` for the read buffers of runs being merged."""
     return memory // 16
 
 
 def return_large_blocks() -> None:
     """Let the allocator give large blocks back to the system as soon as they are free.
 
-    glibc keeps up to 32 MiB per thread otherwise. It concerns the whole process, so it is for
-    programs that do nothing else but build; elsewhere than with glibc it does nothing.
+    Otherwise glibc keeps up to 32 MiB per thread. This affects the whole process, so it is for
+    programs that only build; without glibc it does nothing.
     """
     import ctypes
 
@@ -43,7 +43,7 @@ def return_large_blocks() -> None:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in use, a guess where the system does not tell."""
+    """Return the resident memory of this process, a guess if the system does not report it."""
     try:
         pages = int(_STATUS.read_text().split()[1])
     except (OSError, ValueError, IndexError):

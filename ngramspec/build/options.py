@@ -1,4 +1,4 @@
-"""What a build is asked to do."""
+"""The options of a build."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
 KINDS = (CACHE_KIND, POOL_KIND, INDEX_KIND)
 LEAST_MEMORY = 64 << 20
-POOL = 0  # the label of a pool's entries, where a cache has n-gram sizes
+POOL = 0  # the label of a pool's entries; a cache's labels are n-gram sizes
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What decides the statistics, apart from corpus and tokenizer.
+    """What determines the statistics, apart from corpus and tokenizer.
 
     kind: "ngram-cache", "hash-pool" or "suffix", an index of the texts themselves.
     ngram_min, ngram_max: N-gram sizes of a cache, 1..4.
     pool: Shape of a hash pool.
-    min_count: Pairs of n-gram and follower that came less often are left out, >= 1; 1 of an index.
-    max_bytes: Size of the file at most, what is most useful first; None = any. Not of a pool.
+    min_count: Leave out pairs of n-gram and follower with smaller counts, >= 1; 1 for an index.
+    max_bytes: Largest size of the file, which keeps the most useful; None = any. Not for a pool.
     held_out: Share of the documents that is not counted but used to measure, 0..0.9.
-    include, exclude, format, field, roles, follow_links, gitignore: As find_units and ReadOptions
-        have them.
-    provenance: State names, dates and options in the file. Statistics do not depend on it.
+    include, exclude, format, field, roles, follow_links, gitignore: As for find_units and
+        ReadOptions.
+    provenance: Record names, dates and options in the file. The statistics do not change.
     """
 
     kind: str = CACHE_KIND
@@ -66,7 +66,7 @@ class BuildOptions:
         if self.max_bytes is not None and self.kind == POOL_KIND:
             raise InputError("a hash pool has a fixed size: choose its capacity, not max_bytes")
         if self.min_count > 1 and self.kind == INDEX_KIND:
-            raise InputError("an index of kind suffix holds texts, not counts: no min_count")
+            raise InputError("an index of kind suffix holds texts, not counts: leave out min_count")
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -108,4 +108,4 @@ class Means:
     def work_folder(self, output: str | os.PathLike[str]) -> str:
         """Return the folder for runs and checkpoints."""
         path = Path(output)
-        return self.work or str(path.with_name(f".{path.name}.build"))  # hidden: no corpus has it
+        return self.work or str(path.with_name(f".{path.name}.build"))  # hidden: never read as text

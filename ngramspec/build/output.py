@@ -1,4 +1,4 @@
-"""From counted entries to the file."""
+"""Write counted entries to the file."""
 
 from __future__ import annotations
 

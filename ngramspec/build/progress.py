@@ -1,4 +1,4 @@
-"""How a build tells how far it is."""
+"""How a build reports its progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told by the thread that called build."""
+    """Called from the thread that called build."""
 
     def phase(self, name: str, total: int) -> None:
-        """Begin a phase: "reading", "writing" or "measuring"; total in bytes, 0 = unknown."""
+        """Begin a phase such as "reading" or "writing"; total in bytes, 0 = unknown."""
         ...
 
     def done(self, amount: int, tokens: int) -> None:
-        """Tell how many bytes of the phase are done, and how many tokens are counted in all."""
+        """Report the bytes of the phase that are done, and all tokens counted so far."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Talking to Ray: connecting, keeping the hosts busy, errors of tasks as errors of the build."""
+"""Talk to Ray: connect, keep the hosts busy, turn errors of tasks into errors of the build."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """Connect to a cluster for the block, or start Ray on this machine; end only what was begun.
+    """Connect to a cluster for the block, or start Ray on this machine; end only what was started.
 
-    A Ray that this process has already initialised is used as it is and goes on.
+    A Ray that this process has already initialised is used as it is and kept running.
 
     Raises:
         BackendError: There is no cluster at the address, or Ray cannot start.
@@ -51,7 +51,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to its makers
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage data
         quiet["include_dashboard"] = False
     try:
         _reach(address)
@@ -91,7 +91,7 @@ def errors_of_tasks(ray: Any) -> Iterator[None]:
 
 
 class Cluster:
-    """Cluster(ray, progress): runs functions as tasks and waits for them, as long as wanted."""
+    """Cluster(ray, progress): runs functions as tasks and waits for them until progress.stopped."""
 
     def __init__(self, ray: Any, progress: Progress) -> None:
         self._ray = ray
@@ -99,12 +99,12 @@ class Cluster:
         self._running: dict[Ref, tuple[int, list[Ref]]] = {}
 
     def remote(self, function: Callable[..., Any], num_returns: int = 1, memory: int = 0) -> Any:
-        """Return a function that starts a task and returns a list of its objects' references.
+        """Return a function that starts a task and returns a list of references to its results.
 
         Args:
-            function: Importable; a generator where it has several results.
-            num_returns: How many it has.
-            memory: Bytes that the task wants of its host; 0 = few.
+            function: Importable; a generator if it has several results.
+            num_returns: Number of results.
+            memory: Bytes that the task reserves on its host; 0 = none.
         """
         remote = self._ray.remote(function).options(
             num_cpus=1, num_returns=num_returns, max_retries=RETRIES, memory=memory or None
@@ -112,7 +112,7 @@ class Cluster:
         return (lambda *args: [remote.remote(*args)]) if num_returns == 1 else remote.remote
 
     def memory(self, wanted: int) -> int:
-        """Return how many bytes a task can have: what was wanted if a host offers it.
+        """Return how many bytes a task can have: `wanted`, or what the largest host offers.
 
         Raises:
             InputError: No host offers LEAST_MEMORY.
@@ -120,8 +120,8 @@ class Cluster:
         most = int(max((node["Resources"].get("memory", 0) for node in self._nodes()), default=0))
         if most < LEAST_MEMORY:
             raise InputError(
-                f"a task wants {LEAST_MEMORY >> 20} MiB of memory at least, the largest host "
-                f"offers {most >> 20}"
+                f"a task needs at least {LEAST_MEMORY >> 20} MiB of memory, the largest host "
+                f"offers {most >> 20} MiB"
             )
         return min(wanted, most)
 
@@ -130,7 +130,7 @@ class Cluster:
         return self._ray.put(value)
 
     def get(self, ref: Ref) -> Any:
-        """Wait for an object and return it; arrays lie in Ray's memory until they are let go.
+        """Wait for an object and return it; arrays stay in Ray's memory until released.
 
         Raises:
             BuildStopped: progress.stopped.
@@ -139,14 +139,14 @@ class Cluster:
         return self._ray.get(ref)
 
     def run(self, num: int, submit: Callable[[int], list[Ref]]) -> Iterator[tuple[int, list[Ref]]]:
-        """Run tasks, about one per free place of the cluster at a time.
+        """Run tasks, at most TASKS_PER_CORE per core of the cluster at a time.
 
         Args:
             num: Number of tasks.
-            submit: Starts task number i and returns its objects; the last is small.
+            submit: Starts task i and returns references to its results; the last one is small.
 
         Yields:
-            Number and objects of every task once it is done, in any order.
+            Number and results of every task once it is done, in any order.
 
         Raises:
             BuildStopped: progress.stopped.
@@ -164,7 +164,7 @@ class Cluster:
         while True:
             ready, _ = self._ray.wait(refs, num_returns=1, timeout=POLL_SECONDS)
             if self._progress.stopped:
-                raise BuildStopped("stopped; nothing is kept of a build on Ray")
+                raise BuildStopped("stopped; a build on Ray keeps no checkpoint")
             if ready:
                 return ready[0]
 
@@ -172,6 +172,6 @@ class Cluster:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _room(self) -> int:
-        """Return how many tasks to have submitted; a cluster may grow and shrink."""
+        """Return how many tasks may be submitted now; a cluster may grow and shrink."""
         cores = sum(node["Resources"].get("CPU", 0) for node in self._nodes())
         return max(2, TASKS_PER_CORE * int(cores))

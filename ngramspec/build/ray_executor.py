@@ -31,12 +31,12 @@ from ngramspec.build.ray_tasks import (
     summary,
 )
 from ngramspec.build.result import BuildResult, Seconds
-from ngramspec.corpus import Plan, Problems, Unit, find_units
+from ngramspec.corpus import CorpusPlan, Problems, Unit, find_units
 from ngramspec.errors import InputError
 from ngramspec.formats.entries import EntrySource
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
 
-MOST_SENT = 64 << 20  # a larger tokenizer file is read from where it lies
+MOST_SENT = 64 << 20  # a larger tokenizer file is read from its path
 MOST_RANGES = 4096
 ENTRY_SHARE = 5  # bytes of a label's entries per byte of text, at most
 PACKED_SHARE = 4  # bytes of text per byte of a compressed file, about
@@ -57,35 +57,35 @@ def build_on_ray(
 ) -> BuildResult:
     """Build a statistics file from a corpus on a Ray cluster.
 
-    The file is that of ngramspec.build.build, byte for byte; what follows the options does not
-    change it. Lost workers and hosts are made up for. There are no checkpoints. A build that ends
-    early leaves what had begun to end by itself, unless the connection to Ray ends with it.
+    The file equals that of ngramspec.build.build, byte for byte; the arguments after `options` do
+    not change it. Tasks of lost workers and hosts are retried. There are no checkpoints. Running
+    tasks of a build that ends early finish on their own, unless the connection to Ray ends too.
 
     Args:
         paths: Files and folders that all hosts see under the same path.
-        output: The file, written by this process; an old one is replaced once the new one is whole.
+        output: The file, written by this process; it replaces an existing one once complete.
         tokenizer_path: Of the target model; above 64 MiB, all hosts must see it.
         options: What to count; default: 2- to 4-grams.
-        progress: Told how far it is; may ask to stop.
+        progress: Receives the progress; may ask to stop.
         address: "auto" or host:port of a cluster; None = start Ray on this machine for the build. A
             Ray that is already initialised in this process is used in any case.
-        num_ranges: Parts of the key space that are merged apart, 1..4096; None = by corpus size.
-        shard_bytes: Bytes of the corpus that a task counts, about; a file that cannot be split is a
-            task of its own.
+        num_ranges: Parts of the key space, merged separately, 1..4096; None = by corpus size.
+        shard_bytes: Bytes of the corpus that a task counts, about; a file that cannot be split is
+            counted by one task.
         memory: Bytes that a counting task may take, 64 MiB at least; fewer if no host offers them.
 
     Returns:
-        BuildResult: As that of a local build; seconds are sums over the tasks.
+        BuildResult: As for a local build; seconds are sums over the tasks.
 
     Raises:
         BuildStopped: The progress asked for it; nothing is kept.
         InputError: An option is impossible; nothing to read; standard input or a pipe; a host lacks
             a file or has another version; none has 64 MiB for a task.
-        BackendError: Ray is not installed or not there, or gave up.
+        BackendError: Ray is not installed, not reachable, or gave up.
         OSError: A path does not exist, a disk is full.
 
-    Cost: reads the corpus twice, tokenises it once. Memory here: 21 bytes per document and a few
-    ranges. See docs/clusters.md.
+    Cost: reads the corpus twice, tokenises it once. Memory of this process: 21 bytes per document
+    and a few ranges. See docs/clusters.md.
     """
     options, progress = options or BuildOptions(), progress or NoProgress()
     started = time.perf_counter()
@@ -123,7 +123,7 @@ class ClusterBuild:
         self._reports: list[Report | None] = [None] * len(shards)
         self._held_out: list[Ref] = [None] * len(shards)
 
-    def count(self, plan: Plan, vocabulary: NDArray[np.uint8] | None) -> None:
+    def count(self, plan: CorpusPlan, vocabulary: NDArray[np.uint8] | None) -> None:
         """Read, tokenise and count all shards."""
         self._progress.phase("finding duplicates", plan.num_bytes)
         skip, expected = self._compare()
@@ -147,7 +147,7 @@ class ClusterBuild:
             self._progress.done(num_bytes, num_tokens)
 
     def counted(self) -> Counted:
-        """Return what the end of the build needs."""
+        """Return the input of `finish`."""
         totals, problems, seconds, num_runs = Totals(), Problems(), Seconds(), 0
         for report in self._reports:
             assert report is not None
@@ -159,7 +159,7 @@ class ClusterBuild:
         return Counted(totals, problems, seconds, num_runs, self._sources, self._held_out_tokens)
 
     def _compare(self) -> tuple[list[Numbers], list[bytes]]:
-        """Return the duplicates in each shard and what identifies its documents."""
+        """Return the duplicates in each shard and a summary of its documents."""
         read = self._cluster.remote(read_digests)
         digests: list[Any] = [None] * len(self._shards)
         num_bytes = 0
@@ -193,7 +193,7 @@ class ClusterBuild:
         return documents
 
 
-def shards_of(plan: Plan, shard_bytes: int) -> list[list[Unit]]:
+def shards_of(plan: CorpusPlan, shard_bytes: int) -> list[list[Unit]]:
     """Group units, in order, until a group is large enough; paths are made absolute."""
     shards: list[list[Unit]] = [[]]
     size = 0
@@ -206,8 +206,8 @@ def shards_of(plan: Plan, shard_bytes: int) -> list[list[Unit]]:
     return shards
 
 
-def ranges_for(plan: Plan, memory: int) -> int:
-    """Return a number of ranges with which a bucket of the whole corpus is below memory / 4."""
+def ranges_for(plan: CorpusPlan, memory: int) -> int:
+    """Return the number of ranges that keeps a bucket of the whole corpus below memory / 4."""
     text = sum(unit.num_bytes * (PACKED_SHARE if _packed(unit) else 1) for unit in plan.units)
     return min(MOST_RANGES, max(1, -(-text * ENTRY_SHARE // (memory // 4))))
 
@@ -229,7 +229,7 @@ def _check(num_ranges: int | None, shard_bytes: int, memory: int) -> None:
         raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {memory}")
 
 
-def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> Plan:
+def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> CorpusPlan:
     """Find what to read; it is read twice, by other processes."""
     plan = find_units(
         paths, include=options.include, exclude=options.exclude, format=options.format,
@@ -238,7 +238,7 @@ def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> Pla
     for unit in plan.units:
         if unit.path == "-" or not stat.S_ISREG(os.stat(unit.path).st_mode):
             name = "standard input" if unit.path == "-" else f"{unit.path}, which is no plain file,"
-            raise InputError(f"{name} cannot be read on Ray: other processes read it, and twice")
+            raise InputError(f"{name} cannot be read on Ray: several processes read it, twice")
     return plan
 
 
@@ -249,7 +249,7 @@ def _job(
     num_ranges: int,
     memory: int,
 ) -> tuple[Job, NDArray[np.uint8] | None]:
-    """Return what all tasks know, and the tokenizer's file if it is small enough to be sent."""
+    """Return the job of all tasks, and the tokenizer's file if it is small enough to send."""
     from xxhash import xxh3_128_hexdigest
 
     path = os.path.abspath(path)

@@ -24,8 +24,8 @@ class Job:
     """What all tasks of a build have in common.
 
     version: Of ngramspec where the build was started.
-    tokenizer_path: Read where its bytes do not come along with a task.
-    tokenizer_key: Differs when its bytes do.
+    tokenizer_path: Read if the bytes are not sent with a task.
+    tokenizer_key: Changes when the file does.
     fingerprint: Of the tokenizer, 16 bytes.
     num_ranges: Parts of equal size into which the upper words of entries are cut.
     memory: Bytes that counting may take in a process.
@@ -69,7 +69,7 @@ def tokenizer_of(job: Job, vocabulary: NDArray[np.uint8] | None) -> Tokenizer:
     """Return the tokenizer, loaded once per process.
 
     Raises:
-        InputError: The host has not got its file, or another one.
+        InputError: The host lacks its file, or has another one.
         BackendError: The host cannot load it.
     """
     if job.tokenizer_key not in _loaded:

@@ -1,4 +1,4 @@
-"""What becomes of the results of many shards: duplicates, merging in a tree, ranges in order."""
+"""Combine the results of many shards: duplicates, merging in a tree, ranges in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ref = Any
 
 
 def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
-    """Find the documents that were there before.
+    """Find the documents that occurred before.
 
     Args:
         digests: Those of every shard, in order.
@@ -26,7 +26,7 @@ def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
     Returns:
         list: For every shard the numbers of the documents to leave out, ascending.
 
-    Cost: 0.3 us per document; 5 bytes per document besides what is given.
+    Cost: 0.3 us per document; 5 bytes per document in addition to `digests`.
     """
     found: list[list[Numbers]] = [[] for _ in digests]
     for value in range(SLICES):
@@ -45,13 +45,13 @@ def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
 
 
 class MergeTree:
-    """MergeTree(merge): the buckets of all shards, merged as soon as FAN_IN of a level are there.
+    """MergeTree(merge): the buckets of all shards, merged when a level has FAN_IN of them.
 
     So every entry is copied log(shards) / log(FAN_IN) times, and no more than FAN_IN references
     per bucket and level are alive.
 
     Args:
-        merge: Starts a task that merges what references stand for; returns its reference.
+        merge: Starts a task that merges referenced entries; returns a reference to the result.
     """
 
     def __init__(self, merge: Callable[[list[Ref]], Ref]) -> None:
@@ -59,7 +59,7 @@ class MergeTree:
         self._levels: list[list[list[Ref]]] = []
 
     def add(self, buckets: list[Ref], level: int = 0) -> None:
-        """Add the buckets of a shard; its entries may still be in the making."""
+        """Add the buckets of a shard; its task may still be running."""
         if level == len(self._levels):
             self._levels.append([])
         self._levels[level].append(buckets)
@@ -69,7 +69,7 @@ class MergeTree:
             self.add(merged, level + 1)
 
     def take(self, bucket: int) -> list[Ref]:
-        """Return what there is of a bucket, and forget it."""
+        """Remove and return the references of a bucket."""
         taken = []
         for level in self._levels:
             for buckets in level:
@@ -88,8 +88,8 @@ class BucketSource:
 
     Args:
         buckets: Their numbers, in order.
-        start: Starts to make a bucket, returns its reference.
-        get: Waits for a reference, returns its entries.
+        start: Starts the merge of a bucket; returns its reference.
+        get: Waits for a reference; returns its entries.
     """
 
     def __init__(

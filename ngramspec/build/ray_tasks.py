@@ -1,4 +1,4 @@
-"""What the tasks of a build on a cluster do: plain functions that know nothing of Ray."""
+"""The tasks of a build on a cluster: plain functions without Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from ngramspec.build.memory import tokens_within
 from ngramspec.build.ray_job import Job, check_host, tokenizer_of
 from ngramspec.build.result import Seconds
 from ngramspec.build.runs import counted
-from ngramspec.corpus import Plan, Problems, ReadOptions, Unit, document_digest, read_documents
+from ngramspec.corpus import (
+    CorpusPlan,
+    Problems,
+    ReadOptions,
+    Unit,
+    document_digest,
+    read_documents,
+)
 from ngramspec.errors import InputError
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.tokenizers import Tokenizer
@@ -34,7 +41,7 @@ Numbers = NDArray[np.int64]  # of documents in a shard, ascending
 
 @dataclass
 class Report:
-    """What a shard had."""
+    """The results of counting a shard, without its entries."""
 
     totals: Totals
     problems: Problems
@@ -55,7 +62,7 @@ class ShardFeed(Feed):
     _seen: list[bytes] = field(default_factory=list)
 
     def digest_of_all(self) -> bytes:
-        """Return what identifies the documents that were read."""
+        """Return a digest of the documents that were read."""
         return summary(np.frombuffer(b"".join(self._seen), np.uint64))
 
     def _is_new(self, digest: bytes) -> bool:
@@ -78,7 +85,7 @@ def read_digests(units: Sequence[Unit], job: Job) -> Digests:
 
 
 def summary(digests: Digests) -> bytes:
-    """Return what identifies a shard's documents and their order."""
+    """Return a digest of a shard's documents in their order."""
     import xxhash
 
     return xxhash.xxh3_128_digest(np.ascontiguousarray(digests).data)
@@ -96,20 +103,20 @@ def count_shard(
     Args:
         units: What to read.
         skip: Numbers of the documents that are duplicates.
-        expected: Summary of the digests that were found before.
+        expected: Summary of the digests of the first reading.
         job: The build.
         vocabulary: Bytes of the tokenizer's file; None = read it from its path.
 
     Yields:
         The sorted entries of every range of the first label, then of the others; the tokens of
-        documents held out; a Report. Nothing is left behind when the process is killed.
+        documents held out; a Report. A killed process leaves no files.
 
     Raises:
-        InputError: The host lacks a file, or the shard is not what it was.
+        InputError: The host lacks a file, or the shard has changed.
         OSError: No space for temporary files.
     """
     check_host([unit.path for unit in units], job)
-    plan = Plan(tuple(units), 0, sum(unit.num_bytes for unit in units))
+    plan = CorpusPlan(tuple(units), 0, sum(unit.num_bytes for unit in units))
     feed = ShardFeed(plan, job.options, skip=skip)
     counting = ShardCount(job, tokenizer_of(job, vocabulary))
     counting.read(feed)
@@ -125,7 +132,7 @@ def count_shard(
 
 
 class ShardCount:
-    """ShardCount(job, tokenizer): texts -> tally -> sorted runs in nameless files -> ranges."""
+    """ShardCount(job, tokenizer): texts -> tally -> sorted runs in unnamed files -> ranges."""
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
         self.held_out: list[TokenArray] = []
@@ -178,7 +185,7 @@ class ShardCount:
             self._to_runs()
 
     def _hold_out(self, tokens: TokenArray) -> None:
-        """Keep a document for measuring, which uses only the beginning of long ones."""
+        """Keep a document for measuring, until MOST_TOKENS are kept."""
         if self._held_tokens < MOST_TOKENS and (measured_tokens(tokens) or not self.held_out):
             self.held_out.append(tokens)
             self._held_tokens += measured_tokens(tokens)
@@ -197,7 +204,7 @@ class ShardCount:
 def cut_points(entries: Entries, num_ranges: int) -> list[int]:
     """Return where each range of sorted entries begins, and the end of the last.
 
-    An n-gram's followers have one upper word, so they are in one range.
+    All followers of an n-gram share its upper word, so they are in one range.
     """
     words = entries[:, 0]
     starts = [np.uint64((i << 64) // num_ranges) for i in range(1, num_ranges)]
@@ -205,7 +212,7 @@ def cut_points(entries: Entries, num_ranges: int) -> list[int]:
 
 
 def merge_entries(min_count: int, *arrays: Entries) -> Entries:
-    """Return sorted entries as one array, without the pairs that came less often than min_count."""
+    """Return sorted entries as one array, without pairs whose count is below min_count."""
     merger = EntryMerger([ArraySource(array) for array in arrays], min_count)
     made = np.empty((sum(map(len, arrays)), 2), np.uint64)
     num = 0
@@ -216,7 +223,7 @@ def merge_entries(min_count: int, *arrays: Entries) -> Entries:
 
 
 def _on_disk(entries: Entries) -> Entries:
-    """Move entries to a file without a name, which ends with the process."""
+    """Move entries to an unnamed temporary file, which ends with the process."""
     if not len(entries):
         return entries.copy()
     with tempfile.TemporaryFile() as file:

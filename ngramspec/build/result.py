@@ -1,4 +1,4 @@
-"""What a build made, for people and programs."""
+"""The result of a build."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ngramspec.build.feed import Totals
 from ngramspec.build.held_out import HeldOut
 from ngramspec.build.options import BuildOptions
-from ngramspec.corpus import Plan, Problems
+from ngramspec.corpus import CorpusPlan, Problems
 from ngramspec.formats.container import Header
 
 MOST_NAMES = 50
@@ -19,7 +19,7 @@ MOST_NAMES = 50
 
 @dataclass
 class Seconds:
-    """Where the time went; reading, tokenising and counting are sums over threads."""
+    """Where the time went; tokenising is a sum over threads, on Ray counting as well."""
 
     total: float = 0.0
     tokenising: float = 0.0
@@ -44,7 +44,7 @@ class BuildResult:
     totals: Totals
     problems: Problems
     seconds: Seconds = field(default_factory=Seconds)
-    num_runs: int = 0  # sorted runs that went to disk
+    num_runs: int = 0  # sorted runs written to disk
     held_out: HeldOut | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class BuildResult:
 
 
 def provenance(
-    plan: Plan, options: BuildOptions, totals: Totals, tokenizer: str
+    plan: CorpusPlan, options: BuildOptions, totals: Totals, tokenizer: str
 ) -> dict[str, Any] | None:
-    """Return what a file says about its making: a function of corpus and options, not of the day.
+    """Return the provenance of a file; it depends on corpus and options, not on the day.
 
     The date is that of the newest input, or SOURCE_DATE_EPOCH.
     """

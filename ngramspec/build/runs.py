@@ -51,7 +51,7 @@ class RunFile:
 
 
 class LateSource:
-    """LateSource(make): entries that are made when they are first read and freed at the end."""
+    """LateSource(make): entries that are made at the first read and freed at the end."""
 
     def __init__(self, make: Callable[[], EntrySource]) -> None:
         self._make = make
@@ -85,7 +85,7 @@ def counted(tally: Tally, label: int, options: BuildOptions) -> Entries:
 
 
 def write_run(path: Path, source: EntrySource) -> int:
-    """Write a run and return its checksum; it is whole and on disk once the call returns."""
+    """Write a run and return its checksum; it is complete and on disk when the call returns."""
     from xxhash import xxh3_64
 
     checksum = xxh3_64()
@@ -100,7 +100,7 @@ def write_run(path: Path, source: EntrySource) -> int:
 
 
 def merged(paths: Sequence[Path], memory: int, min_count: int = 1) -> EntrySource:
-    """Return the entries of up to FAN_IN runs as one stream that reads through `memory` bytes."""
+    """Return the entries of up to FAN_IN runs as one stream with read buffers of `memory` bytes."""
     share = memory // (ENTRY_BYTES * (len(paths) + 1))
     chunk = max(LEAST_READ, min(MOST_READ, share))
     return EntryMerger([RunFile(path, max_entries=chunk) for path in paths], min_count)
@@ -109,7 +109,7 @@ def merged(paths: Sequence[Path], memory: int, min_count: int = 1) -> EntrySourc
 def fewer_runs(
     paths: Sequence[Path], write: Callable[[EntrySource], Path], memory: int
 ) -> list[Path]:
-    """Merge runs into new ones until at most FAN_IN are left; the merged ones stay."""
+    """Merge runs into new ones until at most FAN_IN are left; their files stay."""
     left = list(paths)
     while len(left) > FAN_IN:
         left = [*left[FAN_IN:], write(merged(left[:FAN_IN], memory))]

@@ -1,4 +1,4 @@
-"""The ngramspec command: a file per command, everything heavy imported when a command runs."""
+"""The ngramspec command: a file per command; heavy imports happen when a command runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Examples:
 def main(debug: bool) -> None:
     """Draftless speculative decoding: n-gram drafters guess, the model verifies.
 
-    Drafts change the speed of a text and never its words.
+    Drafts change the speed, never the text.
     """
 
 

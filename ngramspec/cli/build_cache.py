@@ -1,4 +1,4 @@
-"""`ngramspec build-cache`: files from a corpus, for ngram-cache, ngram-mod and suffix."""
+"""`ngramspec build-cache`: statistics files from a corpus, for ngram-cache, ngram-mod, suffix."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
 CACHE_KIND, POOL_KIND, INDEX_KIND = KINDS = ("ngram-cache", "hash-pool", "suffix")
 NGRAM_SIZES = ("ngram_min", "ngram_max")
 POOL_SHAPE = ("n_match", "capacity", "check_bits", "max_occupancy")
-# Kinds, and what is only for them.
+# Kinds, and the options that only they have.
 OF_KINDS = {
     (CACHE_KIND,): NGRAM_SIZES,
     (CACHE_KIND, POOL_KIND): ("min_count",),
@@ -65,8 +65,8 @@ OF_LOCAL = ("jobs", "resume", "restart", "work")
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 MOST_PROBLEMS = 5
 MEGA = 1e6
-NOTE = "stopping at the next document; Ctrl-C again ends at once"
-GO_ON = "run the same command with --resume to go on"
+NOTE = "stopping at the next document; Ctrl-C again quits at once"
+GO_ON = "run the same command with --resume to continue"
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
@@ -81,27 +81,28 @@ GO_ON = "run the same command with --resume to go on"
     option(WRITTEN, "--ngram-max", type=click.IntRange(1, 4),
            help="Longest n-gram.  [default: 4]"),
     option(WRITTEN, "--min-count", type=AT_LEAST_1,
-           help="Leave out followers that came less often.  [default: 1]"),
+           help="Drop followers seen fewer than N times.  [default: 1]"),
     option(WRITTEN, "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful within this size: 50M."),
+           help="Keep the most useful part within this file size, such as 50M."),
     option(WRITTEN, "--no-provenance", is_flag=True,
-           help="Write no names, dates and options into the file."),
-    tokenizer_options("without it the embedded model's tokenizer", TOKENIZER),
+           help="Do not record file names, dates and options in the file."),
+    tokenizer_options("default: the embedded model's tokenizer", TOKENIZER),
     option(CORPUS, "--include", multiple=True, metavar="PATTERN",
            help="Read only files that match PATTERN, written as in a .gitignore (repeatable)."),
     option(CORPUS, "--exclude", multiple=True, metavar="PATTERN",
            help="Skip files and folders that match PATTERN (repeatable)."),
     option(CORPUS, "--no-ignore", is_flag=True,
-           help="Also read what .gitignore files leave out."),
+           help="Also read files that .gitignore excludes."),
     option(CORPUS, "--follow-links", is_flag=True,
-           help="Also read what links outside of a folder name."),
+           help="Also follow links that lead out of the given folder."),
     option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet"]),
-           help="Format of all files; default: by name, else text."),
-    option(CORPUS, "--field", metavar="NAME", help="Field of a record: content, or data.text."),
+           help="Format of all files; default: by file name, otherwise text."),
+    option(CORPUS, "--field", metavar="NAME",
+           help="Field of a record that holds the text, such as content or data.text."),
     option(CORPUS, "--role", multiple=True, metavar="ROLE",
            help="Read only chat messages of ROLE (repeatable)."),
     option(CORPUS, "--held-out", type=ShareType(),
-           help="Share of the documents, such as 5%, to measure with instead of counting."),
+           help="Share of the documents to hold out and measure with, such as 5%."),
     option(POOL, "--n-match", type=click.IntRange(1, 65535),
            help="Tokens hashed per lookup.  [default: 24]"),
     option(POOL, "--capacity", type=SizeType(), metavar="N",
@@ -109,15 +110,15 @@ GO_ON = "run the same command with --resume to go on"
     option(POOL, "--check-bits", type=click.IntRange(0, 8),
            help="Bits per cell against false hits.  [default: 8]"),
     option(POOL, "--max-occupancy", type=click.FloatRange(0, 0.95, min_open=True),
-           help="Share of the cells to fill at most.  [default: 0.5]"),
+           help="Largest share of cells to fill.  [default: 0.5]"),
     option(RUN, "-j", "--jobs", type=click.IntRange(1, 1024),
            help="Threads.  [default: one per CPU]"),
     option(RUN, "--memory", type=SizeType(), default="2G",
-           help="Memory to stay below (with Ray: of each task)."),
-    option(RUN, "--resume", is_flag=True, help="Go on with a stopped build."),
-    option(RUN, "--restart", is_flag=True, help="Forget a stopped build."),
+           help="Memory limit (with Ray: per task)."),
+    option(RUN, "--resume", is_flag=True, help="Continue a stopped build."),
+    option(RUN, "--restart", is_flag=True, help="Discard a stopped build and start over."),
     option(RUN, "--work", type=FILE, metavar="FOLDER",
-           help="Where to keep intermediate files; default: beside the output."),
+           help="Folder for intermediate files; default: next to the output."),
     option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
            help="Where to build."),
     option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
@@ -128,12 +129,12 @@ def build_cache(**values: Any) -> None:
     """Count the n-grams of a corpus and write them as a statistics file.
 
     CORPUS: files, folders, or - for stdin. Text and code, jsonl and parquet, also compressed (gz,
-    zst, xz, bz2). Hidden files and what a .gitignore leaves out are skipped. PATTERN is like a line
-    of a .gitignore in the folder that is given: '*.py' in any folder, '/docs' only at the top,
-    'src/**/*.c', 'tests/' with all below; the last that matches decides, and '!keep.py' takes back.
+    zst, xz, bz2). Hidden files and files that a .gitignore excludes are skipped. PATTERN is a line
+    of a .gitignore in the given folder: '*.py' in any folder, '/docs' only at the top,
+    'src/**/*.c', 'tests/' with all below. The last match decides; '!keep.py' undoes a match.
 
-    Equal documents count once. The tokenizer must be that of the model that the file
-    is for. Equal texts and options give equal bytes, whatever --jobs and --memory are.
+    Duplicate documents count once. The tokenizer must be that of the model that will use the file.
+    The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
     from ngramspec.build import Means
 
@@ -172,7 +173,7 @@ def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, need
 
 
 def _build_options(values: Mapping[str, Any]) -> BuildOptions:
-    """Return what to count; what was not given keeps its default."""
+    """Return the build's options; options not given keep their defaults."""
     from ngramspec.build import BuildOptions
     from ngramspec.formats.pool_file import PoolShape
 
@@ -203,7 +204,7 @@ def _num_cpus() -> int:
 def _build(
     values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
 ) -> BuildResult:
-    """Build; Ctrl-C ends the command with its exit code and a line how to go on."""
+    """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
     from ngramspec.models import embedded_model
@@ -265,7 +266,7 @@ def _with_ray(
 def _show(
     console: Console, result: BuildResult, wanted: BuildOptions, values: Mapping[str, Any]
 ) -> None:
-    """Print what was built, from what, how fast, and what it is worth."""
+    """Print the file, its corpus, the time, and how much it helps on held-out documents."""
     jobs = 0 if values["executor"] == "ray" else values["jobs"] or _num_cpus()
     lines = [
         ("corpus", _corpus(result)),
@@ -313,20 +314,20 @@ def _file(result: BuildResult, options: BuildOptions) -> str:
 
 
 def _time(result: BuildResult, jobs: int, *, whole: bool) -> str:
-    """Return times and rate. whole: no part was read by a run before."""
+    """Return times and rate. whole: this run read all of the corpus, not only the rest."""
     seconds, total = result.seconds, max(result.seconds.total, 1e-9)
     rate = result.totals.text_bytes / total / MEGA
     text = duration_text(seconds.total)
     if jobs:
         text += f" with {number_of(jobs, 'thread')}"
-    text += f", {rate:.1f} MB/s" if whole else ", after the part that was done before"
+    text += f", {rate:.1f} MB/s" if whole else ", not counting earlier runs"
     if seconds.tokenising_share:
-        text += f"; {seconds.tokenising_share:.0%} of the work was the tokenizer's"
+        text += f"; {seconds.tokenising_share:.0%} of the work was tokenizing"
     return text
 
 
 def _problems(problems: Problems) -> Iterator[str]:
-    """Yield what was left out and the first reasons."""
+    """Yield how much was left out and the first reasons."""
     kinds = (
         (problems.num_skipped, "file", " skipped"),
         (problems.num_files, "file", " not read to the end"),
@@ -365,11 +366,11 @@ def _show_held_out(console: Console, result: BuildResult) -> None:
 
 
 def _in_words(found: HeldOut) -> str:
-    """Return in words what a file is worth."""
+    """Return a sentence on how much a file helps."""
     before, now = found.without_file.right, found.with_file.right
-    of = f"Of {found.tokens:,} held-out tokens, the file lets"
+    of = f"Of {found.tokens:,} held-out tokens,"
     if now == before:
-        return f"{of} as many be drafted right as without it."
+        return f"{of} as many are drafted right with the file as without it."
     share = f" ({(now - before) / before:+.1%})" if before else ""
     more = "more" if now > before else "fewer"
-    return f"{of} {abs(now - before):,} {more} be drafted right{share}."
+    return f"{of} {abs(now - before):,} {more} are drafted right with the file{share}."

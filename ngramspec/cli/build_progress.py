@@ -16,13 +16,13 @@ from ngramspec.cli.output import duration_text, size_text
 
 REFRESH = 0.05  # seconds between updates of the bar
 MEGA = 1e6
-TOO_LATE = "all is read, the file is being finished; Ctrl-C again ends at once"
+TOO_LATE = "all input is read, finishing the file; Ctrl-C again quits at once"
 
 
 class BuildProgress:
-    """BuildProgress(interrupt, bar): what the build tells, shown where there is a terminal.
+    """BuildProgress(interrupt, bar): shows the progress that the build reports; bar: None = hide.
 
-    Rates are of this run: what a resumed build had done before does not count.
+    Rates are those of this run, without the part that a resumed build had done before.
     """
 
     def __init__(self, interrupt: Interrupt, bar: RichProgress | None) -> None:
@@ -42,7 +42,7 @@ class BuildProgress:
 
     @property
     def note(self) -> str:
-        """What is to be said instead of figures, "" = nothing."""
+        """The text to show instead of figures, "" = none."""
         return self._interrupt.note if self._interrupt.requested else ""
 
     def phase(self, name: str, total: int) -> None:
@@ -57,7 +57,7 @@ class BuildProgress:
             self._task = self._bar.add_task(name, total=total or None)
 
     def done(self, amount: int, tokens: int) -> None:
-        """Show how far the phase is."""
+        """Show the progress of the phase: bytes done, and tokens so far."""
         now = time.monotonic()
         if self._first is None:
             self._first = amount, tokens
@@ -80,7 +80,7 @@ class _Figures(ProgressColumn):
         self.progress: BuildProgress | None = None
 
     def render(self, task: Task) -> Text:
-        """Return the figures of now."""
+        """Return the current figures."""
         progress = self.progress
         if progress is None or not progress.begun:
             return Text("")
@@ -103,7 +103,7 @@ class _Figures(ProgressColumn):
 
 @contextmanager
 def build_progress(interrupt: Interrupt, *, wanted: bool) -> Iterator[BuildProgress]:
-    """Show a bar on stderr while the block runs; nothing where that is no terminal."""
+    """Show a bar on stderr while the block runs; nothing if stderr is no terminal."""
     console = Console(stderr=True)
     if not (wanted and console.is_terminal):
         yield BuildProgress(interrupt, None)

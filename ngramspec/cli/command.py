@@ -19,7 +19,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
-TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: 1 means something else for this command
+TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: errors exit with 2, 1 has another meaning
 
 
 class Failure(click.ClickException):
@@ -57,7 +57,7 @@ class SectionCommand(click.Command):
     """A command whose --help lists its options by section, in the order of declaration."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """Return the same names in any context: click keeps the option of the first one."""
+        """Return fixed names: click caches the help option of the first context."""
         return HELP_NAMES
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -75,7 +75,7 @@ class SectionCommand(click.Command):
 class Interrupt:
     """Interrupt(note): `requested` is True once Ctrl-C was pressed.
 
-    note: A line for stderr then, unless `quiet` is set because something else shows it.
+    note: Line to write to stderr then; `quiet` = do not, because something else shows it.
     """
 
     def __init__(self, note: str) -> None:
@@ -89,13 +89,13 @@ class Interrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             raise KeyboardInterrupt
         self.requested = True
-        if not self.quiet:  # print is not safe here: the signal may have come within a print
+        if not self.quiet:  # print is not safe here: the signal can arrive inside a print
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{self.note}\n".encode())
 
 
 @contextmanager
 def interruptible(note: str) -> Iterator[Interrupt]:
-    """Handle Ctrl-C in the block; outside the main thread, where none arrives, do nothing."""
+    """Handle Ctrl-C in the block; only in the main thread, which gets all signals."""
     interrupt = Interrupt(note)
     if threading.current_thread() is not threading.main_thread():
         yield interrupt

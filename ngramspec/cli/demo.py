@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.demo import Benches, Outcome, Row, TaskResult
+    from ngramspec.bench.demo import Benches, Row, TaskOutcome, TaskResult
 
 EPILOG = """\b
 Examples:
@@ -44,22 +44,22 @@ tokens per decode of the model; draft µs: time in the drafter per decode; same:
 texts equal to those without drafts.
 """
 GAIN = """\
-Drafts pay where a batch costs less than its tokens one by one. The bit-exact
-setting has no such gain for so small a model on a CPU: --exact times it."""
+Drafts pay when a batch costs less than its tokens one by one. For so small a
+model on a CPU the bit-exact setting has no such gain; --exact times it."""
 
 
 @click.command(cls=SectionCommand, epilog=EPILOG)
 @options(
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
-           help="Only this task; again for more."),
+           help="Run only this task (repeatable)."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
-           help="Only this drafter or chain (names with commas between); again for more."),
+           help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
-           help="Timed runs of each."),
+           help="Timed runs per task and drafter."),
     option("Options", "--max-tokens", type=click.IntRange(2, 1024), default=256,
            help="Longest answer, in tokens."),
     option("Options", "--threads", type=click.IntRange(1, 512), default=1,
-           help="CPU threads of the timed runs, no more than cores that are idle."),
+           help="CPU threads of the timed runs; use no more than there are idle cores."),
     option("Options", "--exact", is_flag=True,
            help="Time the bit-exact setting: flash attention, one thread."),
     json_option(),
@@ -72,8 +72,8 @@ def demo(**values: Any) -> None:
     A model of 5.5 million parameters that ships with the package edits and copies code, greedily,
     without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
     bit-exact setting (flash attention, one thread), or the exit code is 1. The times are without
-    flash attention, in interleaved runs; each run has a fresh drafter, so no text is learned from
-    an earlier run, but the policy goes on.
+    flash attention, in interleaved runs. Each run has a fresh drafter, so it learns no text from
+    earlier runs; only the policy carries over.
     """
     from rich.console import Console
 
@@ -81,7 +81,7 @@ def demo(**values: Any) -> None:
     from ngramspec.drafters.names import parse_names
 
     if values["exact"] and values["threads"] != 1:
-        raise click.UsageError("--exact is for one thread: drop --threads")
+        raise click.UsageError("--exact needs one thread: drop --threads")
     specs = values["drafters"] or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
     console = Console(no_color=values["no_color"] or None, highlight=False)
@@ -133,7 +133,7 @@ def _show_head(console: Console) -> None:
     )
 
 
-def _show_text(console: Console, result: TaskResult, outcome: Outcome) -> None:
+def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> None:
     """Print one task's request and answer, accepted draft tokens in colour or between marks."""
     from rich.rule import Rule
     from rich.text import Text
@@ -211,7 +211,7 @@ def _show_timed_equality(
     margins = [abs(parting.margin) for parting in partings if parting.margin is not None]
     text = f"Times are without flash attention; there {same} of {texts} are equal"
     if margins:
-        text += f",\nthe others part where two tokens are at most {max(margins):.3f} logits apart"
+        text += f",\nthe others differ where two tokens are at most {max(margins):.3f} logits apart"
     console.print(f"{text}.")
 
 

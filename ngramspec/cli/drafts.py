@@ -28,11 +28,11 @@ FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, optio
 
 @dataclasses.dataclass(frozen=True)
 class DraftChoice:
-    """What the options say: which drafters with which parameters, or none.
+    """The drafters and parameters that the options choose.
 
-    params: by drafter, only what was given.
-    files: by name in FILES, only what was given.
-    any_tokenizer: take files of another tokenizer.
+    params: by drafter, only those given.
+    files: by name in FILES, only those given.
+    any_tokenizer: accept files of another tokenizer.
     policy, max_draft: as for make_policy.
     """
 
@@ -45,7 +45,7 @@ class DraftChoice:
     max_draft: int = 62
 
     def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
-        """Return the parameters by drafter, files included, which must be of the model's tokenizer.
+        """Return the parameters by drafter, with files and the model's tokenizer to check them by.
 
         Raises:
             FormatError, OSError: The model cannot be read.
@@ -60,24 +60,24 @@ class DraftChoice:
 
     @property
     def label(self) -> str:
-        """Return the names with commas, "none" without drafts."""
+        """Return the names separated by commas, "none" without drafts."""
         return ",".join(self.names) or NO_DRAFTS
 
 
 def drafter_options() -> Decorator:
-    """Return --spec-type, files of statistics and all parameters of the drafters."""
+    """Return --spec-type, the statistics files and all parameters of the drafters."""
     lookup = "Statistics file or lookup cache that ngram-cache reads."
-    learned = "The same, read and extended: what is generated is added at the end."
+    learned = "The same, but what is generated is also saved to it."
     return options(
         option(SECTION, "--spec-type", metavar="LIST", multiple=True,
-               help=f"Drafters with commas between: {', '.join(DRAFTER_NAMES)}; or none."
+               help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; or none."
                f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
         option(SECTION, "--spec-order", type=click.Choice(["priority", "given"]),
                default="priority",
-               help="Which drafter is asked first: llama.cpp's order, or that of the list."),
+               help="Order in which drafters are tried: llama.cpp's, or that of the list."),
         option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
-               help="How long drafts are: as far as tokens pay for what they add to a pass, or as "
-               "far as the drafters go."),
+               help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
+               "as long as the drafters propose."),
         option(SECTION, "--max-draft", type=AT_LEAST_1, default=62,
                help="Longest draft of any drafter, in tokens."),
         option(SECTION, "-lcs", "--lookup-cache-static", "lookup_static", type=FILE, help=lookup),
@@ -87,13 +87,13 @@ def drafter_options() -> Decorator:
                help="Pool of ngram-mod, shared by all processes that use the file."),
         option(SECTION, "--suffix-index", type=FILE, help="Index of a corpus that suffix reads."),
         option(SECTION, "--any-tokenizer", is_flag=True,
-               help="Take files that were built with another tokenizer."),
+               help="Accept files that were built with another tokenizer."),
         *_parameters(),
     )  # fmt: skip
 
 
 def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
-    """Remove the drafter options from a command's values and return what they say.
+    """Remove the drafter options from a command's values and return them as a DraftChoice.
 
     Raises:
         InputError: An unknown or repeated drafter.
@@ -116,7 +116,7 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
 
 
 def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the drafters: those of the list, else the default and what has options of its own."""
+    """Return the drafters: the list, or the default and every drafter whose options are given."""
     if not spec:
         added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
         return parse_names((*added, DEFAULT_SPEC), order)
@@ -129,7 +129,7 @@ def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[st
 
 
 def _parameters() -> Iterator[Decorator]:
-    """Yield an option per parameter; None when not given: the default is the drafter's."""
+    """Yield an option per parameter; None when not given, so that the drafter's default holds."""
     for name in DRAFTER_NAMES:
         for field in options_of(name):
             flag = option_flag(name, field.name)
@@ -151,7 +151,7 @@ def _split_numbers(ctx: click.Context, param: click.Parameter, value: str | None
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"expected integers with commas between, got {value!r}") from None
+        raise click.BadParameter(f"expected comma-separated integers, got {value!r}") from None
 
 
 def _key(name: str, field: str) -> str:

@@ -33,7 +33,7 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
-EXACT_DRAFT = 62  # longest draft that llama.cpp computes exactly as single tokens
+EXACT_DRAFT = 62  # longest draft that llama.cpp computes bit for bit like single tokens
 SHARE = click.FloatRange(0, 1)
 
 
@@ -43,9 +43,9 @@ SHARE = click.FloatRange(0, 1)
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
 @options(
-    option(MODEL, "-m", "--model", type=FILE, help="GGUF file; without it the embedded model."),
+    option(MODEL, "-m", "--model", type=FILE, help="GGUF file; default: the embedded model."),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
-           help="Context in tokens; 0: as trained."),
+           help="Context in tokens; 0: the trained size."),
     option(MODEL, "-t", "--threads", type=THREADS,
            help="Default: one per physical core; 1 for the embedded model."),
     option(MODEL, "-fa", "--flash-attn", is_flag=True, help="Use flash attention."),
@@ -54,10 +54,10 @@ SHARE = click.FloatRange(0, 1)
     option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin."),
     option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin."),
     option(PROMPT, "--chat/--raw", default=None,
-           help="Use the model's chat template, if it has one (default), or the prompt as it is."),
+           help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(PROMPT, "-sys", "--system", metavar="TEXT", help="System message of the chat."),
     option(SAMPLING, "-n", "--max-tokens", type=AT_LEAST_1, default=256,
-           help="Tokens to generate at most."),
+           help="Largest number of tokens to generate."),
     option(SAMPLING, "--temp", type=click.FloatRange(0), default=0.0,
            help="Temperature; 0 is greedy."),
     option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
@@ -67,10 +67,10 @@ SHARE = click.FloatRange(0, 1)
            help="1: off."),
     option(SAMPLING, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), help="Default: random."),
     option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow."),
-    option(SAMPLING, "--grammar-file", type=FILE, help="File with such a grammar."),
+    option(SAMPLING, "--grammar-file", type=FILE, help="File with a GBNF grammar."),
     drafter_options(),
     option(OUTPUT, "--compare", is_flag=True,
-           help="Also generate without drafts: speed-up, and whether the texts are equal."),
+           help="Also generate without drafts; print the speed-up and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
            help="Print machine-readable results instead of the text."),
     option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
@@ -78,13 +78,13 @@ SHARE = click.FloatRange(0, 1)
 def generate(**values: Any) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 
-    The text streams to stdout, accepted draft tokens in green if that is a terminal; figures go to
-    stderr. A draft changes only the speed: with one seed the text is that of plain decoding, up to
-    the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
+    The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
+    stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
+    to the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
     """
     choice = take_draft_choice(values)
     if values["exact"] and values["threads"] not in (None, 1):
-        raise click.UsageError("--exact is for one thread: drop --threads")
+        raise click.UsageError("--exact needs one thread: drop --threads")
     prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
@@ -107,14 +107,14 @@ def generate(**values: Any) -> None:
 def _read_prompt(values: Mapping[str, Any]) -> str:
     text, file = values["prompt"], values["file"]
     if (text is None) == (file is None):
-        raise click.UsageError("give the prompt by -p TEXT, -f FILE, or -f - for stdin")
+        raise click.UsageError("give the prompt with -p TEXT, -f FILE, or -f - for stdin")
     if "-" in (text, file):
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     return text if text is not None else Path(file).read_text("utf-8", "replace")
 
 
 def _read_grammar(values: Mapping[str, Any]) -> str:
-    """Return the grammar of the options, "" for none."""
+    """Return the grammar that the options give, "" for none."""
     if values["grammar"] is not None and values["grammar_file"] is not None:
         raise InputError("give either --grammar or --grammar-file")
     if values["grammar_file"] is not None:
@@ -143,7 +143,7 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice) -> LLM:
 
 
 def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
-    """Return the prompt in the model's tokens, as a chat unless that is not wanted or possible."""
+    """Return the prompt's tokens, as a chat unless --raw is given or there is no template."""
     template = llm.model.chat_template
     if values["chat"] and not template:
         raise InputError("this model has no chat template: use --raw")
@@ -171,9 +171,10 @@ def _print_text(session: _Session, no_color: bool) -> None:
 
 
 class _Session:
-    """A prompt for a loaded model; `stream` generates once, the rest tells about that run.
+    """A prompt for a loaded model; `stream` generates once, other methods report on that run.
 
-    Every run reads the whole prompt. With --compare a run without drafts follows, of the same seed.
+    Every run reads the whole prompt. With --compare a run without drafts follows, with the same
+    seed.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class _Session:
         self._draft_seconds = self._llm.engine.stats().draft_seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the figures in words, those of llama-server's statistics among them."""
+        """Yield the figures as lines of text, llama-server's statistics included."""
         run, seconds = self._run, self._run.timings.prompt_seconds
         yield (
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
@@ -248,7 +249,7 @@ class _Session:
         return made
 
     def _compare(self) -> tuple[Generation, float, Parting | None]:
-        """Generate without drafts; return that run, the speed-up and where the texts part."""
+        """Generate without drafts; return that run, the speed-up and where the texts differ."""
         from ngramspec.bench.parting import find_parting
 
         mine, plain = self._run, self._run_plain()

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the types of their values."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = click.Path(path_type=Path)
 OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 COUNT = click.IntRange(0)
 AT_LEAST_1 = click.IntRange(1)
-LOOKUP_SUFFIX = ".bin"  # of llama.cpp's lookup caches
+LOOKUP_SUFFIX = ".bin"  # file name suffix of llama.cpp's lookup caches
 LEAST_FILE = 64 << 10  # head, provenance and some n-grams
 MOST_SIZE = 1 << 62
 MOST_HELD_OUT = 0.9
@@ -33,8 +33,8 @@ def option(section: str, *flags: str, env: str = "", **settings: Any) -> Decorat
     Args:
         section: The heading.
         flags: As for click.option.
-        env: End of a LLAMA_ARG_ variable that sets it, or all of a LLAMA_ one.
-        settings: As for click.option; defaults are shown, and numbers are called N.
+        env: Environment variable that sets it: what follows LLAMA_ARG_, or a full LLAMA_ name.
+        settings: As for click.option; defaults are shown, and numbers have the metavar N.
     """
     if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
         settings.setdefault("metavar", "N")
@@ -64,9 +64,9 @@ def json_option(section: str = "Options") -> Decorator:
 
 
 def tokenizer_options(otherwise: str, section: str = "Options") -> Decorator:
-    """Return --model and --tokenizer. otherwise: what holds without them."""
+    """Return --model and --tokenizer. otherwise: rest of the help: the default, or the use."""
     text = f"GGUF file of the model; {otherwise}."
-    other = "tokenizer.json of the model, instead."
+    other = "tokenizer.json of the model, instead of --model."
     return options(
         option(section, "-m", "--model", type=FILE, help=text),
         option(section, "--tokenizer", type=FILE, help=other),
@@ -74,7 +74,7 @@ def tokenizer_options(otherwise: str, section: str = "Options") -> Decorator:
 
 
 def given_tokenizer(values: dict[str, Any]) -> Path | None:
-    """Remove --model and --tokenizer from a command's values and return the file that they name.
+    """Remove --model and --tokenizer from a command's values and return the file that is given.
 
     Raises:
         click.UsageError: Both are given.
@@ -88,7 +88,7 @@ def given_tokenizer(values: dict[str, Any]) -> Path | None:
 
 def output_option(section: str = "Options") -> Decorator:
     """Return the option -o of a command that writes a statistics file."""
-    text = "The file to write; an old one is replaced when the new one is whole."
+    text = "File to write; an existing file is replaced once the new one is complete."
     return option(section, "-o", "--output", type=FILE, required=True, help=text)
 
 
@@ -97,7 +97,7 @@ def check_output(path: Path, *, statistics: bool = True) -> None:
 
     Args:
         path: The output.
-        statistics: It is not to be one of llama.cpp's lookup caches.
+        statistics: Refuse names of llama.cpp's lookup caches.
 
     Raises:
         FileNotFoundError: The folder does not exist.
@@ -153,6 +153,6 @@ class ShareType(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"expected a share such as 5% or 0.05, got {value!r}", param, ctx)
         made = float(found[1]) / (100 if found[2] else 1)
         if made > MOST_HELD_OUT:
-            hint = "" if found[2] else f"; {found[1]}% is written with its sign"
+            hint = "" if found[2] else f"; for percent write {found[1]}%"
             self.fail(f"expected a share of at most 90%, got {value!r}{hint}", param, ctx)
         return made

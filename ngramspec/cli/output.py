@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
-OPEN, CLOSE = "«", "»"  # what stands for the colour where there is none
+OPEN, CLOSE = "«", "»"  # marks of accepted text where there is no colour
 
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
 
 def print_json(facts: Any, indent: int | None = None) -> None:
-    """Print plain data as JSON, which is what --json asks for."""
+    """Print plain data as JSON, for --json."""
     click.echo(json.dumps(facts, indent=indent))
 
 
@@ -46,7 +46,7 @@ def make_table(
     Args:
         columns: The headings.
         rows: Its cells; more may be added.
-        title: Above it.
+        title: Line above the table.
         text: Headings of the columns that hold text; the others hold numbers.
         gap: Spaces between columns.
     """
@@ -67,15 +67,15 @@ def make_table(
 
 @contextmanager
 def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr while the block runs; nothing where that is no terminal.
+    """Show a bar on stderr while the block runs; nothing if stderr is no terminal.
 
     Args:
-        title: What is done.
+        title: Text beside the bar.
         total: Steps in all.
         done: Steps before the block.
 
     Returns:
-        What moves it by a step.
+        A function that advances the bar by one step.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -95,7 +95,7 @@ def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[[], Non
 
 
 def size_text(num_bytes: float) -> str:
-    """Return a number of bytes in words, such as "6.4 MiB"."""
+    """Return a number of bytes as text, such as "6.4 MiB"."""
     unit = "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if num_bytes < 1024 or unit == "TiB":
@@ -105,7 +105,7 @@ def size_text(num_bytes: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in words, such as "0.3 s", "4:05" or "1:00:03"."""
+    """Return a duration as text, such as "0.3 s", "4:05" or "1:00:03"."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -119,7 +119,7 @@ def number_of(count: int, noun: str) -> str:
 
 
 def speedup_cell(speedup: float, is_plain: bool = False) -> Text:
-    """Return a speed-up in green where drafts pay and red where they do not."""
+    """Return a speed-up, green if drafts pay and red if they cost time."""
     from rich.text import Text
 
     style = "green" if speedup >= 1.05 else "red" if speedup <= 0.95 else ""
@@ -127,7 +127,7 @@ def speedup_cell(speedup: float, is_plain: bool = False) -> Text:
 
 
 def has_colour(console: Console) -> bool:
-    """Tell whether colours can be seen."""
+    """Return whether the console shows colours."""
     return console.color_system is not None and not console.no_color
 
 

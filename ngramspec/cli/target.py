@@ -1,4 +1,4 @@
-"""The target model: its options, with llama-server's names, and how it is opened with them."""
+"""The target model: its options, with llama-server's names, and opening it with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREADS = click.IntRange(1, 512)
 
 
 class CacheType(click.ParamType):  # type: ignore[type-arg]
-    """A type of cached keys or values; which ones there are is known to the adapter."""
+    """A type of cached keys or values, from the adapter's list."""
 
     name = "type"
 
@@ -45,7 +45,7 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "ubatch_size": (
         ("-ub", "--ubatch-size"),
         {"env": "UBATCH", "type": AT_LEAST_1, "default": 512,
-         "help": "Tokens that are computed at once."},
+         "help": "Tokens computed at once."},
     ),
     "threads": (
         ("-t", "--threads"),
@@ -75,8 +75,8 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "exact": (
         ("--exact",),
         {"is_flag": True,
-         "help": "Bit-exact setting: drafts cannot change a token. Tried at start; fails where "
-         "the model has none."},
+         "help": "Bit-exact setting: drafts cannot change a token. Tested at start; fails if the "
+         "model has none."},
     ),
 }  # fmt: skip
 
@@ -107,7 +107,7 @@ def open_model(values: Mapping[str, Any]) -> LlamaModel:
 
 
 def open_target(values: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
-    """Return the target; with --exact in a setting that was tried.
+    """Return the target; with --exact in a setting that was tested to be bit-exact.
 
     Raises:
         InputError: A setting is out of its bounds.
@@ -122,7 +122,7 @@ def open_target(values: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
 
 
 def context_settings(values: Mapping[str, Any]) -> ContextSettings:
-    """Return the settings of the target; of those --exact takes slots, context, threads and types.
+    """Return the settings of the target; --exact uses only slots, context, threads and types.
 
     Raises:
         InputError: A setting is out of its bounds.
@@ -150,11 +150,11 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
 
 
 def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
-    """Return a target in a setting that was found to be exact by trying."""
+    """Return a target in a setting that tests found to be exact."""
     from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 
     if settings.type_k != settings.type_v:
-        raise InputError("--exact needs one type for keys and values")
+        raise InputError("--exact needs the same type for cached keys and values")
     click.echo("looking for an exact setting ...", err=True)
     found = find_exact(model, settings.num_threads[0], settings.slots, settings.type_k)
     target = open_exact(model, found, settings.slots, settings.context_size)

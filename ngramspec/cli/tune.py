@@ -1,4 +1,4 @@
-"""`ngramspec tune`: which drafter and sizes suit your own requests."""
+"""`ngramspec tune`: find the drafter and sizes that suit your own requests."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ TRACES are what `ngramspec bench replay` reads: NAME.txt.xz or NAME.txt with tok
 NAME.jsonl.xz or NAME.jsonl with text, for which --tokenizer or --model is needed, or
 folders of them.
 
-The recorded outputs play the target. Drafters and sizes are chosen on the first two
-thirds of each set; figures are those of the last third, which the choice has not seen.
-Without costs, the table is used that `ngramspec bench calibrate` saved for --model in
-this setting, else the profile cpu. Ctrl-C prints the best that is known by then.
+The recorded outputs stand in for the target. Drafters and sizes are chosen on the first
+two thirds of each set; the figures are those of the last third, which is held out.
+Without --profile and --costs, the costs are those that `ngramspec bench calibrate` saved
+for --model in this setting, or the profile cpu. Ctrl-C prints the best found so far.
 """
-NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again ends at once"
+NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at once"
 COLUMNS = ("lengths", "tok/pass", "accepted", "speed-up", "held out", "gain")
 NOTE = (
     "tok/pass: mean accepted length, tokens per pass of the target; accepted: share of the "
-    "drafted tokens that were right; speed-up: modelled, over plain decoding, on the requests that "
-    "were chosen on; held out: the same on the last third of each set; gain: over the default. "
-    "lengths auto: an AutoPolicy chooses them by the costs; fixed: as far as the sizes go. "
+    "drafted tokens that were right; speed-up: modelled, over plain decoding, on the requests used "
+    "to choose; held out: the same on the last third of each set; gain: over the default. "
+    "lengths auto: an AutoPolicy chooses them by the costs; fixed: as long as the sizes allow. "
 )
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
@@ -69,27 +69,28 @@ LLAMA_NOTE = (
            help="GGUF file or tokenizer.json, for traces with text."),
     json_option(),
     option(COSTS, "--profile", type=click.Choice(list(PROFILES)),
-           help="What a batch costs the target, as in `bench replay`."),
+           help="Batch costs of the target, as in `bench replay`."),
     option(COSTS, "--costs", type=OLD_FILE, metavar="FILE",
-           help="A table that `bench calibrate -o` saved."),
+           help="Cost table saved by `bench calibrate -o`."),
     option(SEARCH, "--requests", type=AT_LEAST_1, default=600,
-           help="First requests of each set; others are not read."),
+           help="Number of requests to read from the start of each set."),
     option(SEARCH, "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-           help="Recommend the best that is known by then. A quarter is for the held-out "
+           help="Stop then and recommend the best so far. A quarter of it is for the held-out "
            "requests."),
     option(SEARCH, "--seed", type=int, default=0, metavar="N",
-           help="Seed of the samples that the first rounds take."),
+           help="Seed of the request samples in the first rounds."),
     option(SEARCH, "--max-prompt", type=AT_LEAST_1, default=12_000,
-           help="Last tokens of a prompt."),
+           help="Tokens to keep from the end of a prompt."),
     option(SEARCH, "--max-output", type=click.IntRange(2), default=1_200,
-           help="First tokens of an output."),
+           help="Tokens to keep from the start of an output."),
     running("Setting of saved costs", *(name for name in RUNNING if name != "exact")),
 )  # fmt: skip
 def tune(**values: Any) -> None:
     """Recommend a drafter and its sizes for your own requests.
 
-    Replays recorded outputs with some 340 drafters, sizes and lengths, first all on a few requests,
-    then the best on more and more, and ranks them by the modelled speed-up over plain decoding.
+    Replays recorded outputs with about 340 combinations of drafter, sizes and lengths: all of them
+    on a few requests, then the best on more and more. Ranks them by the modelled speed-up over
+    plain decoding.
     """
     if values["profile"] is not None and values["costs"] is not None:
         raise click.UsageError("give either --profile or --costs")
@@ -127,7 +128,7 @@ def _search(values: Mapping[str, Any]) -> Tuned:
 
 
 def _costs(values: Mapping[str, Any]) -> Costs:
-    """Return the costs that the options name, those saved for the model, or usual ones."""
+    """Return the costs that the options name, those saved for the model, or a default profile."""
     from ngramspec.bench.costs import choose_costs, saved_costs
 
     if values["costs"] or values["profile"] or not values["model"]:
@@ -137,7 +138,7 @@ def _costs(values: Mapping[str, Any]) -> Costs:
 
 
 def _show(found: Tuned, model: Path | None) -> None:
-    """Print the best few, what to write, and what the figures are worth."""
+    """Print the best results, the lines to use them, and how far to trust the figures."""
     console = plain_console()
     tuning = found.tuning
     total = number_of(sum(found.plan.sets.values()), "request")
@@ -174,7 +175,7 @@ def _table(found: Tuned) -> Table:
 
 
 def _worth(found: Tuned) -> Iterator[str]:
-    """Yield what the figures are worth."""
+    """Yield notes on how far to trust the figures."""
     from ngramspec.bench.split import LEAST, PART
 
     tuning = found.tuning
@@ -186,11 +187,11 @@ def _worth(found: Tuned) -> Iterator[str]:
         )
     elif not tuning.num_held_out:
         yield (
-            f"{searched}: chosen and judged on the same {tuning.num_chosen_on} requests, which "
-            f"flatters; {PART * LEAST} would be enough to hold some out."
+            f"{searched}: chosen and measured on the same {tuning.num_chosen_on} requests, which "
+            f"is optimistic; {PART * LEAST} would be enough to hold some out."
         )
     else:
-        yield f"{searched}: the held-out requests were not replayed, which flatters."
+        yield f"{searched}: the held-out requests were not replayed: the figures are optimistic."
     if not tuning.finished:
         why = "interrupted" if found.interrupted else "out of time"
         done = tuning.results[0].requests
@@ -224,7 +225,7 @@ def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> No
     theirs = tuning.best_for_llama_server
     console.print()
     if theirs is None:
-        text = "For llama-server: nothing that it can do gains more than 1 %; leave drafts out."
+        text = "For llama-server: none of its settings gains more than 1 %; run it without drafts."
         console.print(text, style="bold")
         return
     speedup = tuning.speedup(theirs.reported)

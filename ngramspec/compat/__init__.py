@@ -1,1 +1,1 @@
-"""Surfaces of other projects over the drafters of this one; no host is imported here."""
+"""Interfaces of other projects, implemented by our drafters; no host is imported here."""

@@ -1,8 +1,8 @@
-"""SuffixDecodingCache: what vLLM and TensorRT-LLM want of arctic_inference, over our drafter.
+"""SuffixDecodingCache: what vLLM and TensorRT-LLM use of arctic_inference, with our drafter.
 
-Surface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. Behind it are a slot per request
-and one SuffixPool of what requests said, instead of suffix trees. docs/integrations.md tells what
-differs; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
+Interface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. It is implemented by a slot per
+request and one SuffixPool of requests' texts, instead of suffix trees. docs/integrations.md lists
+the differences; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ TREE_WIDTH = 8
 
 
 class SuffixDecodingCache:
-    """Drafts per request from its own text and from what other requests said.
+    """Drafts for a request from its own text and from the texts of other requests.
 
     Args:
-        max_tree_depth: Tokens of a context that are looked at, >= 1; drafts are 64 at most.
-        max_cached_requests: Requests that `cached_requests` lists, the oldest give way; -1 = any
-            number, 0 = requests share nothing. What is kept of them is bounded by the pool.
+        max_tree_depth: Last tokens of a context that are used, >= 1; drafts have at most 64 tokens.
+        max_cached_requests: Requests that `cached_requests` lists, the oldest are evicted; -1 = any
+            number, 0 = requests share nothing. Their texts are bounded by the pool.
         capacity: Tokens of other requests kept, 4096..29,000,000; 31 bytes each.
         pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
         pool_prompts: Draft from other requests' prompts, too, not only from their responses.
-        static: Index of a corpus (`build-cache --kind suffix`) that is read besides, or its path.
-        any_tokenizer: Take an index that was built with another tokenizer than is known.
+        static: Index of a corpus (`build-cache --kind suffix`) to draft from as well, or its path.
+        any_tokenizer: No effect: the target's tokenizer is not known, so any index is accepted.
 
     Raises:
         InputError: A value is out of its bounds. A ValueError.
-        FormatError: `static` is not a whole index file.
+        FormatError: `static` is not a valid index file.
         OSError: It cannot be read.
 
     Not locked: one thread at a time, as Arctic's. Several caches may share a pool across threads.
-    Source: SuffixDecoding (arXiv 2411.04975) for the idea and the surface.
+    Source: SuffixDecoding (arXiv 2411.04975) for the idea and the interface.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SuffixDecodingCache:
 
     @property
     def max_tree_depth(self) -> int:
-        """Return the tokens of a context that are looked at."""
+        """Return how many last tokens of a context are used."""
         return self._depth
 
     @property
@@ -110,20 +110,20 @@ class SuffixDecodingCache:
 
     @property
     def pool(self) -> SuffixPool | None:
-        """Return the pool of what requests said, None where they share nothing."""
+        """Return the pool of requests' texts, None if they share nothing."""
         return self._pool
 
     def start_request(self, req_id: Hashable, prompt_token_ids: TokenIds) -> None:
         """Begin a request.
 
         Args:
-            req_id: Its name; may be that of a request which was stopped.
+            req_id: Its name; a stopped request's name can be reused.
             prompt_token_ids: int32 array, shape (n,), contiguous, or a sequence of int; n >= 0,
                 ids >= 0. Copied.
 
         Raises:
             ValueError: The request is already active, or the prompt is no such array.
-            TypeError: The prompt holds something else than int32 numbers.
+            TypeError: The prompt holds something other than int32 numbers.
             Nothing is changed then.
 
         Cost: O(n).
@@ -142,11 +142,11 @@ class SuffixDecodingCache:
 
         Args:
             req_id: An active request.
-            token_ids: As of `start_request`.
+            token_ids: Type as in `start_request`.
 
         Raises:
             ValueError: The request is not active, or token_ids is no such array.
-            TypeError: token_ids holds something else than int32 numbers.
+            TypeError: token_ids holds something other than int32 numbers.
             Nothing is changed then.
 
         Cost: O(n).
@@ -167,21 +167,21 @@ class SuffixDecodingCache:
 
         Args:
             req_id: An active request.
-            context: As of `start_request`: the newest tokens of the request, or all of them; only
-                the last max_tree_depth are looked at. Any other context is drafted for from what
-                other requests said. A context of less than 2 tokens has no draft.
-            max_spec_tokens: Tokens of the draft, at most, and 64 at most; None = max_tree_depth.
+            context: Type as in `start_request`. The newest tokens of the request, or all of them;
+                only the last max_tree_depth are used. For any other context, the draft comes from
+                other requests only. A context of fewer than 2 tokens has no draft.
+            max_spec_tokens: Longest draft, in tokens, at most 64; None = max_tree_depth.
             max_spec_factor: The draft has at most max_spec_factor * match_len
             max_spec_offset: + max_spec_offset tokens.
-            min_token_prob: A draft ends where all of it is less likely right than this.
+            min_token_prob: A draft ends where the probability of all of it falls below this.
             use_tree_spec: Draft a tree, at most 8 tokens wide.
 
         Returns:
-            SuffixDecodingDraft: A new one; empty when nothing is known.
+            SuffixDecodingDraft: A new one; empty when nothing matches.
 
         Raises:
             ValueError: The request is not active, or context is no such array.
-            TypeError: context holds something else than int32 numbers.
+            TypeError: context holds something other than int32 numbers.
 
         Cost: O(max_tree_depth) bytes compared, O(drafted tokens); independent of the texts.
         """
@@ -199,7 +199,7 @@ class SuffixDecodingCache:
         return SuffixDecodingDraft(*made) if made else SuffixDecodingDraft()
 
     def stop_request(self, req_id: Hashable) -> None:
-        """End a request; what it said stays in the pool.
+        """End a request; its text in the pool stays.
 
         Raises:
             ValueError: The request is not active.
@@ -225,7 +225,7 @@ class SuffixDecodingCache:
         return request
 
     def _begin(self, seats: Seats, token_ids: TokenIds, name: str) -> tuple[Seat, Request]:
-        """Begin a text on a free seat; `name` is what errors call it."""
+        """Begin a text on a free seat; `name` is its name in errors."""
         seat = seats.take()
         request = Request(seat.drafter, self._sources[seat.drafter], seat.slot, self._depth)
         try:
@@ -236,7 +236,7 @@ class SuffixDecodingCache:
         return seat, request
 
     def _make(self, slots: int, prompts: bool) -> Drafter:
-        # Drafts end where the caller says, so they have no bound of their own.
+        # The caller bounds each draft, so the source does not.
         weights = confidence_weights()
         source = SuffixSource(slots, self._pool, LONGEST, 0.0, prompts, weights, self._index)
         drafter = Drafter([source], slots, MAX_HISTORY)

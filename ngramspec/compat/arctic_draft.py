@@ -1,4 +1,4 @@
-"""SuffixDecodingDraft: what a SuffixDecodingCache drafts."""
+"""SuffixDecodingDraft: a draft of a SuffixDecodingCache."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class SuffixDecodingDraft:
     """Tokens that may follow a context.
 
     token_ids: the tokens, parents before their children.
-    parents: of each token the index of the one it comes after, -1 for the context itself.
-    probs: how likely each token and all before it are right, 0..1.
-    score: the sum of probs: tokens that are expected to be accepted.
-    match_len: of the context's last 32 tokens, those that agree with where the draft comes from.
+    parents: for each token the index of its parent, -1 if it directly follows the context.
+    probs: the probability that each token and all its ancestors are right, 0..1.
+    score: the sum of probs: the expected number of accepted tokens.
+    match_len: how many of the context's last 32 tokens match the text that the draft comes from.
     """
 
     token_ids: list[int] = field(default_factory=list)

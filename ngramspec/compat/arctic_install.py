@@ -1,4 +1,4 @@
-"""install: let `from arctic_inference.suffix_decoding import SuffixDecodingCache` give ours."""
+"""install: make `from arctic_inference.suffix_decoding import SuffixDecodingCache` import ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ngramspec.errors import InputError
 PACKAGE = "arctic_inference"
 MODULE = f"{PACKAGE}.suffix_decoding"
 SWITCH = "NGRAMSPEC_ARCTIC"
-_OURS = "__ngramspec__"  # attribute of modules made here: what stood there before
+_OURS = "__ngramspec__"  # attribute of modules made here: the module that was there before
 
 log = logging.getLogger("ngramspec")
 
@@ -36,13 +36,14 @@ class ConfiguredCache(SuffixDecodingCache):
 
 
 def install(*, replace: bool = False, **settings: Any) -> bool:
-    """Serve whoever imports arctic_inference.suffix_decoding with our SuffixDecodingCache.
+    """Make imports of arctic_inference.suffix_decoding get our SuffixDecodingCache.
 
-    Call it before the engine makes its proposer; vLLM and TensorRT-LLM import the module then.
+    Call it before the engine makes its proposer; that is when vLLM and TensorRT-LLM
+    import the module.
 
     Args:
-        replace: Do so where the real package is installed, too. Its other modules stay.
-        **settings: Keyword arguments of SuffixDecodingCache that engines do not know of: capacity,
+        replace: Do so even if the real package is installed. Its other modules stay.
+        **settings: Keyword arguments of SuffixDecodingCache that engines do not pass: capacity,
             pool, pool_prompts, static, any_tokenizer.
 
     Returns:
@@ -82,10 +83,10 @@ def uninstall() -> None:
 
 
 def plugin() -> None:
-    """Install where the environment asks for it: vLLM's entry point vllm.general_plugins.
+    """Install if the environment asks for it: the entry point vllm.general_plugins.
 
-    NGRAMSPEC_ARCTIC=1, or a JSON object with settings of install(); the real package is replaced.
-    What is wrong with it is logged, and nothing is installed then. May run any number of times.
+    NGRAMSPEC_ARCTIC is 1 or a JSON object with settings of install(); the real package is replaced.
+    If its value is wrong, that is logged and nothing is installed. Safe to call more than once.
     """
     text = os.environ.get(SWITCH, "")
     if text in ("", "0"):
@@ -100,7 +101,7 @@ def plugin() -> None:
 
 
 def _is_real() -> bool:
-    """Tell whether the real package can be found, without importing it."""
+    """Return whether the real package can be found, without importing it."""
     package = sys.modules.get(PACKAGE)
     if hasattr(package, _OURS):
         return False
@@ -127,7 +128,7 @@ def _with(settings: Mapping[str, Any]) -> type[SuffixDecodingCache]:
 
 
 def _hang(module: ModuleType | None) -> None:
-    """Let the package, where it is loaded, have the module as its attribute."""
+    """Set the module as an attribute of the package, if that is loaded."""
     package = sys.modules.get(PACKAGE)
     if package is not None:
         vars(package).pop("suffix_decoding", None)

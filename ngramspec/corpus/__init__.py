@@ -2,14 +2,14 @@
 
 from ngramspec.corpus.dedup import DigestSet, document_digest, is_held_out
 from ngramspec.corpus.documents import Document, ReadOptions, read_documents
-from ngramspec.corpus.inputs import Plan, Unit, find_units
+from ngramspec.corpus.inputs import CorpusPlan, Unit, find_units
 from ngramspec.corpus.pieces import pieces
 from ngramspec.corpus.problems import Problem, Problems
 
 __all__ = [
+    "CorpusPlan",
     "DigestSet",
     "Document",
-    "Plan",
     "Problem",
     "Problems",
     "ReadOptions",

@@ -1,4 +1,4 @@
-"""Telling documents that were seen before, in 16 bytes each, and setting some aside by digest."""
+"""Detect documents seen before, by digests of 16 bytes, and hold some out by digest."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def document_digest(text: str) -> bytes:
 
 
 def is_held_out(digest: bytes, fraction: float) -> bool:
-    """Tell whether a document belongs to the part that is set aside for measuring.
+    """Return whether a document is held out for measuring.
 
     Args:
-        digest: Of the document; nothing else decides, so order and other documents do not matter.
-        fraction: Share of documents to set aside, 0 to 1. A larger share contains a smaller one.
+        digest: Of the document; only it decides, not the order or other documents.
+        fraction: Share of documents to hold out, 0 to 1. A larger share includes a smaller one.
 
     Raises:
         InputError: The fraction is not in 0..1.
@@ -102,7 +102,7 @@ class DigestSet:
         """Return the set that to_bytes wrote.
 
         Raises:
-            FormatError: The bytes are foreign, truncated or hold a digest twice.
+            FormatError: The bytes are of another format, truncated or hold a digest twice.
         """
         count = int.from_bytes(data[8:16], "little")
         if data[:8] != _MAGIC or len(data) != 16 + count * DIGEST_BYTES:

@@ -10,7 +10,7 @@ from ngramspec.corpus.inputs import TO_THE_END, Unit
 from ngramspec.corpus.parquet import ParquetRows
 from ngramspec.corpus.problems import Problems
 from ngramspec.corpus.records import KNOWN_FIELDS, RecordError, texts_of
-from ngramspec.corpus.streams import Source, open_unit
+from ngramspec.corpus.streams import OpenUnit, open_unit
 from ngramspec.corpus.text import BinaryFileError, read_texts
 from ngramspec.errors import FormatError, InputError
 
@@ -22,7 +22,7 @@ class Document:
     """One text.
 
     text: Never empty.
-    position: Bytes of the unit that were taken so far, about; for a progress bar.
+    position: Bytes of the unit read so far, about; for a progress bar.
     """
 
     text: str
@@ -55,9 +55,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Read the documents of a unit.
 
-    A text file is one document, a jsonl line and a parquet row one, or one per message. What is
-    wrong with a line, row or file goes to `problems`, and reading goes on; documents in front of
-    damage count.
+    A text file is one document; a jsonl line or parquet row is one, or one per message. A damaged
+    line, row or file goes to `problems` and reading continues; documents before the damage are
+    yielded.
 
     Args:
         unit: From find_units.
@@ -93,7 +93,7 @@ def read_documents(
 
 
 def _jsonl(
-    unit: Unit, source: Source, options: ReadOptions, problems: Problems
+    unit: Unit, source: OpenUnit, options: ReadOptions, problems: Problems
 ) -> Iterator[Document]:
     after = f" after byte {unit.start}" if unit.start else ""
     for number, line in _lines(unit, source, options.max_document_bytes):
@@ -111,10 +111,10 @@ def _jsonl(
             yield Document(text, position)
 
 
-def _lines(unit: Unit, source: Source, most: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield number and bytes of the lines that start in the unit; None for one that is longer."""
+def _lines(unit: Unit, source: OpenUnit, most: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield number and bytes of the lines that start in the unit; None if longer than `most`."""
     offset = unit.start
-    if offset:  # the line that reaches into the unit belongs to the one before
+    if offset:  # a line that starts earlier belongs to the previous unit
         source.raw.seek(offset - 1)
         offset += _rest_of_line(source, most) - 1
     number = 0
@@ -131,7 +131,7 @@ def _lines(unit: Unit, source: Source, most: int) -> Iterator[tuple[int, bytes |
             yield number, line
 
 
-def _rest_of_line(source: Source, most: int) -> int:
+def _rest_of_line(source: OpenUnit, most: int) -> int:
     """Skip what is left of a line; return its length."""
     skipped = 0
     while True:

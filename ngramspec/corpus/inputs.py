@@ -1,4 +1,4 @@
-"""From the paths on a command line to units: what one worker reads from start to end."""
+"""Split the paths on a command line into units: what one worker reads from start to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Unit:
     compression: "", "gz", "zst", "xz" or "bz2".
     start, stop: Bytes of a jsonl file in which a line must start, row groups of a parquet file;
         stop -1 is the end of the file.
-    num_bytes: Bytes of the file that this is, 0 if unknown; for a progress bar.
+    num_bytes: Size in the file, 0 if unknown; for a progress bar.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CorpusPlan:
     """All units of a corpus, in order.
 
     units: In the order of the arguments; within a folder by relative path.
@@ -69,32 +69,31 @@ def find_units(
     gitignore: bool = True,
     follow_links: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
-) -> Plan:
-    """Find what is to be read.
+) -> CorpusPlan:
+    """Find the files to read and split them into units.
 
     Args:
         paths: Files, folders or "-". A folder is searched through; hidden files and folders in it
             are left out, and so are links that lead out of it. A file that is reached twice is read
             once.
-        include: Patterns as in a .gitignore in the folder that is given: only files that they
-            match, or that are in a folder that they match, are read; () is all. For a file that is
-            given, its name is what they must match.
+        include: Patterns as in a .gitignore in the given folder: only files that match, or are in a
+            folder that matches, are read; () = all. Of a file in `paths`, the name must match.
         exclude: Patterns of the same kind; what they match is left out, whatever include says.
-        format: "text", "jsonl" or "parquet" for all files, None = by file name, else text.
-        gitignore: Leave out what git would by .gitignore files: those in the folders that are
-            searched and, within a git repository, above them. A path that is given is always read.
-        follow_links: Also follow links that lead out of the folder that was given: a corpus of
-            others may name any file of this machine by them.
+        format: "text", "jsonl" or "parquet" for all files, None = by file name, otherwise "text".
+        gitignore: Leave out what .gitignore files exclude: those in the searched folders and,
+            within a git repository, above them. A path in `paths` is always read.
+        follow_links: Also follow links that lead out of the given folder. In an untrusted corpus
+            they can point to any file of this machine.
         chunk_bytes: Larger jsonl and parquet files are split into units of about that size. Which
             documents are read does not depend on it.
 
     Returns:
-        Plan: At least one unit.
+        CorpusPlan: At least one unit.
 
     Raises:
         FileNotFoundError: A path does not exist.
         InputError: Nothing was found, or an option is not valid.
-        BackendError: A parquet file is to be split and pyarrow is not installed.
+        BackendError: A parquet file must be split and pyarrow is not installed.
         OSError: A folder cannot be listed, or a .gitignore not read.
 
     Cost: one stat per file; files are opened only to split parquet.
@@ -113,7 +112,7 @@ def find_units(
     if not units:
         raise InputError(f"no file to read in {', '.join(names) or 'no path'}{search.hint()}")
     num_bytes = sum(unit.num_bytes for unit in units)
-    return Plan(tuple(units), num_files, num_bytes, tuple(search.left_out))
+    return CorpusPlan(tuple(units), num_files, num_bytes, tuple(search.left_out))
 
 
 @dataclass(frozen=True)
@@ -129,16 +128,16 @@ class _Ignore:
     cut: int = 0
 
     def decide(self, relative: str) -> bool | None:
-        """Return what it says about a path relative to the folder that is searched."""
+        """Decide, as Patterns do, on a path relative to the searched folder."""
         return self.patterns.decide(self.before + relative[self.cut :])
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A file or folder on the way of a search.
+    """A file or folder that a search found.
 
-    relative: Path below the folder that is searched, "" for that itself.
-    ignores: What a folder has from the .gitignore files above it, the nearest first.
+    relative: Path below the searched folder, "" for that folder itself.
+    ignores: For a folder, the .gitignore files above it, the nearest first.
     """
 
     path: str
@@ -195,7 +194,7 @@ class _Search:
                 waiting += reversed(self.entries(found, root))
 
     def entries(self, folder: _Found, root: str) -> list[_Found]:
-        """Return what is in a folder, by name, without what is hidden, left out or broken.
+        """Return the entries of a folder by name, without hidden, excluded and broken ones.
 
         root: The folder that links must not lead out of.
         """
@@ -227,11 +226,11 @@ class _Search:
         return found
 
     def may_follow(self, link: str, root: str) -> bool:
-        """Tell whether a link leads to what is below a folder, or may lead anywhere."""
+        """Return whether a link may be followed: it stays below `root`, or all may."""
         return self.follow_links or Path(os.path.realpath(link)).is_relative_to(root)
 
     def is_ignored(self, relative: str, ignores: Iterable[_Ignore]) -> bool:
-        """Tell whether the nearest .gitignore that knows a path leaves it out."""
+        """Return whether the nearest .gitignore with a matching pattern excludes a path."""
         answers = (ignore.decide(relative) for ignore in ignores)
         ignored = bool(next((one for one in answers if one is not None), False))
         if ignored:
@@ -239,13 +238,13 @@ class _Search:
         return ignored
 
     def wanted(self, relative: str) -> bool:
-        """Tell whether include and exclude let a file through."""
+        """Return whether include and exclude select a file."""
         if self.exclude.decide(relative):
             return False
         return not self.include.lines or self.include.select(relative)
 
     def is_new(self, status: os.stat_result) -> bool:
-        """Tell whether a file or folder is reached for the first time."""
+        """Return whether a file or folder is reached for the first time."""
         identity = (status.st_dev, status.st_ino)
         if identity in self.seen:
             return False
@@ -253,7 +252,7 @@ class _Search:
         return True
 
     def hint(self) -> str:
-        """Return why there may be nothing."""
+        """Return why no file may have been found, to end a message."""
         if self.left_out:
             return f" but links out of it, such as {self.left_out[0].source} (--follow-links)"
         if self.ignored:

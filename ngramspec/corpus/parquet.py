@@ -20,8 +20,8 @@ def split_row_groups(path: str, chunk_bytes: int) -> list[tuple[int, int, int]]:
         chunk_bytes: A run ends once it has that many compressed bytes.
 
     Returns:
-        list: First row group, the one behind the last, and compressed bytes of every run; one run
-        (0, -1, 0) for a damaged file, so that reading it reports the damage.
+        list: First row group, end (exclusive) and compressed bytes of every run; one run (0, -1, 0)
+        for a damaged file, so that reading it reports the damage.
 
     Raises:
         BackendError: pyarrow is not installed.
@@ -46,7 +46,7 @@ class ParquetRows:
 
     Args:
         path: The file.
-        candidates: Columns to read, as far as the file has them.
+        candidates: Columns to read, if the file has them.
 
     Raises:
         FormatError: The file is damaged or has none of the columns.
@@ -58,15 +58,15 @@ class ParquetRows:
         self.path = path
         parquet = _pyarrow()
         with open(path, "rb"):
-            pass  # pyarrow has its own words for what the system refuses
+            pass  # raises the system's OSError, unlike pyarrow
         with self._damage_named():
             with parquet.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 self._columns = [name for name in names if name in candidates]
                 texts = _text_columns(file.schema, self._columns)
             if self._columns:
-                # As dictionaries: a text that many rows share is in memory once until it is asked
-                # for. And a column is read in steps, not as a whole.
+                # With dictionaries, a text that many rows share is in memory only once. With a
+                # buffer_size, a column is read in steps, not as a whole.
                 self._file = parquet.ParquetFile(path, read_dictionary=texts, buffer_size=_BUFFER)
         if not self._columns:
             raise FormatError(f"{path}: no column to read among {', '.join(names)}")
@@ -89,7 +89,7 @@ class ParquetRows:
         """Yield the rows of a row group; None for one whose values have more than `most` bytes.
 
         Raises:
-            FormatError: It is damaged; others may be whole.
+            FormatError: It is damaged; other row groups may not be.
 
         Cost: memory for `most` bytes of values, a page of each column and a batch's dictionaries.
         """
@@ -111,7 +111,7 @@ class ParquetRows:
 
 
 def _text_columns(schema: Any, names: Collection[str]) -> list[str]:
-    """Return the paths of the columns below some names that hold texts or bytes."""
+    """Return the paths of the columns of texts or bytes under some names."""
     columns = (schema.column(i) for i in range(len(schema)))
     return [
         column.path
@@ -121,7 +121,7 @@ def _text_columns(schema: Any, names: Collection[str]) -> list[str]:
 
 
 def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | None]:
-    """Yield the rows of a batch, so few at a time that they have at most `most` bytes."""
+    """Yield the rows of a batch, at most `most` bytes at a time; None for a larger row."""
     if sum(map(_value_bytes, batch.columns)) <= most:
         yield from batch.to_pylist()
     elif batch.num_rows == 1:
@@ -133,9 +133,9 @@ def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | None]:
 
 
 def _value_bytes(array: Any) -> int:
-    """Return the bytes that the values of an array have as Python objects, at least.
+    """Return a lower bound of the bytes of an array's values as Python objects.
 
-    A dictionary's value counts as often as it occurs.
+    A dictionary's value counts once per occurrence.
     """
     import pyarrow
     import pyarrow.compute as compute

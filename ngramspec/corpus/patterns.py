@@ -1,4 +1,4 @@
-"""Patterns of the kind that .gitignore files hold."""
+"""Patterns as in .gitignore files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GITIGNORE = ".gitignore"
 
 
 class Patterns:
-    """Patterns as in a .gitignore; paths are relative to the folder where it would lie.
+    """Patterns as in a .gitignore; paths are relative to its folder.
 
-    Of what git knows only classes such as [[:alpha:]] are missing.
+    All of git's syntax works, except classes such as [[:alpha:]].
 
     Args:
         lines: One pattern each, without comments.
@@ -39,14 +39,14 @@ class Patterns:
         ]
 
     def decide(self, path: str) -> bool | None:
-        """Return what the last pattern says that matches a file or folder itself.
+        """Return the decision of the last pattern that matches a file or folder itself.
 
         Args:
             path: With slashes; that of a folder ends with one.
 
         Returns:
             bool or None: True to leave it out, False for a pattern that begins with "!", None if no
-            pattern matches. As for git, what is in a folder that is left out needs no asking.
+            pattern matches. As in git, do not ask about the contents of a folder that is left out.
         """
         for regex, left_out in self._latest_first:
             if _matches_itself(regex, path):
@@ -54,12 +54,12 @@ class Patterns:
         return None
 
     def select(self, path: str) -> bool:
-        """Tell whether the patterns match a file, or a folder on the way to it."""
+        """Return whether the patterns match a file or one of its parent folders."""
         return bool(self._spec.match_file(path))
 
 
 def read_gitignore(path: str | os.PathLike[str]) -> Patterns:
-    """Return the patterns of a .gitignore; lines that git could not read match nothing.
+    """Return the patterns of a .gitignore; invalid lines match nothing.
 
     Raises:
         OSError: The file cannot be read.
@@ -69,7 +69,7 @@ def read_gitignore(path: str | os.PathLike[str]) -> Patterns:
 
 
 def _parsed(lines: Sequence[str]) -> bool:
-    """Tell whether there is a pattern in lines that can be read."""
+    """Return whether lines hold a valid pattern."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of `re`, for [[:alpha:]]
@@ -80,9 +80,9 @@ def _parsed(lines: Sequence[str]) -> bool:
 
 
 def _matches_itself(regex: re.Pattern[str], path: str) -> bool:
-    """Tell whether a pattern matches a path and not only a folder on the way to it.
+    """Return whether a pattern matches a path, not only one of its parent folders.
 
-    pathspec matches whole paths, and marks the slash behind a folder that matched as `ps_d`.
+    pathspec matches whole paths, and marks the slash after a matched folder as `ps_d`.
     """
     for match in regex.finditer(path):
         if match.groupdict().get("ps_d") is None or match.end("ps_d") == len(path):

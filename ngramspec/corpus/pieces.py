@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from ngramspec.errors import InputError
 
-_MARKS = ("\n\n", "\n")  # a cut comes after one of these, or else before a space
+_MARKS = ("\n\n", "\n")  # a cut comes after one of these, otherwise before a space
 
 
 def pieces(text: str, limit: int) -> Iterator[str]:
-    """Cut a text, at a blank line if possible, else at a line end, a space, or anywhere.
+    """Cut a text at blank lines if possible, otherwise at line ends, spaces or anywhere.
 
-    A cut is looked for in the second half of what fits, so that a piece is not short without need.
+    A cut is searched for in the second half of what fits, so that no piece is needlessly short.
 
     Args:
         text: Any text.

@@ -1,4 +1,4 @@
-"""What went wrong while a corpus was read, without ending the reading."""
+"""Problems that did not end the reading of a corpus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Problems:
     """Counts of problems and the first few in full.
 
     num_files: Files, or row groups of them, that could not be read to their end.
-    num_skipped: Files left out on purpose: binary ones.
+    num_skipped: Files left out on purpose: binary ones, and links that are not followed.
     num_records: Lines and rows left out.
     first: The first problems, at most 20.
     """
@@ -61,7 +61,7 @@ class Problems:
         self._keep([Problem(source, where, reason)])
 
     def merge(self, other: Problems) -> None:
-        """Add the problems of another unit; units merged in order keep the first in order."""
+        """Add the problems of another unit; merging in order keeps `first` in order."""
         self.num_files += other.num_files
         self.num_skipped += other.num_skipped
         self.num_records += other.num_records

@@ -17,11 +17,11 @@ XZ_MEMORY = 256 << 20  # of a decoder; xz -9 takes 65 MiB, a file may ask for 4 
 _BUFFER = 1 << 20
 
 
-class Source:
+class OpenUnit:
     """An open unit.
 
     stream: Its bytes, decompressed.
-    raw: The file below, whose position tells the progress.
+    raw: The underlying file, whose position is the progress.
     """
 
     def __init__(self, raw: BinaryIO, stream: BinaryIO, *, seekable: bool) -> None:
@@ -43,13 +43,13 @@ class Source:
         return data
 
     def position(self) -> int:
-        """Return how many bytes of the file were taken, about."""
+        """Return how many bytes of the file were read, about."""
         return self.raw.tell() if self._seekable else self._num_read
 
 
 @contextmanager
-def open_unit(unit: Unit) -> Iterator[Source]:
-    """Open a unit for reading; damage found on the way is a FormatError that names the file.
+def open_unit(unit: Unit) -> Iterator[OpenUnit]:
+    """Open a unit for reading; damage found in the block raises FormatError.
 
     Raises:
         FormatError: The compressed data is truncated or damaged.
@@ -57,15 +57,15 @@ def open_unit(unit: Unit) -> Iterator[Source]:
         OSError: The file cannot be read.
     """
     if unit.path == STDIN:
-        yield Source(sys.stdin.buffer, sys.stdin.buffer, seekable=False)
+        yield OpenUnit(sys.stdin.buffer, sys.stdin.buffer, seekable=False)
         return
     with open(unit.path, "rb", buffering=_BUFFER) as raw:
         seekable = raw.seekable()
         if not unit.compression:
-            yield Source(raw, raw, seekable=seekable)
+            yield OpenUnit(raw, raw, seekable=seekable)
             return
         with _damage_named(unit), _decompressed(raw, unit.compression) as stream:
-            yield Source(raw, stream, seekable=seekable)
+            yield OpenUnit(raw, stream, seekable=seekable)
 
 
 def _decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
@@ -99,7 +99,7 @@ def _damaged(unit: Unit, error: Exception) -> FormatError:
 
 
 class _Xz:
-    """Streams of xz, of bounded memory; what lies behind the last one is passed over."""
+    """Decodes xz streams in bounded memory; data after the last one is ignored."""
 
     def __init__(self) -> None:
         import lzma
@@ -107,11 +107,11 @@ class _Xz:
         self._lzma = lzma
 
     def begin(self) -> Any:
-        """Return a decoder of a stream."""
+        """Return a decoder for a stream."""
         return self._lzma.LZMADecompressor(memlimit=XZ_MEMORY)
 
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
-        """Return some decompressed bytes; None when the data begins no stream and may end here."""
+        """Return some decompressed bytes; None if the data starts no stream and `may_end`."""
         try:
             made: bytes = decoder.decompress(data, _BUFFER)
         except self._lzma.LZMAError as error:
@@ -124,13 +124,13 @@ class _Xz:
 
 
 class _Zstd:
-    """Frames of zstd, whose windows are bounded by zstandard."""
+    """Decodes zstd frames; zstandard bounds their windows."""
 
     def __init__(self) -> None:
         self._zstd = _zstandard()
 
     def begin(self) -> Any:
-        """Return a decoder of a frame."""
+        """Return a decoder for a frame."""
         return self._zstd.ZstdDecompressor().decompressobj()
 
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
@@ -143,21 +143,21 @@ class _Zstd:
 
 
 class _PackedReader(io.RawIOBase):
-    """Decompressed data of frames, one after another; a missing end is noticed."""
+    """Decompresses one frame after another; raises if the last one is incomplete."""
 
     def __init__(self, raw: BinaryIO, codec: _Xz | _Zstd) -> None:
         self._raw = raw
         self._codec = codec
-        self._decoder: Any = None  # of the frame that is read
+        self._decoder: Any = None  # of the current frame
         self._ended = False
         self._waiting = memoryview(b"")
 
     def readable(self) -> bool:
-        """Tell that this can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as data is at hand; 0 at the end."""
+        """Fill the buffer with available data; return the bytes, 0 at the end."""
         while not self._waiting:
             if not self._fill():
                 return 0
@@ -178,7 +178,7 @@ class _PackedReader(io.RawIOBase):
             data = data or self._raw.read(_PACKED_READ)
             if not data:
                 if inside:
-                    raise EOFError("the last frame is not whole")
+                    raise EOFError("the last frame is incomplete")
                 return False
         may_end = decoder is not None and not inside
         if not inside:

@@ -1,18 +1,18 @@
-"""Text files: telling them from binary ones, decoding, and cutting the very long."""
+"""Text files: refuse binary ones, decode, and cut very long ones."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
 
-from ngramspec.corpus.streams import Source
+from ngramspec.corpus.streams import OpenUnit
 
 NUL_WINDOW = 8 << 10
 DECODE_WINDOW = 64 << 10
 MOST_UNDECODABLE = 0.1
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: it begins alike
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it starts with
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -23,16 +23,16 @@ class BinaryFileError(ValueError):
     """A file is not text; the message says why."""
 
 
-def read_texts(source: Source, most: int) -> Iterator[str]:
+def read_texts(source: OpenUnit, most: int) -> Iterator[str]:
     """Read a text file.
 
     Args:
         source: The open file.
-        most: Bytes to decode at a time. A longer file is cut behind the last line end of every such
+        most: Bytes to decode at a time. A longer file is cut after the last line end of every such
             block, or at the block's end where it has none.
 
     Yields:
-        The texts; joined, they are the file. None for an empty file. What is not UTF-8 (or UTF-16
+        The texts; joined, they are the file. An empty file has none. What is not UTF-8 (or UTF-16
         or UTF-32, with a byte order mark) becomes U+FFFD.
 
     Raises:
@@ -58,8 +58,8 @@ def read_texts(source: Source, most: int) -> Iterator[str]:
         yield text
 
 
-def _blocks(head: bytes, source: Source, most: int) -> Iterator[bytes]:
-    """Yield what was read and the rest of the file in blocks of `most` bytes."""
+def _blocks(head: bytes, source: OpenUnit, most: int) -> Iterator[bytes]:
+    """Yield `head` and the rest of the file in blocks of `most` bytes."""
     data = head
     while data:
         data += source.read(max(0, most - len(data)))

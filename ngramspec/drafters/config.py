@@ -50,9 +50,9 @@ def _check_bool(name: str, value: object) -> None:
 class SimpleConfig:
     """Parameters of ngram-simple."""
 
-    size_n: int = _option(12, "Tokens matched.")
+    size_n: int = _option(12, "Length of the n-gram looked up, in tokens.")
     size_m: int = _option(48, "Longest draft, in tokens.")
-    min_hits: int = _option(1, "Earlier occurrences needed.")
+    min_hits: int = _option(1, "Earlier occurrences needed for a draft.")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -70,8 +70,8 @@ class MapKConfig(SimpleConfig):
 class MapK4vConfig(SimpleConfig):
     """Parameters of ngram-map-k4v."""
 
-    max_values: int = _option(4, "Continuations told apart per key.")
-    window: int = _option(16, "Latest occurrences that vote.")
+    max_values: int = _option(4, "Continuations distinguished per key.")
+    window: int = _option(16, "Most recent occurrences of a key that vote.")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -82,15 +82,15 @@ class MapK4vConfig(SimpleConfig):
 
 @dataclass(frozen=True)
 class ModConfig:
-    """Parameters of ngram-mod; capacity, check_bits, max_occupancy make a pool if none is there."""
+    """Parameters of ngram-mod; capacity, check_bits and max_occupancy shape a new pool."""
 
     n_match: int = _option(24, "Tokens hashed per lookup.")
-    n_min: int = _option(48, "Tokens in a row that the pool must know.")
+    n_min: int = _option(48, "Consecutive tokens that the pool must predict.")
     n_max: int = _option(64, "Longest draft, in tokens.")
     pool: HashPool | PathLike | None = None  # a file is shared by all processes that use it
     capacity: int = _option(1 << 22, "Cells of the pool, 4 bytes each.")
-    check_bits: int = _option(8, "Bits per cell against false hits.")
-    max_occupancy: float = _option(0.5, "Filled share at which old cells give way.")
+    check_bits: int = _option(8, "Check bits per cell, against false hits.")
+    max_occupancy: float = _option(0.5, "Filled share above which old cells are evicted.")
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
     any_tokenizer: bool = False  # take files of another tokenizer
 
@@ -111,21 +111,23 @@ class CacheConfig:
     static: StaticCache | NgramCache | PathLike | None = None
     dynamic: NgramCache | DynamicFile | PathLike | None = None
     lax_min_sample: Sequence[int] = _option(
-        (2, 2, 1, 1), "Counts needed in the text, by n-gram size 1 to 4."
+        (2, 2, 1, 1), "Minimum count in the context, for n-gram sizes 1 to 4."
     )
-    lax_min_percent: Sequence[int] = _option((66, 50, 50, 50), "Share needed in the text, by size.")
+    lax_min_percent: Sequence[int] = _option(
+        (66, 50, 50, 50), "Minimum percent in the context, by size."
+    )
     strict_min_sample: Sequence[int] = _option(
-        (4, 3, 2, 2), "Counts needed in the dynamic cache, by size."
+        (4, 3, 2, 2), "Minimum count in the dynamic cache, by size."
     )
     strict_min_percent: Sequence[int] = _option(
-        (75, 66, 66, 66), "Share needed in the dynamic cache, by size."
+        (75, 66, 66, 66), "Minimum percent in the dynamic cache, by size."
     )
-    static_min_sample: int = _option(2, "Counts needed in the static cache alone.")
-    static_min_percent: int = _option(50, "Share needed in the static cache alone.")
-    static_veto: bool = _option(True, "Let the static cache outvote a follower that passes.")
-    dynamic_update: bool = _option(True, "Let the dynamic cache learn what is generated.")
-    # A bound of a dynamic cache that is made from a path.
-    max_ngrams: int = _option(1 << 22, "N-grams kept in the dynamic cache at most.")
+    static_min_sample: int = _option(2, "Minimum count in the static cache alone.")
+    static_min_percent: int = _option(50, "Minimum percent in the static cache alone.")
+    static_veto: bool = _option(True, "Let the static cache veto a follower that passes.")
+    dynamic_update: bool = _option(True, "Add generated text to the dynamic cache.")
+    # For a dynamic cache that is opened from a path.
+    max_ngrams: int = _option(1 << 22, "Most n-grams kept in the dynamic cache.")
     save_interval: float = 300.0  # seconds between saves of that cache; 0 = at the end only
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
     any_tokenizer: bool = False  # take files of another tokenizer
@@ -171,15 +173,15 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class SuffixConfig:
-    """Parameters of suffix; capacity makes a pool if none is given."""
+    """Parameters of suffix; capacity sizes a new pool if none is given."""
 
     max_draft: int = _option(64, "Longest draft, in tokens.")
-    min_probability: float = _option(0.01, "End drafts that are less likely right as a whole.")
+    min_probability: float = _option(0.01, "End drafts whose total probability is below this.")
     share: bool = _option(True, "Draft from other requests too.")
-    pool_prompts: bool = _option(True, "Draft from their prompts too, not from outputs alone.")
-    capacity: int = _option(1 << 20, "Tokens of other requests that are kept, 31 bytes each.")
+    pool_prompts: bool = _option(True, "Draft from other requests' prompts too.")
+    capacity: int = _option(1 << 20, "Tokens kept of other requests, 31 bytes each.")
     pool: SuffixPool | None = None  # shared with other drafters
-    static: SuffixIndex | PathLike | None = None  # texts of a corpus, read besides
+    static: SuffixIndex | PathLike | None = None  # index of a corpus to draft from as well
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
     any_tokenizer: bool = False  # take files of another tokenizer
 
@@ -213,6 +215,6 @@ def options_of(name: str) -> list[Field[Any]]:
 
 
 def option_flag(name: str, parameter: str, value: object = None) -> str:
-    """Return the option of a drafter's parameter, for the value False the one that says no."""
+    """Return the command-line flag of a drafter's parameter, its --no form for the value False."""
     flag = f"-spec-{name}-{parameter}".replace("_", "-")
     return f"--no{flag}" if value is False else f"-{flag}"

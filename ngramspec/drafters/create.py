@@ -45,15 +45,15 @@ def create_drafter(
 
     Args:
         spec: Names separated by commas, such as "ngram-mod,ngram-cache", or a sequence of names.
-            In a chain the first non-empty draft wins, with a policy the one that is worth most.
+            In a chain the first non-empty draft wins; with a policy, the most valuable one.
         slots: Requests that run at the same time, 1..65536.
         max_history: Tokens kept per slot, 1024..2**28, with suffix 1024..2**25 - 2; beyond it the
-            older half is dropped, and of a longer prompt the newest three quarters of it are kept.
+            older half is dropped; of a longer prompt, the newest 3/4 * max_history are kept.
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.
         policy: AutoPolicy that shortens drafts to what pays, and learns from what is accepted;
-            None drafts as far as the drafters go.
+            None = drafts as long as the drafters make them.
         params: Parameters for one member of a chain, by its name.
-        **shared: Parameters for every member that knows them, such as size_n=12 or pool=pool.
+        **shared: Parameters for every member that has them, such as size_n=12 or pool=pool.
             `ngramspec.drafters.config` lists them with their defaults. `static` is a file of
             counts for ngram-cache, an index for suffix: a chain of both needs `params`.
 
@@ -138,7 +138,7 @@ def _cache(slots: int, config: Any) -> Source:
     c = cast("CacheConfig", config)
     if c.static is None and c.dynamic is None:
         return CacheSource(slots, c, None, None)
-    # What files need is loaded for those who have some.
+    # Imported only if there are files to open.
     from ngramspec.drafters.statistics import open_dynamic, open_static, save_with
 
     if c.static is not None and c.static is c.dynamic:

@@ -1,4 +1,4 @@
-"""What a statistics file would have a drafter draft after a text."""
+"""Look up a text in a statistics file: its draft and its followers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ngramspec.formats.statistics import POOL_KIND, Statistics
 def draft_after(found: Statistics, token_ids: Sequence[int], max_draft: int) -> list[int]:
     """Return the draft after a text; the file does not change.
 
-    Of a file of n-grams it is that of ngram-cache with the file as its static cache: the text
-    counts too, as it does in a request. Of a pool it is that of ngram-mod, however short.
+    For a file of n-grams, ngram-cache drafts with the file as its static cache; the text counts
+    too, as in a request. For a pool, it is ngram-mod's draft without a minimum length.
 
     Args:
         found: A file of n-grams or a pool.
@@ -25,7 +25,7 @@ def draft_after(found: Statistics, token_ids: Sequence[int], max_draft: int) -> 
         max_draft: Longest draft, in tokens, >= 1.
 
     Raises:
-        InputError: An index, no text, or less of it than a lookup in the pool takes.
+        InputError: The file is an index, or the text is empty or too short for the pool.
     """
     found.need_statistics("look up")
     if not len(token_ids):
@@ -46,9 +46,9 @@ def followers_after(
 
     Args:
         found: A file of n-grams.
-        token_ids: The text; nothing follows one that is shorter than an n-gram.
+        token_ids: The text; one shorter than `size` has no followers.
         size: Tokens of an n-gram, 1..4.
-        most: Followers to name, the most frequent ones.
+        most: Followers to return, the most frequent first.
     """
     ngram = list(token_ids[-size:])
     followers = found.cache.followers(ngram) if len(ngram) == size else {}
@@ -66,7 +66,7 @@ def followers_after(
 
 
 def _pool_draft(found: Statistics, token_ids: Sequence[int], most: int) -> list[int]:
-    """Return what the pool knows after the text, token by token."""
+    """Return the pool's continuation of the text, looked up token by token."""
     shape, given = found.shape, len(token_ids)
     if given < shape.n_match:
         raise InputError(

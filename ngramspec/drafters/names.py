@@ -36,7 +36,7 @@ def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
         order: "priority" for llama.cpp's order, "given" for the caller's.
 
     Raises:
-        InputError: No name, an unknown or repeated name, or another order.
+        InputError: No name, an unknown or repeated name, or an unknown order.
     """
     parts = spec.split(",") if isinstance(spec, str) else list(spec)
     names = [part.strip() for part in parts]

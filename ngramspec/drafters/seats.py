@@ -1,4 +1,4 @@
-"""Seats: slots for any number of requests, for hosts that name requests and set no bound."""
+"""Seats: slots for any number of requests, for hosts that do not limit them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.errors import InputError
 
-MOST_AT_ONCE = 1024  # slots that one drafter is made with, at most
+MOST_AT_ONCE = 1024  # most slots of one drafter
 
 
 class Seat(NamedTuple):
@@ -19,11 +19,12 @@ class Seat(NamedTuple):
 
 
 class Seats:
-    """Free slots; another drafter is made whenever all are taken.
+    """Hand out slots; make another drafter whenever all are taken.
 
     Args:
-        make: Returns a drafter with this number of slots, and gives it what all requests share.
-        first: Slots of the first drafter, 1..1024; each further drafter doubles their number.
+        make: Returns a drafter with this number of slots, on what all requests share.
+        first: Slots of the first drafter, 1..1024; each further one doubles the total, adding
+            1024 at most.
 
     Raises:
         InputError: first is out of its bounds.
@@ -40,12 +41,12 @@ class Seats:
         self.drafters: list[Drafter] = []
 
     def take(self) -> Seat:
-        """Return a slot that no request is active on; the one that was given back last, if any.
+        """Return a free slot, the one given back last if there is one.
 
         Raises:
             MemoryError: No room for another drafter.
 
-        Cost: O(1) but for a new drafter.
+        Cost: O(1), plus a new drafter when no slot is free.
         """
         if not self._free:
             drafter = self._make(self._next)
@@ -55,7 +56,7 @@ class Seats:
         return self._free.pop()
 
     def give_back(self, seat: Seat) -> None:
-        """End the seat's request and let another one have it.
+        """End the seat's request and free the seat.
 
         Raises:
             StateError: No request is active there.
@@ -64,5 +65,5 @@ class Seats:
         self._free.append(seat)
 
     def leave(self, seat: Seat) -> None:
-        """Let another request have a seat on which none has begun."""
+        """Free a seat on which no request has begun."""
         self._free.append(seat)

@@ -51,7 +51,7 @@ def open_static(config: CacheConfig) -> StaticCache | None:
 
 
 def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | None]:
-    """Return the dynamic cache that a config names, and the file behind it if it was named by path.
+    """Return the dynamic cache that a config names, and its file if the config gives a path.
 
     Raises:
         As open_static; CapacityError: The file holds more than max_ngrams.
@@ -68,7 +68,7 @@ def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | 
 
 
 def save_with(owner: object, file: DynamicFile, seconds: float) -> None:
-    """Save the file at intervals, when `owner` goes and when the process ends."""
+    """Save the file at intervals, when `owner` is freed and when the process ends."""
     if seconds > 0:
         weakref.finalize(owner, Autosave(file, seconds).stop)
     else:
@@ -81,8 +81,8 @@ def open_shared(
     """Open the files of drafter parameters once, for all drafters that are made of them.
 
     Args:
-        params: Parameters by drafter name. A pool stays a path: it is mapped by whoever opens it.
-        saves: Saves a dynamic cache when it is closed, and at intervals until then.
+        params: Parameters by drafter name. A pool stays a path: every user maps it.
+        saves: Closing it saves a dynamic cache; until then, that is saved at intervals.
 
     Returns:
         The parameters with opened files, as a copy.

@@ -70,7 +70,7 @@ class DraftModel:
         self._positions = [0] * n_max
 
     def enter(self, slot: int, namespace: str) -> None:
-        """Tell the namespace of the request that begins next: another one's text is read anew."""
+        """Set the next request's namespace; text cached for another namespace is dropped."""
         seq = self._sequences[slot]
         if seq.namespace != namespace:
             seq.namespace = namespace
@@ -109,7 +109,7 @@ class DraftModel:
         return drafts
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
-        """Return how likely the draft model finds each token of the last draft."""
+        """Return the draft model's probability of each token of the last draft."""
         return np.array(self._sequences[slot].claims, dtype=np.float32)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:

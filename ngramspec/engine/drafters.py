@@ -22,7 +22,7 @@ from ngramspec.stats import SourceStats
 
 Params = Mapping[str, Mapping[str, Any]]
 MAX_KINDS = 32  # combinations of types, sizes and namespace that are kept for one tenant
-KEPT_BYTES = 1 << 30  # memory of what is kept for all tenants together
+KEPT_BYTES = 1 << 30  # memory kept for all tenants together
 # What a request may not set: memory, files, and what others share.
 OWNED = ("pool", "capacity", "check_bits", "max_occupancy", "static", "dynamic", "dynamic_update",
          "max_ngrams", "save_interval", "tokenizer", "any_tokenizer")  # fmt: skip
@@ -35,7 +35,7 @@ class _Kind:
     source: SlotwiseSource
     tenant: str
     namespace: str
-    nbytes: int = 0  # when it was last looked at
+    nbytes: int = 0  # as last measured
     held: int = 0
 
 
@@ -46,17 +46,17 @@ class Drafters:
     namespace share their pools. The namespace "" has the pool and dynamic cache that the engine was
     given; others have their own, in memory.
 
-    What requests make it keep counts for their tenant. A tenant with more than MAX_KINDS chains
-    loses its own oldest one, with the pools that no other chain has. Where all tenants together
-    have more than `max_bytes`, the one that has most loses its oldest, and none that has no more
-    than an equal share loses anything. A chain that a request waits or runs with is never dropped,
-    and neither are the default and the pools of "", which do not count.
+    A chain counts against the tenant whose request made it. A tenant with more than MAX_KINDS
+    chains loses its own oldest, with the pools that no other chain uses. If all tenants together
+    exceed `max_bytes`, the tenant with the most memory loses its oldest chain; a tenant within an
+    equal share loses nothing. A chain that a waiting or running request uses is never dropped, and
+    neither are the default and the pools of "", which do not count.
 
     Args:
         spec: Drafter names, the default of requests; None = no n-gram drafts by default.
         slots: Slots of the engine.
         params: Parameters by drafter name.
-        max_bytes: Memory of what is kept, besides what requests wait or run with, in bytes, >= 0.
+        max_bytes: Most memory of all chains and pools that count, >= 0; those in use may exceed it.
         order: Of the names, as for create_drafter; those of a request are asked by priority.
 
     Raises:
@@ -102,7 +102,7 @@ class Drafters:
         return source
 
     def hold(self, wanted: Speculation, tenant: str = "") -> tuple[SlotwiseSource | None, Any]:
-        """Return the chain as `get` does, and what `release` is called with when the request ends.
+        """Return the chain as `get` does, and the key for `release` when the request ends.
 
         Raises:
             As get.
@@ -129,12 +129,12 @@ class Drafters:
         return kind.source, key
 
     def release(self, key: Any) -> None:
-        """Tell that a request which held a chain has ended. Cost: O(1), from any thread."""
+        """Note that a request that held a chain has ended. Cost: O(1), from any thread."""
         if key is not None:
             self._released.append(key)
 
     def pool(self, namespace: str = "") -> HashPool | None:
-        """Return the pool of ngram-mod of a namespace, None when there is none yet."""
+        """Return the ngram-mod pool of a namespace, None when there is none yet."""
         return self._pools.hash.get(namespace)
 
     @property
@@ -144,16 +144,16 @@ class Drafters:
         return given if isinstance(given, DynamicFile) else None
 
     def pools(self) -> dict[str, HashPool]:
-        """Return all pools of ngram-mod by namespace."""
+        """Return all ngram-mod pools by namespace."""
         with self._lock:
             return dict(self._pools.hash)
 
     def suffix_pool(self, namespace: str = "") -> SuffixPool | None:
-        """Return the pool of suffix of a namespace, None when there is none yet."""
+        """Return the suffix pool of a namespace, None when there is none yet."""
         return self._pools.suffix.get(namespace)
 
     def suffix_pools(self) -> dict[str, SuffixPool]:
-        """Return all pools of suffix by namespace."""
+        """Return all suffix pools by namespace."""
         with self._lock:
             return dict(self._pools.suffix)
 
@@ -166,7 +166,7 @@ class Drafters:
         return total
 
     def nbytes(self) -> dict[str, int]:
-        """Return the memory that is kept by tenant, as it was when their requests last ended."""
+        """Return the memory kept by tenant, as measured when their requests last ended."""
         with self._lock:
             self._count_released()
             return dict(self._bytes())
@@ -193,7 +193,7 @@ class Drafters:
         return _Kind(SlotwiseSource(made), tenant, namespace, made.nbytes)
 
     def _count_released(self) -> bool:
-        """Count the requests that ended; True when one of their chains holds more than it did."""
+        """Count the requests that ended; True when one of their chains has grown."""
         ended: set[Any] = set()
         while self._released:
             key = self._released.popleft()
@@ -207,20 +207,20 @@ class Drafters:
         return grown
 
     def _leaving(self, tenant: str) -> Any:
-        """Return which chain of the tenant makes room for another, None where there is room."""
+        """Return the tenant's chain to drop for a new one, None if there is room."""
         own = [key for key, kind in self._kinds.items() if kind.tenant == tenant]
         if len(own) < MAX_KINDS:
             return None
         oldest = next((key for key in own if self._may_go(key)), None)
         if oldest is None:
             raise QuotaError(
-                f"requests with {len(own)} kinds of drafters and namespaces wait or run already: "
-                "let some end, or use fewer sizes and namespaces at a time"
+                f"{len(own)} combinations of drafters, sizes and namespace are in use already: "
+                "wait for requests to end, or use fewer at a time"
             )
         return oldest
 
     def _keep_within_bytes(self) -> bool:
-        """Drop chains of those who have more than their share; False where too much is in use."""
+        """Drop chains of tenants above their share; False if chains in use take too much."""
         while (held := self._bytes()).total() > self._max_bytes:
             share = self._max_bytes // len(held)
             oldest: dict[str, Any] = {}
@@ -249,7 +249,7 @@ class Drafters:
         return not self._kinds[key].held and key != self._default
 
     def _drop(self, key: Any) -> None:
-        """Forget a chain, and the pools that no other has."""
+        """Forget a chain, and the pools that no other uses."""
         add_stats(self._gone, self._kinds.pop(key).source.stats())
         self._forget_pools()
 
@@ -258,7 +258,7 @@ class Drafters:
 
 
 def _kind(types: tuple[str, ...], namespace: str, own: Params) -> tuple[Any, ...]:
-    """Return what requests that share a chain have in common; values may be lists."""
+    """Return the key of the chain for these settings, hashable even where values are lists."""
     settings = sorted((name, sorted(given.items())) for name, given in own.items())
     return types, namespace, repr(settings)
 

@@ -1,4 +1,4 @@
-"""Emission: from the tokens of a step to text, limits, chunks and figures."""
+"""Emission: turns the tokens of a step into text, chunks and figures, and ends generations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Emission:
     Args:
         rows: Logits of the last decode, for log-probabilities.
         stats: Counters.
-        release: Frees a slot; called before anyone learns that its generation has ended.
+        release: Frees a slot; called before the end of its generation becomes visible.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Emission:
         reason: FinishReason,
         error: Exception | None = None,
     ) -> None:
-        """End a generation without further tokens; what its text held back comes now."""
+        """End a generation without further tokens; held-back text is handed out."""
         spans = made.transcript.take(True)
         self._finish(made, reason, error)
         if on_chunk is not None:
@@ -80,7 +80,7 @@ class Emission:
             _hand_out(on_chunk, Chunk(made, (), 0, text, spans, (), reason))
 
     def _add_logprobs(self, made: Generation, first_row: int, emitted: Sequence[int]) -> None:
-        """Add what the target's softmax says of each token, from the row that it was chosen in."""
+        """Add each token's log-probability under the target, from the row it was chosen in."""
         likeliest = min(made.request.logprobs or 0, self._rows.vocab_size)
         for index, token in enumerate(emitted):
             logprob, top = self._rows.logprobs(first_row + index, token, likeliest)
@@ -94,7 +94,7 @@ class Emission:
 
 
 def _hand_out(on_chunk: OnChunk, chunk: Chunk) -> None:
-    """Call a request's callback; one that raises ends its own request only."""
+    """Call a request's callback; if it raises, only that request ends."""
     try:
         on_chunk(chunk)
     except Exception:

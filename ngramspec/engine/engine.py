@@ -41,9 +41,9 @@ class Engine:
         policy: How long drafts may be; None = "auto", see make_policy.
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
-            batches and drafts inside that setting.
-        kept_bytes: Memory for drafters of other sizes and namespaces than the default, >= 0; see
-            Drafters.
+            batches within the size up to which it does.
+        kept_bytes: Memory for drafters with other settings or namespaces than the default, >= 0;
+            see Drafters.
         order: Which of the named drafters is asked first, as for create_drafter.
 
     Raises:
@@ -51,7 +51,7 @@ class Engine:
         BackendError: exact, and the target has no such setting.
 
     beats: Grows while the thread that runs the engine lives; see EngineThread.
-    failure: Why that thread runs it no more, None while all is well.
+    failure: Why that thread stopped running it, None if it has not.
 
     Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
     """
@@ -112,13 +112,13 @@ class Engine:
             request: What to continue.
             on_chunk: Called by the engine's thread after each step that emitted something for it,
                 and at the end. Must be quick and must not raise.
-            tenant: Who asks, "" where there is only one. Each has a share of slots, queue and
-                memory; none may have more requests in the queue than it leaves places.
+            tenant: The client, "" if there is only one. Each gets a share of slots, queue and
+                memory; none may have more waiting requests than it leaves places free.
 
         Raises:
             InputError: The prompt does not fit, or grammar, tokens or drafters are not valid.
             CapacityError: The queue is full.
-            QuotaError: The tenant has its share of the queue or of drafters already.
+            QuotaError: The tenant has used up its share of the queue or of drafters.
             StateError: The engine is closed or has failed.
         """
         self._check_open(tenant)
@@ -133,7 +133,7 @@ class Engine:
         sources, held = self._sources_of(request, tenant)
         generation.on_finish = lambda: self.drafters.release(held)
         try:
-            with self._submitting:  # what is put after a close would never end
+            with self._submitting:  # a request put after close would never end
                 self._check_open(tenant)
                 self._stats.num_requests += 1
                 self._queue.put(Ticket(generation, sampler, sources, on_chunk))
@@ -168,10 +168,10 @@ class Engine:
         return made
 
     def announce(self) -> Callable[[], None]:
-        """Tell that a request is being prepared; call what is returned when it is submitted or not.
+        """Announce a request; call the returned function once it is submitted or given up.
 
-        An idle engine waits a moment for announced requests, so that those that come together start
-        together: their prompts share a batch, and more of their drafts do.
+        An idle engine waits briefly for announced requests, so that those that come together start
+        together: their prompts share a batch, and so do more of their drafts.
         """
         return self._gathering.announce()
 
@@ -184,7 +184,7 @@ class Engine:
             self._gathering.wait()
 
     def refuse(self) -> None:
-        """Take no more requests; those that are there go on."""
+        """Accept no more requests; submitted ones go on."""
         with self._submitting:
             self._closed = True
 
@@ -194,14 +194,14 @@ class Engine:
         self._stepper.end_all("cancelled", None)
 
     def fail(self, error: Exception) -> None:
-        """End all requests with an error and empty the cache; new ones are welcome."""
+        """End all requests with an error and empty the cache; new ones are still accepted."""
         self._stepper.end_all("error", error)
         self._stepper.empty_all()
 
     def abandon(self, failure: BaseException) -> None:
-        """Take no more requests and mark all others as failed, without a step or a callback.
+        """Accept no more requests and mark all open ones as failed, without a step or a callback.
 
-        For a thread that cannot end them in order: it is at its end, or hangs in a step. What they
+        For a thread that cannot end them properly: it is exiting, or hangs in a step. What they
         emitted stays; slots and target are not touched.
         """
         self.failure = self.failure or failure
@@ -216,11 +216,11 @@ class Engine:
                 made.finish("error", error)
 
     def slots(self) -> tuple[SlotInfo, ...]:
-        """Return what every slot does now."""
+        """Return the current state of every slot."""
         return tuple(map(slot_info, self._slots))
 
     def stats(self) -> EngineStats:
-        """Return the counters; they go on changing."""
+        """Return the counters; the engine keeps updating them."""
         self._stats.num_rollback_failures = self._stepper.sequences.num_failures
         return self._stats
 
@@ -242,12 +242,12 @@ class Engine:
 
     @property
     def context_size(self) -> int:
-        """Return the tokens that a slot may hold, prompt and answer."""
+        """Return the most tokens of prompt and answer in a slot."""
         return self._target.context_size
 
     @property
     def batch_capacity(self) -> int:
-        """Return the tokens that a decode may hold."""
+        """Return the most tokens in one decode."""
         return self._capacity
 
     @property
@@ -262,17 +262,17 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Tell whether a request runs or waits."""
+        """Return whether a request runs or waits."""
         return self._stats.num_requests > sum(self._stats.finished.values())
 
     @property
     def _num_idle(self) -> int:
-        """Return how many waiting requests idle slots take up at once."""
+        """Return the number of idle slots, which take waiting requests at once."""
         return sum(slot.generation is None for slot in self._slots)
 
     @property
     def _full(self) -> bool:
-        """Tell whether the queue is full."""
+        """Return whether the queue is full."""
         return len(self._queue) >= self._max_queue + self._num_idle
 
     def _check_open(self, tenant: str) -> None:
@@ -289,7 +289,7 @@ class Engine:
             if own > 0 and own >= self._max_queue - max(0, waiting - idle):
                 raise QuotaError(
                     f"{own} requests of this client are waiting already: "
-                    "the places that are left are for others"
+                    "the remaining places are for other clients"
                 )
 
     def _check_request(self, request: Request) -> None:
@@ -304,7 +304,7 @@ class Engine:
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 
     def _pieces_of(self, special: bool) -> Pieces:
-        """Return the vocabulary's texts; with those of special tokens made when first asked for."""
+        """Return the texts of all tokens; those with special tokens are made on first use."""
         pieces = self._pieces.get(special)
         if pieces is None:
             texts = [self._target.piece(t, special) for t in range(self._target.vocab_size)]

@@ -1,8 +1,8 @@
 """Exactness: in which settings a token's logits have the same bits in any batch.
 
 The same text is decoded token by token, which is the reference, and in batches of other sizes:
-alone, beside other sequences, and with wrong drafts decoded and taken back on the way. What counts
-is equality of every bit of every row.
+alone, beside other sequences, and with wrong drafts decoded and taken back on the way. Every bit of
+every row must be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ngramspec.errors import BackendError
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 50, 62, 63, 64)
 BESIDE = 3  # other sequences with a token each in the batch
-LIFETIME = 24  # tokens of another sequence until it begins anew
+LIFETIME = 24  # tokens of another sequence until it starts over
 NUM_ROWS = 64  # compared rows
 WAYS = ("alone", "beside others", "after rollbacks")
 Logits = npt.NDArray[np.float32]
@@ -56,7 +56,7 @@ class Setting:
 def combinations(
     threads: Iterable[int], flash_attn: Iterable[bool], cache_types: Iterable[str]
 ) -> list[Setting]:
-    """Return all settings with these values that llama.cpp has; padded ones where that may help."""
+    """Return all settings with these values that llama.cpp has; padded ones if that may help."""
     made = []
     for kind, on, count, unified in product(cache_types, flash_attn, threads, (True, False)):
         if on or kind in ("f16", "f32"):  # there is no quantised cache without flash attention
@@ -116,7 +116,7 @@ def measure(
         token_ids: The text, int32; its last num_rows tokens are compared, the others come before.
         sizes: Batch sizes to try, ascending.
         num_rows: Compared tokens.
-        ways: Of WAYS: ways of decoding to try; the last one is beside others, too.
+        ways: Ways of decoding to try, of WAYS; the last one is beside others, too.
         stop_early: Leave out the sizes after the first one that differs.
         on_step: Called after each compared size.
 
@@ -202,7 +202,7 @@ class _Runner:
         return [self._rows.copy(row) for row in range(count)] if output else []
 
     def _add_others(self) -> None:
-        """Add a token of each other sequence; they come and go, and leave their cells to others."""
+        """Add a token of each other sequence; they restart at times, so that cells are reused."""
         if self._beside >= LIFETIME:
             for sequence in range(1, BESIDE + 1):
                 self._target.truncate(sequence, 0)

@@ -22,7 +22,7 @@ class TokenLogprob:
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...]  # the likeliest tokens and theirs, likeliest first
+    top: tuple[tuple[int, float], ...]  # tokens and their log-probabilities, likeliest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Chunk:
 
     generation: Generation
     token_ids: tuple[int, ...]
-    num_accepted: int  # number of token_ids, from the first on, that are accepted draft tokens
+    num_accepted: int  # leading token_ids that are accepted draft tokens
     text: str
-    spans: tuple[tuple[str, bool], ...]  # text in pieces, and whether accepted drafts made them
+    spans: tuple[tuple[str, bool], ...]  # text in pieces, and which come from accepted drafts
     logprobs: tuple[TokenLogprob, ...]  # one per token when asked for
     finish_reason: FinishReason | None  # None while it goes on
 
 
 class Generation:
-    """A request on its way through the engine.
+    """A submitted request: its state, output and figures.
 
-    The engine's thread writes it, anyone may read it; `wait` returns when it is finished. Fields
-    other than finish_reason are complete only then.
+    The engine's thread writes it, any thread may read it; `wait` returns when it is finished.
+    Fields other than finish_reason are complete only then.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Generation:
 
     @property
     def accepted(self) -> list[bool]:
-        """Return for each token whether a draft had guessed it, as a new list."""
+        """Return for each token whether it came from a draft, as a new list."""
         return list(map(bool, self.transcript.accepted().tolist()))
 
     @property
@@ -89,13 +89,13 @@ class Generation:
 
     @property
     def mean_accepted_length(self) -> float:
-        """Return the tokens per decode after the first one, which read the prompt; 0 without."""
+        """Return the tokens per decode after the one that read the prompt; 0 if there was none."""
         steps = self.timings.num_steps - 1
         return (self.num_tokens - 1) / steps if steps > 0 else 0.0
 
     @property
     def text(self) -> str:
-        """Return the text handed out so far, decoded anew; without on_chunk all at the end."""
+        """Return the text handed out so far, decoded on each call; without on_chunk, at the end."""
         return self.transcript.text
 
     @property
@@ -106,7 +106,7 @@ class Generation:
 
     @property
     def cancelled(self) -> bool:
-        """Tell whether cancel was called."""
+        """Return whether cancel was called."""
         return self._cancelled
 
     def cancel(self) -> None:

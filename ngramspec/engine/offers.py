@@ -1,4 +1,4 @@
-"""Offers: what the sources of a slot drafted; an AutoPolicy chooses among them, and how far."""
+"""Offers: the drafts of a slot's sources; an AutoPolicy chooses one and its length."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.errors import InputError
 
-# Tokens, and right ones, that a source without claims is taken to have drafted before its first.
+# Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
-MEMORY = 64.0  # tokens of such a source that count
+MEMORY = 64.0  # weight of the past tokens of such a source, at most
 
 
 class Offer(NamedTuple):
-    """A draft, and how likely each of its tokens is right when those before it are."""
+    """A draft, and how likely each token is right if those before it are."""
 
     source: DraftSource
     draft: TokenIds
@@ -32,15 +32,15 @@ class Offer(NamedTuple):
 class Offers:
     """Asks the sources that are not native on behalf of an AutoPolicy.
 
-    All sources of a slot are asked, the draft that is worth most is sent as far as it pays, in the
-    name of the first source that has the same tokens, and every draft teaches the policy, sent or
-    not. Sources with `own_passes`, such as a draft model,
-    take time to draft: they are asked where nothing else is sent, and a Gate lets them rest.
+    All sources of a slot are asked. The draft that is worth most is sent as far as it pays, and is
+    credited to the first source with the same tokens. The policy learns from every draft, sent or
+    not. Sources with `own_passes`, such as a draft model, are slow: they are asked only where no
+    other draft is sent, and a Gate pauses them.
 
     Args:
         chain: Cleans drafts and shuts out sources that fail.
-        policy: Chooses.
-        capacity: Tokens in one decode at most, >= 1.
+        policy: Chooses the drafts and their lengths.
+        capacity: Most tokens in one decode, >= 1.
     """
 
     def __init__(self, chain: Chain, policy: AutoPolicy, capacity: int) -> None:
@@ -78,7 +78,7 @@ class Offers:
                 self._gate.record(slot.id, source.name, known, right)
 
     def _remember(self, source: str, right: int, known: int) -> None:
-        """Count tokens of a source, for what is claimed of its next draft if it claims nothing."""
+        """Count a source's right tokens, to estimate its next draft if it gives no confidence."""
         before = self._record.get(source, (KNOWN, RIGHT))
         kept = min(1.0, MEMORY / (before[0] + known))
         self._record[source] = kept * (before[0] + known), kept * (before[1] + right)
@@ -110,7 +110,7 @@ class Offers:
     def _claims(
         self, slot: Slot, source: DraftSource, draft: TokenIds
     ) -> npt.NDArray[np.float32] | None:
-        """Return what a source claims of its draft; None, and it is shut out, when that is none."""
+        """Return a source's confidence in its draft; if it is invalid, shut the source out."""
         confidence = getattr(source, "confidence", None)
         if confidence is None:
             known, right = self._record.get(source.name, (KNOWN, RIGHT))
@@ -125,7 +125,7 @@ class Offers:
         return claims
 
     def _choose(self, offers: Sequence[tuple[Slot, Sequence[Offer]]], proposer: Proposer) -> None:
-        """Share the pass among the slots that have offers, each within the slot's room already."""
+        """Share the pass among the slots that have offers; each draft fits its slot already."""
         if not offers:
             return
         batch_tokens, decoding = proposer.batch_tokens(), proposer.decoding

@@ -11,11 +11,11 @@ from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.drafters.names import POLICY_NAMES
 from ngramspec.errors import InputError
 
-USUAL = 64  # longest draft, where nothing is said
+USUAL = 64  # longest draft by default
 
 
 class DraftPolicy(Protocol):
-    """Decides before each proposal how long it may be, and learns what came of it.
+    """Limits the length of each draft, and learns from the outcome.
 
     Calls come from the engine's thread. `source` is the name of a draft source of the chain, such
     as "ngram" for the n-gram drafters, "prediction" or "draft-model".
@@ -63,12 +63,12 @@ def make_policy(
     """Return a policy by its name.
 
     Args:
-        name: "auto": as far as tokens pay; "gate": longer while drafts are right, silent where they
-            are not; "fixed": always as far as the sources go.
+        name: "auto": as long as tokens pay; "gate": longer while drafts are right, none for a while
+            when they are not; "fixed": always up to max_draft.
         max_draft: Longest draft in tokens, >= 1.
-        costs: What "auto" knows of the target's passes, None = to be learnt.
-        max_rollback: The target's. Where it is bounded, a rejected draft is computed again from a
-            saved state and costs more than its pass: "auto" is "gate" there.
+        costs: Pass costs of the target for "auto", None = learn them.
+        max_rollback: The target's. If it is bounded, rejected drafts are recomputed from a saved
+            state and cost more than their pass, so "auto" becomes "gate".
 
     Raises:
         InputError: There is no such policy, or max_draft is out of its bounds.

@@ -10,8 +10,8 @@ from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters.config import ModConfig, SuffixConfig
 
-# What a namespace has of its own: cells of the pool of ngram-mod and tokens of that of suffix,
-# 4 MiB each, and n-grams of its dynamic cache, 17 MiB when it is full.
+# Sizes of a namespace's own pools: cells for ngram-mod and tokens for suffix, 4 MiB each, and
+# n-grams of its dynamic cache, 17 MiB when it is full.
 NAMESPACE_CAPACITY = 1 << 20
 NAMESPACE_TOKENS = 1 << 17
 NAMESPACE_NGRAMS = 1 << 17
@@ -21,8 +21,8 @@ _HASH_KEYS = ("pool", "capacity", "check_bits", "max_occupancy", "tokenizer", "a
 class Pools:
     """Keeps the pools by namespace: for ngram-mod, for suffix, and dynamic caches for ngram-cache.
 
-    The namespace "" has what the engine was given, and what its parameters say; others have pools
-    of their own, in memory, until they are forgotten.
+    The namespace "" uses the pools and sizes of the engine's parameters; others have pools of their
+    own, in memory, until they are forgotten.
 
     Args:
         params: The engine's parameters by drafter name.
@@ -67,7 +67,7 @@ class Pools:
             if namespace:
                 shape.pop("pool", None)
                 shape["capacity"] = NAMESPACE_CAPACITY
-            config = ModConfig(n_match=self._n_match, **shape)  # a file's is the engine's
+            config = ModConfig(n_match=self._n_match, **shape)  # a file has the engine's n_match
             pool = self.hash[namespace] = _open_hash(config)
         return {**params, "pool": pool}
 

@@ -20,9 +20,9 @@ BORDER = np.array([0x3FFFFFFF], dtype=np.int32)  # no token: drafts are cut befo
 class PredictionSource:
     """A static source of one request: its predicted output.
 
-    The prediction stands, in a history of its own, between two copies of the prompt's last tokens:
-    what was emitted is then found in it like any repetition, from its first token on, and again
-    where the answer comes back to it after a difference.
+    The prediction stands, in a history of its own, between two copies of the prompt's last tokens.
+    So emitted text is found in it like any repetition: from its first token on, and again where the
+    answer returns to it after a difference.
 
     Args:
         slots: Slots of the engine.
@@ -54,7 +54,7 @@ class PredictionSource:
         return self._drafter.confidence(slot)
 
     def shorten(self, slot: int, length: int) -> None:
-        """Count only so much of the last draft as drafted."""
+        """Count only the first `length` tokens of the last draft as drafted."""
         self._drafter.shorten(slot, length)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:

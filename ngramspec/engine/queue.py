@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ngramspec._native.engine.decode import Sampler
     from ngramspec.engine.sources import DraftSource
 
-GATHER_SECONDS = 0.002  # that an idle engine waits at most for requests that are being prepared
+GATHER_SECONDS = 0.002  # longest wait of an idle engine for announced requests
 OnChunk = Callable[[Chunk], None]
 
 
@@ -30,20 +30,20 @@ class Ticket:
 
 
 class Queue:
-    """First come, first served, but a request for one slot does not hold up the others.
+    """First come, first served, but a request for a certain slot does not block the others.
 
-    Of several tenants the one with the fewest running requests is served first; those with equally
-    many take turns.
+    The tenant with the fewest running requests is served first; tenants with equal counts take
+    turns.
 
     Thread-safety: `put`, `num_waiting` and len from any thread, the rest from the engine's.
     """
 
     def __init__(self) -> None:
-        # By tenant, the one that was served last at the end; none is empty.
+        # By tenant, the last served at the end; none is empty.
         self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()  # guards both
-        self.cancelled = False  # one that waits may have been cancelled
+        self.cancelled = False  # a waiting request may have been cancelled
 
     def __len__(self) -> int:
         return self._size
@@ -54,7 +54,7 @@ class Queue:
             return len(self._waiting.get(tenant, ()))
 
     def put(self, ticket: Ticket) -> None:
-        """Add a request at the end of its tenant's."""
+        """Append a request to its tenant's queue."""
         ticket.generation.on_cancel = self._note_cancel
         with self._lock:
             self._waiting.setdefault(ticket.generation.tenant, deque()).append(ticket)
@@ -63,7 +63,7 @@ class Queue:
     def take(
         self, idle: Sequence[Slot], running: Sequence[str] = ()
     ) -> tuple[Ticket, list[Slot]] | None:
-        """Remove the next request that an idle slot can serve, with the slots that can.
+        """Remove and return the next request that an idle slot can serve, with the slots that can.
 
         running: The tenant of each request that runs.
         """
@@ -112,7 +112,7 @@ class Queue:
 
 
 class Gathering:
-    """Counts requests that are on their way, so that an idle engine can wait for them a moment.
+    """Counts announced requests, so that an idle engine can wait briefly for them.
 
     Thread-safety: safe.
     """
@@ -124,7 +124,7 @@ class Gathering:
         self._all_here.set()
 
     def announce(self) -> Callable[[], None]:
-        """Count one that is on its way; return what counts it as here, once at most."""
+        """Count a request as announced; return the function that counts it as arrived."""
         arrived = [False]
 
         def arrive() -> None:
@@ -140,5 +140,5 @@ class Gathering:
         return arrive
 
     def wait(self) -> None:
-        """Return when all are here, or after GATHER_SECONDS."""
+        """Return when all have arrived, or after GATHER_SECONDS."""
         self._all_here.wait(GATHER_SECONDS)

@@ -1,4 +1,4 @@
-"""Request: what is asked of the engine, as plain data."""
+"""Request: the engine's input, as plain data."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TokenIds = npt.NDArray[np.int32]
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
 MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
-MAX_STOPS = 128  # stop texts; every one is looked for behind every token
+MAX_STOPS = 128  # stop texts; each is searched for after every token
 MAX_STOP_BYTES = 8192  # of all stop texts together, in UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speculation:
-    """How one request is to be drafted for; the defaults are the engine's own settings."""
+    """Draft settings of one request; the defaults are the engine's."""
 
     enabled: bool = True
     types: tuple[str, ...] | None = None  # drafter names; None = the engine's
@@ -49,10 +49,10 @@ class Speculation:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One text to be continued.
+    """A prompt to continue, and how.
 
     prompt_ids: int32, shape (n,), n >= 1, below the engine's context size. Not copied.
-    prediction_ids: What the caller expects the answer to be, in part or whole; drafted from.
+    prediction_ids: The expected answer, in part or whole; drafts are taken from it.
     """
 
     prompt_ids: TokenIds
@@ -64,8 +64,8 @@ class Request:
     logprobs: int | None = None  # likeliest tokens to report per position; None = no logprobs
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
     slot: int = -1  # run on this slot only; -1 = any
-    special: bool = False  # special tokens show in the text
-    timeout: float | None = None  # seconds from the first step on, then it ends as "length"
+    special: bool = False  # show special tokens in the text
+    timeout: float | None = None  # seconds from its start on a slot, then it ends as "length"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ngramspec.errors import InputError
 
 MAX_BIASES = 1 << 14  # entries of logit_bias
-MAX_BIAS = 1e9  # below the largest of single precision
+MAX_BIAS = 1e9  # below the largest single-precision float
 MAX_BREAKERS = 64  # dry_sequence_breakers: each is compared with the whole vocabulary
 DRY_BREAKERS = ("\n", ":", '"', "*")
 
@@ -22,7 +22,7 @@ class Sampling:
     """
 
     temperature: float = 0.8  # 0 takes the likeliest token
-    dynatemp_range: float = 0.0  # temperature varies by so much with the entropy
+    dynatemp_range: float = 0.0  # how far temperature varies with the entropy
     dynatemp_exponent: float = 1.0
     top_k: int = 40  # 0 = all
     top_p: float = 0.95
@@ -31,7 +31,7 @@ class Sampling:
     top_n_sigma: float = -1.0  # off when negative
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
-    min_keep: int = 0  # candidates that the filters leave at least
+    min_keep: int = 0  # fewest candidates that the filters leave
     repeat_penalty: float = 1.0
     repeat_last_n: int = 64  # tokens looked back on, -1 = the whole context
     frequency_penalty: float = 0.0
@@ -46,7 +46,7 @@ class Sampling:
     mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
     grammar: str = ""  # GBNF with a rule "root"
-    seed: int | None = None  # None: a random one, told in the result
+    seed: int | None = None  # None = random; Generation.seed has the one used
     ignore_eos: bool = False  # end tokens are never chosen
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Tell whether the choice is the likeliest token of the row as it stands."""
+        """Return whether the choice is always the likeliest token of the unchanged logits."""
         return (
             self.temperature <= 0
             and not self.mirostat
@@ -105,7 +105,7 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_BOUNDS: dict[str, tuple[float, float]] = {  # integers where the value is one
+_BOUNDS: dict[str, tuple[float, float]] = {  # integer bounds for integer values
     "temperature": (0.0, 100.0),
     "dynatemp_range": (0.0, 100.0),
     "dynatemp_exponent": (0.0, 100.0),

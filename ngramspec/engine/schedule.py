@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.request import Request
 
-SIMILAR = 10  # a prompt shares its 1/SIMILAR with a slot to be sent there
+SIMILAR = 10  # a slot is chosen for its prefix if that is 1/SIMILAR of the prompt or more
 
 
 def choose_slot(
@@ -15,11 +15,11 @@ def choose_slot(
 ) -> tuple[Slot, int]:
     """Return the idle slot for a request and how many tokens of its prompt the slot holds.
 
-    The slot with the longest common prefix, where that is a tenth of the prompt or more; else the
-    one that was not used for longest. What another namespace left in a slot does not count.
+    The slot with the longest common prefix, if that is a tenth of the prompt or more; otherwise the
+    least recently used. Tokens of another namespace do not count.
 
-    neighbours: Ids of slots that it had better stand next to: with them it is to make as few rows
-        of consecutive ids as possible.
+    neighbours: Ids of slots that it should be adjacent to: without a common prefix, the slot that
+        makes the fewest runs of consecutive ids comes first.
     """
     kept = {slot.id: _kept(slot, request) for slot in idle}
     best = max(idle, key=lambda slot: kept[slot.id])
@@ -29,7 +29,7 @@ def choose_slot(
 
 
 def num_rows(ids: Collection[int]) -> int:
-    """Return how many rows of consecutive ids there are.
+    """Return the number of runs of consecutive ids.
 
     >>> num_rows({0, 1, 3})
     2

@@ -9,14 +9,14 @@ from ngramspec.engine.request import Request
 from ngramspec.engine.schedule import best_donor
 from ngramspec.engine.target import Target
 
-# Tokens that may be read again in a decode with a draft, where a restored checkpoint lacks them:
-# every rejected draft makes them more.
+# Most tokens to decode again together with a draft, after a checkpoint was restored; every
+# rejected draft adds to them.
 MOST_AGAIN = 8
 NO_TOKEN = -1
 
 
 class Sequences:
-    """Prefix reuse and rollback. Every operation that the target refuses ends in a re-read.
+    """Prefix reuse and rollback. If the target refuses an operation, the text is read again.
 
     Args:
         target: The model.
@@ -76,7 +76,7 @@ class Sequences:
             self.cut(slot, 0)
 
     def cut(self, slot: Slot, length: int) -> int:
-        """Shorten the sequence to `length` tokens, or to none where that fails; return which."""
+        """Shorten the sequence to `length` tokens, or to none if that fails; return its length."""
         if length < slot.num_past:
             if not self._target.truncate(slot.id, length):
                 self._target.truncate(slot.id, 0)

@@ -1,4 +1,4 @@
-"""SlotInfo: what a slot does now."""
+"""SlotInfo: the current state of a slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ngramspec._native.engine.slot import Slot
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """What a slot does now, for monitoring."""
+    """The current state of a slot, for monitoring."""
 
     id: int
     state: str  # "idle", "prompt" or "decode"
@@ -24,7 +24,7 @@ class SlotInfo:
 
 
 def slot_info(slot: Slot) -> SlotInfo:
-    """Return what a slot does now."""
+    """Return the current state of a slot."""
     made = slot.generation
     state = "idle" if made is None else "decode" if slot.decoding else "prompt"
     timings = None if made is None else made.timings

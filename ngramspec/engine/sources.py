@@ -1,4 +1,4 @@
-"""DraftSource: who guesses for the slots; Chain: a slot's first source with a draft wins."""
+"""DraftSource: proposes drafts for slots; Chain: a slot's first source with a draft wins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class DraftSource(Protocol):
-    """Guesses for many slots. Called by the engine's thread."""
+    """Proposes drafts for many slots. Called by the engine's thread."""
 
     name: str
 
@@ -41,7 +41,7 @@ class DraftSource(Protocol):
     # Optional, for an AutoPolicy:
     #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
     #       those before it are; without it every token counts as equally likely.
-    #   shorten(slot, length): only so much of the last draft is sent.
+    #   shorten(slot, length): only the first `length` tokens of the last draft are sent.
     #   own_passes: True when drafting itself takes passes of a model.
 
 
@@ -55,7 +55,7 @@ class SlotwiseSource:
 
     def __init__(self, drafter: Any, name: str = "ngram") -> None:
         self.drafter = drafter
-        self.name = str(name)  # a drafter of your own may call itself anything
+        self.name = str(name)  # a custom drafter's name may be of any type
         self.begin: Callable[[int, TokenIds], None] = drafter.begin
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
@@ -133,9 +133,9 @@ class Chain:
     def ask(
         self, source: DraftSource, members: Sequence[Slot], limits: Sequence[int]
     ) -> list[tuple[Slot, TokenIds]]:
-        """Return the slots for which a source has a draft, with it, as far as its tokens are valid.
+        """Return the slots for which a source has a draft, with the valid part of each draft.
 
-        limits: Longest draft of each slot, none is asked for where it is 0.
+        limits: Longest draft of each slot; slots with 0 are not asked.
         """
         asked = [slot for slot, most in zip(members, limits, strict=True) if most > 0]
         limits = [most for most in limits if most > 0]
@@ -154,7 +154,7 @@ class Chain:
         ]
 
     def _ask_one(self, source: DraftSource, slot: Slot, limit: int) -> TokenIds:
-        """Ask for one slot, so that a failure costs only the slot that it belongs to."""
+        """Ask for one slot, so that a failure affects only that slot."""
         try:
             return source.propose([slot.id], [limit])[0]
         except Exception as error:

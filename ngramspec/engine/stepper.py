@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 class Stepper:
     """Runs the slots. Only the engine's thread calls it.
 
-    What goes wrong with one request ends that one. Only a decode that fails ends all in its batch.
+    A failure of one request ends that request only; a failed decode ends all in its batch.
 
-    What every step does for every slot is native: Plan, Proposer and Verifier. Here is what
-    happens now and then: requests come and go, drafts are rejected, text is streamed.
+    The work of every step for every slot is native: Plan, Proposer and Verifier. This class does
+    the rest: requests come and go, drafts are rejected, text is streamed.
 
     Args:
         target: The model.
-        capacity: Tokens in one decode at most.
+        capacity: Most tokens in one decode.
         slots: The engine's slots.
         queue: Requests that wait for one.
         chain: Asks the draft sources that are not native.
@@ -68,7 +68,7 @@ class Stepper:
         self._offers = Offers(chain, policy, capacity) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
-        self._crowded = False  # the last decode found no room for its drafts: one without them
+        self._crowded = False  # the last decode had no room for its drafts: the next goes without
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
@@ -148,7 +148,7 @@ class Stepper:
         longest = self.sequences.longest_draft(request.speculation.max_draft)
         slot.start(made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline)
         timings.started, timings.num_cached = now, kept
-        # A cancel before this went to the queue, whose flag brings the next step here as well.
+        # An earlier cancel set the queue's flag, which makes the next step schedule as well.
         made.slot, made.on_cancel = slot.id, self._note_cancel
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
@@ -159,7 +159,7 @@ class Stepper:
     def _fail(
         self, slot: Slot, made: Generation, on_chunk: OnChunk | None, error: Exception
     ) -> None:
-        """End one request because of an error that is its own, and empty its sequence."""
+        """End one request with its error, and empty its sequence."""
         log.warning("request %s failed: %r", made.request.id, error, exc_info=error)
         if slot.generation is not None:
             self._release(slot)
@@ -237,7 +237,7 @@ class Stepper:
         self._stats.num_preempted += full
 
     def _finish(self, slot: Slot) -> None:
-        """Do for a verified slot what is not native."""
+        """Do the part of a verified slot's step that is not native."""
         if slot.begun:
             self._chain.begin(slot)
         if slot.num_accepted < slot.num_drafted:

@@ -1,4 +1,4 @@
-"""Target: what the engine asks of the model that it speeds up."""
+"""Target: what the engine needs from a model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ngramspec.engine.sampling import Sampling
 class Target(Protocol):
     """A model with a key-value cache for several sequences.
 
-    Used by one thread at a time, but for `sampler`.
+    Used by one thread at a time, except `sampler`.
 
-    Taking tokens back (`truncate`) is what verification needs. max_rollback tells how far it works
-    after a decode: None = any distance (attention), n = up to n tokens (snapshots), 0 = not at
+    Verification needs to take tokens back (`truncate`). max_rollback is how far that works after a
+    decode: None = any distance (attention), n = up to n tokens (snapshots), 0 = not at
     all. Where it is 0, `save` and `restore` may still bring a sequence back.
     """
 
@@ -24,8 +24,8 @@ class Target(Protocol):
     max_batch: int  # tokens in one decode
     max_rollback: int | None
     can_save: bool  # save and restore work
-    min_copy: int | None  # tokens from which on a copy is cheaper than a decode; None = no copies
-    contiguous: bool  # sequences share a pass only where their ids follow one another
+    min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
+    contiguous: bool  # sequences share a pass only if their ids are consecutive
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
@@ -58,7 +58,7 @@ class Target(Protocol):
         """
 
     def piece(self, token_id: int, special: bool) -> bytes:
-        """Return the text of a token in UTF-8, which may hold a part of a character."""
+        """Return the text of a token in UTF-8, possibly a part of a character."""
 
     def is_end(self, token_id: int) -> bool:
-        """Tell whether the token ends a generation."""
+        """Return whether the token ends a generation."""

@@ -17,10 +17,10 @@ IDLE_SECONDS = 0.2
 class EngineThread:
     """Runs an engine until it is closed; a context manager.
 
-    A step that raises, which it does not on purpose, ends all requests with that error and goes on.
-    Where even that raises, the thread ends: it fails all requests and leaves the reason in
-    `engine.failure`. `engine.beats` grows at least every IDLE_SECONDS while no step takes longer,
-    so that others can tell a step that hangs.
+    If a step raises, which is a bug, all requests end with that error and the thread goes on. If
+    ending them raises too, the thread fails all requests, leaves the reason in `engine.failure` and
+    exits. `engine.beats` grows at least every IDLE_SECONDS unless a step takes longer, so that a
+    hanging step can be detected.
 
     Args:
         engine: The engine; no other thread may call its step or close.
@@ -45,7 +45,7 @@ class EngineThread:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the thread runs; after `close` only if it hangs in a step."""
+        """Return whether the thread runs; after `close` only if it hangs in a step."""
         return self._thread.is_alive()
 
     def close(self, drain: bool = True, timeout: float = 30.0, last: float = 30.0) -> bool:
@@ -54,7 +54,7 @@ class EngineThread:
         Args:
             drain: Let running and waiting requests finish first.
             timeout: Seconds for that.
-            last: Seconds for the step that runs then. If it takes longer, all requests are marked
+            last: Seconds to wait for the last step. If it takes longer, all requests are marked
                 as failed and the thread stays `alive`: its target must not be closed.
 
         Returns:
@@ -85,6 +85,6 @@ class EngineThread:
                 except Exception as error:
                     log.exception("a step of the engine failed")
                     engine.fail(error)
-        except BaseException as error:  # whatever it is, nobody may wait for this thread in vain
+        except BaseException as error:  # of any kind: nobody may wait for this thread forever
             engine.abandon(error)
             log.critical("the engine's thread ends", exc_info=True)

@@ -1,4 +1,4 @@
-"""Files of kind "ngram-cache": n-grams with their followers, looked up where they lie."""
+"""Files of kind "ngram-cache": n-grams and their followers, looked up in place."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _WORD = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class Origin:
-    """What statistics were made with and from.
+    """The tokenizer and provenance of statistics.
 
     fingerprint: of the tokenizer, 16 bytes; None = unknown. vocab_size: its number of tokens, 0 =
-    take the largest id that occurs. about: provenance, plain data.
+    the largest id that occurs, plus 1. about: provenance, plain data.
     """
 
     fingerprint: bytes | None = None
@@ -59,19 +59,19 @@ def open_cache(
     Args:
         path: A file of kind ngram-cache, on a local disk.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
-        any_tokenizer: Take a file that was built with another tokenizer.
+        any_tokenizer: Accept a file built with another tokenizer.
         verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
 
     Returns:
-        StaticCache: Keeps the file's bytes alive. The file may be replaced by renaming; one of more
-        than 32 MiB is mapped and must not be written over or cut short in place.
+        StaticCache: Keeps the file's bytes alive. The file may be replaced by renaming; above 32
+        MiB it is mapped and must not be overwritten or truncated in place.
 
     Raises:
-        FormatError: The file is not a whole, unharmed one of this kind.
+        FormatError: The file is of another kind, incomplete or damaged.
         VocabMismatchError: It was built with another tokenizer.
         OSError: It cannot be read.
 
-    Cost: O(bytes) up to 32 MiB; else O(1) but for verify, pages are read when lookups touch them.
+    Cost: O(bytes) up to 32 MiB or with verify; otherwise O(1), lookups read pages on demand.
     """
     container = open_container(path, KIND, verify=verify)
     header = container.header
@@ -82,7 +82,7 @@ def open_cache(
 def check_tokenizer(
     path: Path, found: bytes | None, expected: bytes | None, any_tokenizer: bool
 ) -> None:
-    """Raise VocabMismatchError unless the fingerprints agree, one is unknown or any will do."""
+    """Raise VocabMismatchError if both fingerprints are known and differ, unless any_tokenizer."""
     if found is None or expected is None or found == expected or any_tokenizer:
         return
     raise VocabMismatchError(
@@ -92,7 +92,7 @@ def check_tokenizer(
 
 
 def cache_of(container: Container) -> StaticCache:
-    """Return the lookups of an open container of this kind."""
+    """Return a StaticCache over an open container of this kind."""
     sections, offsets = {}, {}
     for size in SIZES:
         names = section_names(size)
@@ -114,7 +114,7 @@ def section_names(size: int) -> tuple[str, str, str]:
 
 
 def about_of(container: Container) -> dict[str, Any]:
-    """Return the provenance that a file states, {} when it states none.
+    """Return the provenance in a file, {} if it has none.
 
     Raises:
         FormatError: The section is not a JSON object.
@@ -143,10 +143,10 @@ def write_cache(
     """Write sorted entries as a statistics file: equal entries give equal bytes.
 
     Args:
-        path: Replaced as a whole once all bytes are on disk.
+        path: Replaced atomically once all bytes are on disk.
         sources: By n-gram size 1..4: its entries.
         origin: Tokenizer and provenance.
-        min_count: Pairs of n-gram and follower that came less often are left out, >= 1.
+        min_count: Leave out pairs of n-gram and follower with smaller counts, >= 1.
 
     Returns:
         Header: What was written.
@@ -154,9 +154,9 @@ def write_cache(
     Raises:
         InputError: A token id is not below origin.vocab_size.
         CapacityError: More n-grams than a file can hold.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
 
-    Cost: O(entries); memory for a few megabytes of them.
+    Cost: O(entries); memory: a few megabytes.
     """
     with new_container(path) as writer:
         return fill_cache(writer, path, sources, origin, min_count=min_count)
@@ -170,7 +170,7 @@ def fill_cache(
     *,
     min_count: int = 1,
 ) -> Header:
-    """Write what write_cache does through a writer; temporary files are those of `path`."""
+    """Do as write_cache, through a writer; temporary files lie beside `path`."""
     parts = [_write_size(writer, size, sources[size], min_count, path) for size in sorted(sources)]
     if origin.about:
         writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
@@ -191,7 +191,7 @@ def fill_cache(
 
 
 def cache_in_memory(sources: Mapping[int, EntrySource], vocab_size: int = 0) -> StaticCache:
-    """Make the lookups of sorted entries without a file."""
+    """Build a StaticCache from sorted entries, without a file."""
     sections, largest = {}, 0
     for size, source in sources.items():
         image = ImageWriter(size)
@@ -208,7 +208,7 @@ def check_cache(cache: StaticCache) -> None:
     """Check every n-gram, follower and index word. O(bytes).
 
     Raises:
-        FormatError: Something cannot be right; names file, offset and what was expected.
+        FormatError: A value is impossible; names file, offset and what was expected.
     """
     for size in SIZES:
         sections = cache.sections(size)
@@ -225,7 +225,7 @@ def check_cache(cache: StaticCache) -> None:
 def _image_parts(
     image: ImageWriter, source: EntrySource
 ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
-    """Yield records and follower lists as the entries come."""
+    """Yield records and follower lists while reading the entries."""
     while len(entries := source.read()):
         image.feed(entries)
         yield image.take()
@@ -246,7 +246,7 @@ def _write_size(
     if min_count > 1:
         source = EntryMerger([source], min_count)
     writer.begin(names[0])
-    with temporary_file(path) as spool:  # the lists follow behind all records
+    with temporary_file(path) as spool:  # the lists follow all records
         for records, lists in _image_parts(image, source):
             writer.write(records.astype(_WORD, copy=False))
             spool.write(lists.astype(_WORD, copy=False).data)

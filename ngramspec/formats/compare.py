@@ -1,4 +1,4 @@
-"""Two statistics files side by side, in one pass and bounded memory."""
+"""Compare two statistics files in one pass and bounded memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ngramspec.formats.entries import (
 )
 from ngramspec.formats.statistics import POOL_KIND, Statistics
 
-CELLS = 1 << 20  # of a pool that are compared at a time
-STATED = ("kind", "version", "producer", "fingerprint", "vocab_size")  # by a header
+CELLS = 1 << 20  # pool cells compared at a time
+STATED = ("kind", "version", "producer", "fingerprint", "vocab_size")  # fields of a header
 Counts = NDArray[np.int64]
 
 
@@ -32,9 +32,10 @@ Counts = NDArray[np.int64]
 class Difference:
     """How the n-grams of one size, or the cells of pools, differ.
 
-    differing: N-grams that both have, with other followers or counts; cells with other contents.
-    largest: Entries of the n-grams whose counts differ most, by how much in all followers, and the
-        counts of these n-grams in the two files; of pools none.
+    differing: N-grams in both files with different followers or counts; cells used in both with
+        different contents.
+    largest, by, counts: Entries of the n-grams that differ most, their differences summed over all
+        followers, and their counts in the two files; empty for pools.
     """
 
     equal: int = 0
@@ -69,13 +70,13 @@ class Difference:
 
 
 def compare_ngrams(first: Statistics, second: Statistics, most: int = 10) -> dict[int, Difference]:
-    """Compare the n-grams of two files, by the sizes that one of them has.
+    """Compare the n-grams of two files, for every size that either has.
 
     Args:
         first, second: Files that hold n-grams.
-        most: Largest differences to tell of each size.
+        most: How many of the largest differences to keep for each size.
 
-    Cost: O(entries); memory for some chunks of them.
+    Cost: O(entries); memory for a few chunks of entries.
     """
     sources = first.sources(), second.sources()
     sizes = sorted(set(sources[0]) | set(sources[1]))
@@ -86,12 +87,12 @@ def compare_ngrams(first: Statistics, second: Statistics, most: int = 10) -> dic
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two files side by side.
+    """The result of comparing two files.
 
-    header: What they say about themselves, where that differs: both values by name. It does not
-        count, but for fingerprints that are both known.
+    header: Header fields that differ: both values by name. Only fingerprints that are both known
+        count for `equal`.
     shape: The same for the shapes of pools.
-    sizes: Of files of n-grams, by size. cells: of pools.
+    sizes: Differences of n-grams, by size. cells: Differences of pools.
     """
 
     paths: tuple[str, str]
@@ -125,18 +126,21 @@ def compare_statistics(first: Statistics, second: Statistics, most: int = 10) ->
 
     Args:
         first, second: Both files of n-grams, or both pools.
-        most: Largest differences to tell of each n-gram size.
+        most: How many of the largest differences to keep for each n-gram size.
 
     Raises:
         InputError: An index, or a pool and a file of n-grams.
 
-    Cost: O(entries) or O(cells); memory for some chunks of them.
+    Cost: O(entries) or O(cells); memory for a few chunks of them.
     """
     for one in (first, second):
         one.need_statistics("compare")
     is_pool = first.kind == POOL_KIND
     if is_pool != (second.kind == POOL_KIND):
-        raise InputError(f"{first.path} is a {first.kind}, {second.path} is a {second.kind}")
+        raise InputError(
+            f"{first.path} is a {first.kind}, {second.path} is a {second.kind}: a pool can only be "
+            "compared with a pool"
+        )
     known = {one.fingerprint for one in (first, second) if one.fingerprint is not None}
     shape = shape_differences(first, second) if is_pool else {}
     cells = Difference() if shape else compare_pools(first, second) if is_pool else None
@@ -212,21 +216,21 @@ class _Stream:
         self.ended = False
 
     def fill(self) -> None:
-        """Read on if there is nothing at hand, or nothing but one n-gram that may go on."""
+        """Read until at least one complete n-gram is buffered, or to the end."""
         while not self.ended and (not len(self.entries) or self._whole() == 0):
             more = self._source.read()
             self.ended = not len(more)
             self.entries = np.concatenate([self.entries, more])
 
     def last_whole(self) -> tuple[int, int] | None:
-        """Return the key up to which n-grams are at hand with all their followers, None = all."""
+        """Return the key up to which the buffered n-grams are complete, None = all are."""
         if self.ended:
             return None
         last = self.entries[self._whole() - 1]
         return int(last[0]), int(last[1] >> OLDEST_SHIFT)
 
     def take(self, end: tuple[int, int] | None) -> Entries:
-        """Return the entries of all n-grams up to a key, and drop them here."""
+        """Remove and return the entries of all n-grams up to a key, None = all."""
         num = len(self.entries)
         if end is not None:
             a, oldest = self.entries[:, 0], self.entries[:, 1] >> OLDEST_SHIFT
@@ -236,7 +240,7 @@ class _Stream:
         return taken
 
     def _whole(self) -> int:
-        """Return how many entries are in front of the last n-gram."""
+        """Return the number of entries before the last n-gram."""
         return int(starts_of(self.entries, OLDEST_SHIFT)[-1])
 
 

@@ -25,7 +25,7 @@ HEAD_BYTES = 1024  # header and table of sections; sections follow
 ALIGNMENT = 64
 MOST_SECTIONS = 28
 # Files up to this size are read into memory and checked byte by byte; larger ones are mapped, and
-# checked when asked.
+# checked on request.
 READ_BYTES = 1 << 25
 
 _HEADER = struct.Struct("<8sHHIQQ16sIHHQQ24s32s")
@@ -35,7 +35,7 @@ _CHECKSUM_AT = 24
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about itself; num_ngrams and num_pairs as far as the kind has them."""
+    """The header of a file; num_ngrams and num_pairs where the kind has them."""
 
     kind: str
     fingerprint: bytes | None = None  # of the tokenizer, 16 bytes; None = unknown
@@ -50,7 +50,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Section:
-    """A stretch of the file. checksum 0: it changes in place and has none."""
+    """A range of bytes in the file. checksum 0: it changes in place and has none."""
 
     name: str
     offset: int
@@ -84,7 +84,7 @@ class Container:
         """Compare every section with its checksum. O(bytes).
 
         Raises:
-            FormatError: A section differs, or there is something between two of them.
+            FormatError: A checksum differs, or the padding before a section is not zero.
         """
         end = HEAD_BYTES
         for section in self.sections.values():
@@ -100,7 +100,7 @@ class Container:
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins as a container does; False when it cannot be read."""
+    """Return whether a file starts with a container's magic; False if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -117,23 +117,23 @@ def open_container(
 ) -> Container:
     """Open a file and check its head.
 
-    Up to 32 MiB it is read into memory, so whatever happens to the file later does not matter. A
-    larger one is mapped, and so is a writable one: whoever cuts it short kills the processes that
-    look at what is gone. So files are replaced by renaming, never written over.
+    A file up to 32 MiB is read into memory, so later changes to it do not matter. A larger or a
+    writable one is mapped: truncating it kills the processes that access the missing part. So
+    replace files by renaming, never overwrite them.
 
     Args:
         path: The file, on a local disk.
-        kind: The kind that it must be of, None = any.
+        kind: The required kind, None = any.
         verify: Compare all bytes with the checksums; None = up to 32 MiB only.
-        writable: Map it shared, so that writes reach the file and all who have it mapped.
+        writable: Map it shared, so that writes reach the file and all processes that map it.
 
     Raises:
-        FormatError: It is not a whole, unharmed file of that kind; names file, offset and what was
+        FormatError: It is of another kind, incomplete or damaged; names file, offset and what was
             expected.
         FormatVersionError: It is of a newer version.
         OSError: It cannot be read.
 
-    Cost: O(bytes) up to 32 MiB; else O(1) but for verify.
+    Cost: O(bytes) up to 32 MiB or with verify, otherwise O(1).
     """
     path = Path(path)
     if path.is_dir():
@@ -159,7 +159,7 @@ def open_container(
 
 
 def _read(path: Path, file: BinaryIO, head: bytes, size: int) -> memoryview:
-    """Return the bytes of a file whose head was read, in memory that begins at a page."""
+    """Read the rest of a file after its head; return all of it in page-aligned memory."""
     pages = mmap.mmap(-1, size)
     pages.write(head)
     with memoryview(pages) as whole:
@@ -224,7 +224,7 @@ def _parse_sections(path: Path, head: bytes, num: int, size: int) -> dict[str, S
             or length > size - offset
         ):
             raise FormatError(
-                f"{path}: section {i} at offset {at}: expected a place from {end} on, within "
+                f"{path}: section {i} at offset {at}: expected an offset from {end} on, within "
                 f"{size} bytes, found {offset} + {length}"
             )
         end = offset + length
@@ -247,7 +247,7 @@ class ContainerWriter:
 
     @property
     def offset(self) -> int:
-        """Return the offset behind the bytes written so far."""
+        """Return the offset after the bytes written so far."""
         return self._file.tell()
 
     def begin(self, name: str) -> None:
@@ -263,14 +263,14 @@ class ContainerWriter:
         self._file.write(data)
 
     def end(self, *, checked: bool = True) -> Section:
-        """Finish the section; without checksum if it is to change in place."""
+        """Finish the section; checked=False: it will change in place and has no checksum."""
         checksum = (self._hash.intdigest() or 1) if checked else 0
         section = Section(self._name, self._start, self.offset - self._start, checksum)
         self.sections.append(section)
         return section
 
     def add(self, name: str, data: Any, *, checked: bool = True) -> Section:
-        """Write a section whose bytes are all at hand."""
+        """Write a whole section at once."""
         self.begin(name)
         self.write(data)
         return self.end(checked=checked)
@@ -284,7 +284,7 @@ class ContainerWriter:
         self._file.seek(end)
 
     def finish(self, header: Header) -> None:
-        """Write the head. Nothing may follow."""
+        """Write the head; write nothing after this."""
         size = self.offset
         table = b"".join(
             _SECTION.pack(s.name.encode(), s.offset, s.size, s.checksum) for s in self.sections

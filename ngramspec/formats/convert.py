@@ -1,4 +1,4 @@
-"""From statistics files to llama.cpp's lookup caches and back."""
+"""Convert statistics files to llama.cpp's lookup caches and back."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def to_lookup_cache(found: Statistics, output: str | os.PathLike[str]) -> int:
         int: Bytes written.
 
     Raises:
-        InputError: The file holds no n-grams, or is a lookup cache already.
-        OSError: The file cannot be written; an old one stays.
+        InputError: The file holds no n-grams, or is already a lookup cache.
+        OSError: The file cannot be written; an existing one is kept.
 
     Cost: memory for all n-grams.
     """
     found.need_ngrams("convert")
     if found.kind == LOOKUP_KIND:
-        raise InputError(f"{found.path} is a file of llama.cpp already")
+        raise InputError(f"{found.path} is already a lookup cache of llama.cpp")
     cache = NgramCache(1, 4, MOST_NGRAMS)
     for size, source in found.sources().items():
         while len(entries := source.read()):
@@ -44,17 +44,17 @@ def from_lookup_cache(
     Args:
         found: The lookup cache.
         output: The file to write.
-        origin: What the file is to state: a lookup cache does not know its tokenizer.
+        origin: Tokenizer and provenance to record; a lookup cache has neither.
 
     Returns:
         Header: What was written.
 
     Raises:
-        InputError: The file is a statistics file already, or a token id is not below
+        InputError: The file is already a statistics file, or a token id is not below
             origin.vocab_size.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
     """
     found.need_ngrams("convert")
     if found.kind != LOOKUP_KIND:
-        raise InputError(f"{found.path} is a file of ngramspec already")
+        raise InputError(f"{found.path} is already a file of ngramspec")
     return write_cache(output, found.sources(), origin or Origin())

@@ -12,17 +12,17 @@ from ngramspec.formats.survey import survey
 
 
 def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
-    """Return what `ngramspec cache inspect --json` prints of a file, but for its texts.
+    """Return what `ngramspec cache inspect --json` prints, without tokenizer and texts.
 
     Args:
         found: The file.
-        top: Most frequent n-grams of each size; 0 = none, and no pass over the file.
+        top: How many of each size's most frequent n-grams to list; 0 = none, without a scan.
 
     Returns:
         path, kind, sizes and dates, the tokenizer's fingerprint in hexadecimal digits, `about`
-        (the provenance), and "pool", "index", or for each size of n-grams an entry of "sizes".
+        (the provenance), and "pool", "index" or "sizes", with an entry per n-gram size.
 
-    Cost: O(n-grams) with top, O(cells) of a pool.
+    Cost: O(n-grams) with top, O(cells) for a pool.
     """
     facts: dict[str, Any] = {"path": str(found.path), "kind": found.kind}
     if found.container is not None:
@@ -48,7 +48,7 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
 
 
 def _size(found: Statistics, size: int, top: int) -> dict[str, Any]:
-    """Return what one n-gram size has; with top > 0 after a pass over it."""
+    """Describe one n-gram size; top > 0 scans its entries."""
     sections = found.cache.sections(size)
     num_bytes = 4 * sum(map(len, sections or ())) if found.container is not None else None
     facts: dict[str, Any] = {"size": size, "num_ngrams": found.cache.num_ngrams(size)}

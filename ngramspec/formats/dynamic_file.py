@@ -1,4 +1,4 @@
-"""A dynamic cache in a file: loaded once, saved now and then, merged with what others saved."""
+"""A dynamic cache in a file: loaded once, saved periodically, merged with what others saved."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ngramspec.formats.files import LOCK_SECONDS, locked, remove_temporaries
 from ngramspec.formats.llama_lookup import read_lookup_entries, write_lookup_cache
 from ngramspec.formats.prune import useful_sources
 
-STOP_SECONDS = 60.0  # that stopping an Autosave waits for the last save
-LOOKUP_SUFFIX = ".bin"  # a new file of that name is one of llama.cpp's
-CONTAINER_SUFFIX = ".ngc"  # a file of that name is never one of llama.cpp's
+STOP_SECONDS = 60.0  # how long Autosave.stop waits for the last save
+LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written as llama.cpp's
+CONTAINER_SUFFIX = ".ngc"  # a file with this suffix is never read as llama.cpp's
 KIND = "ngram-cache"
 _BySize = dict[int, Entries]
 
@@ -41,20 +41,20 @@ class DynamicFile:
     Args:
         path: A statistics file of kind ngram-cache or one of llama.cpp's lookup caches; need not
             exist yet. On a local disk: processes of one host may share it.
-        ngram_min, ngram_max, max_ngrams: Of the cache, as NgramCache has them. The file keeps the
-            most useful max_ngrams.
+        ngram_min, ngram_max, max_ngrams: As for NgramCache. The file keeps the max_ngrams most
+            useful n-grams.
         origin: The tokenizer of the target.
-        any_tokenizer: Take a file that was made with another tokenizer.
+        any_tokenizer: Accept a file made with another tokenizer.
         lock_seconds: How long a save waits for another process that is saving, > 0.
 
     Attributes:
-        cache: The NgramCache to draft from and to learn with.
+        cache: The NgramCache to draft from and to update.
         num_saves: Saves that wrote the file.
-        num_save_failures: Saves that raised, or had not ended when waiting for them was given up.
-        save_error: What the latest save failed of, "" once one has succeeded.
+        num_save_failures: Saves that raised or timed out.
+        save_error: Why the latest save failed, "" if it did not.
 
     Raises:
-        FormatError: The file is not a whole, unharmed one.
+        FormatError: The file is incomplete or damaged.
         CapacityError: It holds more than max_ngrams.
         VocabMismatchError: It was made with another tokenizer.
         OSError: It cannot be read.
@@ -85,8 +85,8 @@ class DynamicFile:
         self._saving = threading.Lock()
         self._process = os.getpid()
         remove_temporaries(self.path)
-        self._stamp = self._file_stamp()  # before reading: what others save meanwhile is noticed
-        self._known = self._read()  # what file and cache had in common last
+        self._stamp = self._file_stamp()  # before reading, to notice what others save meanwhile
+        self._known = self._read()  # entries last common to file and cache
         self._absorb(self._known)
         if _num_ngrams(self._known) > max_ngrams:
             raise CapacityError(
@@ -95,7 +95,7 @@ class DynamicFile:
         self._num_saved = self.cache.num_updates
 
     def save(self) -> bool:
-        """Add what was learned since the last time to the file, and take what others added.
+        """Add what was learned since the last save to the file, and load what others added.
 
         Returns:
             bool: Whether there was anything to save.
@@ -105,9 +105,9 @@ class DynamicFile:
             TimeoutError: Another process or thread has been saving for lock_seconds.
             OSError: It cannot be written; it stays as it is.
 
-        What was learned stays in the cache and goes into the next save that succeeds.
+        What a failed save did not write stays in the cache for the next one.
 
-        Cost: O(n-grams). Threads: others may go on learning.
+        Cost: O(n-grams). Other threads may update the cache meanwhile.
         """
         try:
             saved = self._save()
@@ -124,7 +124,7 @@ class DynamicFile:
         self.save_error = f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
-        """Save, unless this is a fork of the process that opened the file. May be called again."""
+        """Save, except in a fork of the process that opened the file. May be called again."""
         if os.getpid() == self._process:
             self.save()
 
@@ -163,10 +163,10 @@ class DynamicFile:
             num_updates += sum(map(len, others.values()))
         merged = {size: _sum(on_disk.get(size, no_entries()), learned[size]) for size in SIZES}
         kept = self._most_useful({s: entries for s, entries in merged.items() if len(entries)})
-        # What is too much for the file is known too: it must not count as learned again.
+        # Entries that did not fit into the file are known too: they must not count as new again.
         known = {s: _largest(kept.get(s, no_entries()), ours[s]) for s in SIZES}
         self._write(kept)
-        # Nothing that can fail from here on: what is in the file must not be added once more.
+        # Nothing may fail from here on: what is in the file must not be added twice.
         self._known, self._num_saved = known, num_updates
         self._stamp = self._file_stamp()
 
@@ -188,14 +188,14 @@ class DynamicFile:
         return {s: read_all(EntryReader(cache, s)) for s in SIZES if cache.num_ngrams(s)}
 
     def _adopt(self, container: Container) -> None:
-        """Go on stating what the file states about tokenizer and provenance."""
+        """Keep the file's tokenizer and provenance where the caller gave none."""
         header, mine = container.header, self._origin
         fingerprint = mine.fingerprint or header.fingerprint
         vocab_size = mine.vocab_size or (header.vocab_size if header.fingerprint else 0)
         self._origin = Origin(fingerprint, vocab_size, mine.about or about_of(container))
 
     def _most_useful(self, entries: _BySize) -> _BySize:
-        """Return those that fit into the file."""
+        """Return the most useful entries that fit into the file."""
         most = self.cache.max_ngrams
         if _num_ngrams(entries) <= most:
             return entries
@@ -220,7 +220,7 @@ class DynamicFile:
     def _file_stamp(self) -> tuple[int, ...]:
         try:
             stat = self.path.stat()
-        except OSError:  # not there, or to be read before the next save
+        except OSError:  # missing or inaccessible
             return ()
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
@@ -228,8 +228,8 @@ class DynamicFile:
 class Autosave:
     """Autosave(file, seconds): saves a DynamicFile at intervals until it is stopped.
 
-    A save that fails, of whatever, is counted by the file and reported by a warning, once until one
-    succeeds; what was learned stays and is tried again.
+    The file counts every failed save; the first of several in a row is also a warning. What was
+    learned stays in the cache for the next save.
     """
 
     def __init__(self, file: DynamicFile, seconds: float) -> None:
@@ -244,15 +244,15 @@ class Autosave:
         """Save a last time and end. May be called again.
 
         Args:
-            seconds: How long to wait for a save that does not end, as on a disk that hangs. After
-                that it is given up, counted and warned of; the process can end.
+            seconds: How long to wait for the last save, as the disk may hang. After that the save
+                is abandoned, counted as failed and warned about; the process can exit.
 
         Raises:
-            What DynamicFile.save raises, of the last save.
+            What DynamicFile.save raises in the last save.
         """
         self._stopped.set()
         if self._thread is threading.current_thread():
-            return  # it saves next
+            return  # _run saves next
         if not self._thread.is_alive():  # in a fork, or stopped before
             self._file.close()
             return
@@ -283,7 +283,7 @@ class Autosave:
     def _warn(self, error: Exception) -> None:
         import warnings
 
-        with contextlib.suppress(Warning):  # where warnings are errors, saving goes on as well
+        with contextlib.suppress(Warning):  # keep saving where warnings are errors
             warnings.warn(f"cannot save {self._file.path}: {error}", stacklevel=2)
 
 

@@ -24,7 +24,7 @@ class EntrySource(Protocol):
 
 
 class ArraySource:
-    """Entries that are in memory."""
+    """A stream of entries in memory."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
@@ -38,7 +38,7 @@ class ArraySource:
 
 
 def no_entries() -> Entries:
-    """Return an array of none."""
+    """Return an empty array of entries."""
     return np.empty((0, 2), dtype=np.uint64)
 
 

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, whatever fails and whenever the process dies.
 
-What is written goes to a hidden file beside the final one, is synced and renamed. Its writer holds
-a lock on it, so that what a killed writer left is told from what another is at, and removed.
+Data goes to a hidden file beside the final one, which is synced and renamed. The writer locks the
+hidden file, so that leftovers of killed writers can be told from files in use, and removed.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import BinaryIO
 
 try:
     import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed anyway
+except ImportError:  # Windows, where an open file cannot be removed anyway
     fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600  # files hold users' text
 LOCK_SECONDS = 10.0
 _RANDOM_BYTES = 4
-_OLD_SECONDS = 60.0  # without locks: older ones are nobody's
+_OLD_SECONDS = 60.0  # without locks: older temporary files are leftovers
 # What os.link raises where a file system has no hard links: exFAT, some network shares.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 
 
 @contextmanager
 def new_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once the block has ended and all is on disk.
+    """Open a file that replaces `path` once the block has ended and all bytes are on disk.
 
-    When the block raises, or the process dies, what was there stays. A new file is its owner's
-    alone, one that replaces another has that one's mode. What killed writers of the same path left
-    is removed.
+    If the block raises or the process dies, an existing file is kept. A new file is private to its
+    owner, a replacement gets the mode of the file it replaces. Leftovers of killed writers of the
+    same path are removed.
 
     Args:
         path: The file.
-        replace: False: raise FileExistsError where there is one already.
+        replace: False: raise FileExistsError if the file exists.
 
     Raises:
-        FileExistsError: There is a file, and not `replace`.
+        FileExistsError: The file exists, and `replace` is False.
         OSError: The folder does not exist, the disk is full, or the like.
     """
     with temporary_file(path) as file:
@@ -52,7 +52,7 @@ def new_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterator[
 
 @contextmanager
 def temporary_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a hidden file beside `path`; it goes after the block, unless it was renamed."""
+    """Open a hidden file beside `path`; it is removed after the block, unless it was renamed."""
     path = Path(path)
     remove_temporaries(path)
     file, temporary = _create(path)
@@ -60,7 +60,7 @@ def temporary_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with _quiet_close(file):
             yield file
     finally:
-        # It may be renamed, or there is nothing more to be done about it: the next writer may.
+        # It may have been renamed. If it cannot be removed, the next writer tries again.
         with contextlib.suppress(OSError):
             os.unlink(temporary)
 
@@ -69,8 +69,8 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
     """Sync a file of `temporary_file` and give it its final name.
 
     Raises:
-        FileExistsError: There is a file, and not `replace`.
-        OSError: It cannot be written or renamed; what was there stays.
+        FileExistsError: The file exists, and `replace` is False.
+        OSError: It cannot be written or renamed; an existing file is kept.
     """
     file.flush()
     os.fsync(file.fileno())
@@ -78,7 +78,7 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
         with contextlib.suppress(FileNotFoundError):
             os.chmod(file.name, os.stat(path).st_mode & 0o7777)
         if fcntl is None:
-            file.close()  # what is open cannot be renamed there
+            file.close()  # Windows cannot rename an open file
         os.replace(file.name, path)
     else:
         _rename_new(file, path)
@@ -86,7 +86,7 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's names to disk, as far as the system can: they hold without it as well."""
+    """Sync the names in a folder to disk, if the system can; errors are ignored."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -96,7 +96,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_temporaries(path: str | os.PathLike[str]) -> None:
-    """Remove what killed writers of a path have left beside it. What cannot be removed stays."""
+    """Remove leftovers of killed writers of a path; those that cannot be removed stay."""
     path = Path(path)
     named = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
@@ -120,7 +120,7 @@ def _remove_if_left(temporary: str) -> None:
 
 
 def _create(path: Path) -> tuple[BinaryIO, Path]:
-    """Make a file that this process has locked."""
+    """Create a temporary file, locked by this process."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         temporary = path.with_name(f".{path.name}.{os.urandom(_RANDOM_BYTES).hex()}")
@@ -134,12 +134,12 @@ def _create(path: Path) -> tuple[BinaryIO, Path]:
                 return file, temporary
         except OSError:
             return file, temporary
-        file.close()  # another writer took it for a dead one's before it was locked
+        file.close()  # another writer removed it as a leftover before it was locked
 
 
 @contextmanager
 def _quiet_close(file: BinaryIO) -> Iterator[None]:
-    """Close a file after the block; all that matters was said by flush and fsync before."""
+    """Close a file after the block; flush and fsync have reported errors that matter."""
     try:
         yield
     finally:
@@ -148,7 +148,7 @@ def _quiet_close(file: BinaryIO) -> Iterator[None]:
 
 
 def _rename_new(file: BinaryIO, path: str | os.PathLike[str]) -> None:
-    """Rename, unless there is a file already."""
+    """Rename a file unless the target exists."""
     if fcntl is None:
         file.close()
         os.rename(file.name, path)  # raises FileExistsError on Windows
@@ -166,7 +166,7 @@ def _rename_new(file: BinaryIO, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Keep other processes of ours from writing a path: its lock is the file `path`.lock.
+    """Lock out other ngramspec processes that write a path, by the file `path`.lock.
 
     Raises:
         TimeoutError: Another process held the lock all that time; names both files.
@@ -186,5 +186,5 @@ def locked(path: str | os.PathLike[str], seconds: float = LOCK_SECONDS) -> Itera
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # it is released once its file is closed
+        with contextlib.suppress(OSError):  # closing its file releases it anyway
             lock.release()

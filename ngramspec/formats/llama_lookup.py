@@ -1,8 +1,8 @@
 """llama.cpp's lookup-cache files: a bare sequence of records, written and read exactly.
 
-A record is 4 x int32 tokens of the n-gram (-1 behind the last), int32 number of followers F, then
-F pairs of int32 token and count, little-endian. No header, no checksum: what can be checked is
-that every record is whole and its values are possible. Source: common/ngram-cache.cpp.
+A record is 4 x int32 tokens of the n-gram (padded with -1), int32 number of followers F, then
+F pairs of int32 token and count, little-endian. No header, no checksum: a reader can only check
+that every record is complete and its values are possible. Source: common/ngram-cache.cpp.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
     Args:
         path: A file written by llama-lookup-create, llama-lookup-merge, llama-lookup or by
             write_lookup_cache.
-        max_ngrams: Bound of the cache, None = the number in the file.
+        max_ngrams: Most n-grams in the cache, None = 2**30.
 
     Returns:
-        NgramCache: A new cache that may be updated.
+        NgramCache: A new one; the caller owns it.
 
     Raises:
         FormatError: The file is not a whole number of valid records; names file and offset.
@@ -49,7 +49,7 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
 
 
 def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
-    """Read the records of a lookup-cache file, all of them valid.
+    """Read and check the records of a lookup-cache file.
 
     Raises:
         FormatError: The file is not a whole number of valid records; names file and offset.
@@ -86,17 +86,17 @@ def read_lookup_entries(path: str | os.PathLike[str]) -> dict[int, Entries]:
 
 
 def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
-    """Write a cache as a lookup-cache file: equal counts give equal bytes, a crash no half file.
+    """Write a cache as a lookup-cache file; equal counts give equal bytes.
 
     Args:
         cache: The counts. Not changed.
-        path: Replaced as a whole once all bytes are on disk.
+        path: Replaced atomically once all bytes are on disk.
 
     Returns:
         int: Bytes written.
 
     Raises:
-        OSError: The folder does not exist, the disk is full, or the like; the old file stays.
+        OSError: The folder does not exist, the disk is full, or the like; an existing file is kept.
     """
     from ngramspec.formats.files import new_file  # only writing needs it
 

@@ -20,7 +20,7 @@ from ngramspec.formats.prune import write_within
 from ngramspec.formats.statistics import POOL_KIND, Statistics
 
 CONFIDENCE_SHIFT = np.uint32(30)  # of a pool's cells
-CELLS = 1 << 20  # of a pool that are merged at a time
+CELLS = 1 << 20  # pool cells merged at a time
 Cells = NDArray[np.uint32]
 
 
@@ -32,31 +32,34 @@ def merge_statistics(
     max_bytes: int | None = None,
     any_tokenizer: bool = False,
 ) -> Header:
-    """Write a file with the counts of several, or a pool with the most confirmed cells of several.
+    """Write the summed counts of several files, or the most confirmed cells of several pools.
 
-    The order of the files does not matter, and merging in steps gives the bytes of one merge.
+    The order of the files does not matter, and merging in steps gives the same bytes as one merge.
 
     Args:
         found: Two files or more, all pools or none, opened with verify=True.
         output: The file to write; it may be one of them.
-        min_count: Leave out followers that came less often in all; not of pools.
-        max_bytes: Keep the most useful n-grams within this size, None = all; not of pools.
-        any_tokenizer: Also merge files of different tokenizers; the result states none.
+        min_count: Leave out followers with smaller total counts; not for pools.
+        max_bytes: Keep the most useful n-grams within this size, None = all; not for pools.
+        any_tokenizer: Also merge files of different tokenizers; the result then names none.
 
     Returns:
         Header: What was written.
 
     Raises:
-        InputError: An index, a pool beside a file of n-grams, pools of different shapes, or a bound
-            that is not for pools.
+        InputError: An index, pools mixed with files of n-grams, pools of different shapes, or a
+            bound that is not for pools.
         VocabMismatchError: The files are of different tokenizers.
         FormatError: A file is damaged.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
     """
     for one in found:
         one.need_statistics("merge")
         if (one.kind == POOL_KIND) is not (found[0].kind == POOL_KIND):
-            raise InputError(f"{found[0].path} is a {found[0].kind}, {one.path} is a {one.kind}")
+            raise InputError(
+                f"{found[0].path} is a {found[0].kind}, {one.path} is a {one.kind}: pools can only "
+                "be merged with pools"
+            )
     origin = _merged_origin(found, any_tokenizer)
     about = _merged_about(found, min_count, max_bytes)
     origin = Origin(origin.fingerprint, origin.vocab_size, about)
@@ -73,7 +76,7 @@ def merge_statistics(
 
 
 def _merged_origin(found: Sequence[Statistics], any_tokenizer: bool) -> Origin:
-    """Return the tokenizer of what is made of several files."""
+    """Return the tokenizer of the merged file."""
     known = [one for one in found if one.fingerprint is not None]
     others = [one for one in known if one.fingerprint != known[0].fingerprint]
     if others and not any_tokenizer:
@@ -92,7 +95,7 @@ def _merged_origin(found: Sequence[Statistics], any_tokenizer: bool) -> Origin:
 def _merged_about(
     found: Sequence[Statistics], min_count: int, max_bytes: int | None
 ) -> dict[str, Any] | None:
-    """Return the provenance of all files, sorted; merging in steps gives that of one merge."""
+    """Return the provenance of all files, sorted; merging in steps gives the same."""
     parts: list[dict[str, Any]] = []
     for one in found:
         about = one.about
@@ -130,7 +133,7 @@ def _merge_pools(
 
 
 def _more_confirmed(one: Cells, other: Cells) -> Cells:
-    """Return of each two cells the more confirmed one, on ties the smaller; empty cells lose."""
+    """Return the more confirmed of each two cells, on ties the smaller; empty cells lose."""
     first, second = one >> CONFIDENCE_SHIFT, other >> CONFIDENCE_SHIFT
     takes = (second > first) | ((second == first) & (other < one))
     takes = (takes & (other != 0)) | (one == 0)
@@ -138,7 +141,7 @@ def _more_confirmed(one: Cells, other: Cells) -> Cells:
 
 
 def _free_rarest(cells: Cells, most: int) -> None:
-    """Empty cells until at most `most` are in use: the least confirmed, of those the last."""
+    """Empty cells until at most `most` are in use: the least confirmed first, from the end."""
     surplus = int(np.count_nonzero(cells)) - most
     for level in range(4):
         if surplus <= 0:

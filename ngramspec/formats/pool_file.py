@@ -54,22 +54,22 @@ def open_pool(
 
     Args:
         path: A file of kind hash-pool, on a local disk of this host. It changes in place and is
-            never left half-written: every entry is one word. It must not be cut short while it is
-            open: that kills the processes that have it mapped.
-        n_match: Tokens hashed per lookup that the user of the pool will ask with; None = any.
+            never left half-written: every entry is one word. Do not truncate it while it is open:
+            that kills the processes that have it mapped.
+        n_match: Tokens hashed per lookup, which the file must match; None = any.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
-        any_tokenizer: Take a file that was made with another tokenizer.
+        any_tokenizer: Accept a file made with another tokenizer.
 
     Returns:
         HashPool: Works in the file and keeps it mapped. The operating system writes it back.
 
     Raises:
-        FormatError: The file is not a whole one of this kind.
+        FormatError: The file is of another kind, incomplete or damaged.
         InputError: It was made for another n_match.
         VocabMismatchError: It was made with another tokenizer.
         OSError: It cannot be read or written.
 
-    Cost: O(cells), to count those in use anew unless another process changes the count meanwhile.
+    Cost: O(cells), to recount those in use.
     """
     container = open_container(path, KIND, writable=True)
     header = container.header
@@ -93,7 +93,7 @@ def open_pool(
 
 
 def create_pool(path: str | os.PathLike[str], shape: PoolShape, origin: Origin) -> None:
-    """Write an empty pool file. Of several processes that do so at once, one succeeds.
+    """Write an empty pool file. If several processes do so at once, one succeeds.
 
     Raises:
         InputError: The shape is impossible.
@@ -115,8 +115,8 @@ def write_pool(
 
     Raises:
         InputError: The shape is impossible.
-        FileExistsError: There is a file, and not `replace`.
-        OSError: The file cannot be written; an old one stays.
+        FileExistsError: The file exists, and `replace` is False.
+        OSError: The file cannot be written; an existing one is kept.
     """
     _check(shape)
     used = int(np.count_nonzero(cells))
@@ -144,7 +144,7 @@ def cells_of(source: EntrySource, shape: PoolShape) -> NDArray[np.uint32]:
 
 
 def shape_of(container: Container) -> PoolShape:
-    """Return the shape that a pool file states.
+    """Return the shape of a pool file.
 
     Raises:
         FormatError: It is impossible.
@@ -187,11 +187,16 @@ def _check(shape: PoolShape) -> None:
     if not 0 <= shape.check_bits <= 8:
         raise InputError(f"check_bits must be in 0..8, got {shape.check_bits}")
     if not (math.isfinite(shape.max_occupancy) and 0 < shape.max_occupancy <= 0.95):
-        raise InputError(f"max_occupancy must be above 0, at most 0.95, got {shape.max_occupancy}")
+        raise InputError(
+            f"max_occupancy must be above 0 and at most 0.95, got {shape.max_occupancy}"
+        )
 
 
 def _writable(container: Container, name: str, width: int) -> NDArray[Any]:
     view = container.view(name)
     if len(view) % width:
-        raise FormatError(f"{container.path}: section {name!r} has {len(view)} bytes")
+        raise FormatError(
+            f"{container.path}: section {name!r} has {len(view)} bytes, "
+            f"expected a multiple of {width}"
+        )
     return np.frombuffer(view, np.uint8)

@@ -27,12 +27,12 @@ def useful_sources(
 ) -> Mapping[int, EntrySource]:
     """Return the most useful n-grams by size, as sorted entries.
 
-    The best expected acceptance per byte comes first; docs/formats.md says how it is reckoned.
+    The best expected acceptance per byte comes first; docs/formats.md defines it.
 
     Args:
         cache: The statistics, kept alive by what is returned.
         max_bytes: Bytes that records, lists and index may take, None = any.
-        max_ngrams: N-grams to keep at most, None = any.
+        max_ngrams: Most n-grams to keep, None = any.
 
     Raises:
         InputError: A bound is negative.
@@ -62,14 +62,14 @@ def prune_statistics(
     ngram_min: int | None = None,
     ngram_max: int | None = None,
 ) -> Header:
-    """Write the part of a file of n-grams that helps most.
+    """Write the most useful part of a file of n-grams.
 
     Args:
         found: The file, opened with verify=True.
         output: The file to write; it may be the same one.
-        max_bytes: Its size at most, the n-grams with most accepted tokens per byte first; None =
-            any.
-        min_count: Leave out followers that came less often.
+        max_bytes: Largest size of the output, None = any. Keeps the n-grams with the best expected
+            acceptance per byte.
+        min_count: Leave out followers with smaller counts.
         ngram_min, ngram_max: Shortest and longest n-gram to keep, in tokens.
 
     Returns:
@@ -78,7 +78,7 @@ def prune_statistics(
     Raises:
         InputError: The file holds no n-grams, or none of these lengths.
         FormatError: It is damaged.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
     """
     found.need_ngrams("prune")
     low, high = ngram_min or SIZES[0], ngram_max or SIZES[-1]
@@ -89,7 +89,7 @@ def prune_statistics(
     }
     if not sources:
         held = " ".join(map(str, found.sizes))
-        raise InputError(f"{found.path} has no n-grams of {low} to {high} tokens, but of {held}")
+        raise InputError(f"{found.path} has no n-grams of {low} to {high} tokens, only of {held}")
     about = found.about
     if about:
         step = {"max_bytes": max_bytes, "min_count": min_count}
@@ -105,7 +105,7 @@ def write_within(
     origin: Origin,
     max_bytes: int | None,
 ) -> Header:
-    """Write sorted entries as write_cache does, of more than max_bytes the most useful ones.
+    """Write sorted entries as write_cache does; above max_bytes only the most useful ones.
 
     Raises:
         As write_cache; InputError: Not even the head of a file fits in max_bytes.
@@ -129,7 +129,7 @@ def write_pruned(
     Raises:
         InputError: Not even the head fits.
         FormatError: `cache` is damaged.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
     """
     about = len(json.dumps(origin.about, ensure_ascii=False).encode()) if origin.about else 0
     fixed = HEAD_BYTES + about + len(SIZES) * (3 * ALIGNMENT + 16)

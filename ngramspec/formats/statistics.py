@@ -1,4 +1,4 @@
-"""Statistics: an open file of any kind, one of llama.cpp's lookup caches among them."""
+"""Statistics: an open file of any kind, or a lookup cache of llama.cpp."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ POOL_COUNTERS = ("num_used", "hand", "num_replaced", "num_collided", "num_aged")
 
 @dataclass(frozen=True)
 class Statistics:
-    """A statistics file that is open; see open_statistics.
+    """An open statistics file; see open_statistics.
 
     kind: "ngram-cache", "hash-pool", "suffix" or LOOKUP_KIND.
-    container: None of a lookup cache.
-    entries: Of a lookup cache only, by n-gram size.
+    container: None for a lookup cache.
+    entries: By n-gram size, for a lookup cache only.
     """
 
     path: Path
@@ -54,17 +54,17 @@ class Statistics:
 
     @property
     def vocab_size(self) -> int:
-        """A bound of the token ids, 0 = unknown."""
+        """Every token id is below it; 0 = unknown."""
         return self.container.header.vocab_size if self.container is not None else 0
 
     @property
     def about(self) -> dict[str, Any]:
-        """The provenance, {} = none is stated."""
+        """The provenance, {} = none."""
         return about_of(self.container) if self.container is not None else {}
 
     @cached_property
     def cache(self) -> StaticCache:
-        """The lookups of n-grams."""
+        """The n-grams, for lookups."""
         if self.container is not None:
             return cache_of(self.container)
         return cache_in_memory(self.sources())
@@ -103,10 +103,10 @@ class Statistics:
         return index_of(self.opened(INDEX_KIND))
 
     def opened(self, kind: str) -> Container:
-        """Return the container of a file that must be of a kind.
+        """Return the container if the file is of this kind.
 
         Raises:
-            InputError: It is of another.
+            InputError: It is of another kind.
         """
         if self.container is None or self.kind != kind:
             raise InputError(f"{self.path} is a {self.kind}, not a {kind}")
@@ -131,10 +131,10 @@ class Statistics:
         Checksums are compared by open_statistics(verify=True).
 
         Raises:
-            FormatError: Something cannot be right; names file, offset and what was expected.
+            FormatError: A value is impossible; names file, offset and what was expected.
         """
         if self.container is None:
-            return  # reading it has checked every record
+            return  # every record was checked when it was read
         about_of(self.container)
         if self.kind == POOL_KIND:
             check_pool(self.container)
@@ -152,7 +152,7 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
         verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
 
     Raises:
-        FormatError: It is neither, or not whole.
+        FormatError: It is neither, incomplete or damaged.
         OSError: It cannot be read.
 
     Example:
@@ -175,7 +175,7 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
 
 
 def _entries_if_any(path: Path) -> dict[int, Entries]:
-    """Return the entries of a lookup cache of another name; none if it is something else."""
+    """Return the entries of a lookup cache with an unusual name, {} if it is none."""
     try:
         return read_lookup_entries(path)
     except FormatError:

@@ -1,4 +1,4 @@
-"""Files of kind "suffix": texts of a corpus and where their contexts stand, read where they lie."""
+"""Files of kind "suffix": texts of a corpus and the positions of their contexts, read in place."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ngramspec.formats.container import (
 )
 
 KIND = "suffix"
-BORDER = -1  # behind each text
+BORDER = -1  # after each text
 SHORTEST, LONGEST = 1, 16  # tokens of a context
 FILL = 12  # words of a line that are expected to be in use
 LINE_BYTES = 64
 WINDOW = 1024  # tokens that are kept or left out together when a file has to be small
 MEMORY = 2 << 30
-_OCCURRENCE_BYTES = 5 * 16  # that one token has at most while lines are made
-_LEAST_LINES = 0.5  # share of the lines wanted below which tokens are left out instead
+_OCCURRENCE_BYTES = 5 * 16  # per token at most, while lines are made
+_LEAST_LINES = 0.5  # below this share of the wanted lines, tokens are left out
 _SHAPE = struct.Struct("<IIQ")  # position_bits, zero, texts
 _CHECKED = 1 << 20  # words that are checked at once
 
@@ -51,20 +51,20 @@ def open_suffix_index(
     Args:
         path: A file of kind suffix, on a local disk.
         fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
-        any_tokenizer: Take a file that was built with another tokenizer.
+        any_tokenizer: Accept a file built with another tokenizer.
         verify: Compare all bytes with their checksums; None = files up to 32 MiB only.
 
     Returns:
         SuffixIndex: Keeps the file's bytes alive; shared by any number of drafters. The file may be
-        replaced by renaming; one of more than 32 MiB is mapped and must not be written over or cut
-        short in place.
+        replaced by renaming; a file above 32 MiB is mapped and must not be overwritten or
+        truncated in place.
 
     Raises:
-        FormatError: The file is not a whole, unharmed one of this kind.
+        FormatError: The file is of another kind, incomplete or damaged.
         VocabMismatchError: It was built with another tokenizer.
         OSError: It cannot be read.
 
-    Cost: O(bytes) up to 32 MiB; else O(1) but for verify, pages are read when drafts touch them.
+    Cost: O(bytes) up to 32 MiB or with verify; otherwise O(1), drafts read pages on demand.
     """
     container = open_container(path, KIND, verify=verify)
     check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
@@ -105,12 +105,12 @@ def write_suffix_index(
     """Write texts as an index: equal tokens give equal bytes.
 
     Args:
-        path: The file; an old one is replaced once the new one is whole.
-        tokens: int32, shape (n,), n < 2**29 - 1: texts, each with -1 behind it. May be mapped.
+        path: The file; an existing one is replaced once the new one is complete.
+        tokens: int32, shape (n,), n < 2**29 - 1: texts, each followed by -1. May be mapped.
         origin: Tokenizer and provenance.
-        max_bytes: Size of the file at most: contexts that came least often lose occurrences, then
-            the stretches of text go whose contexts are rarest; None = any.
-        memory: Bytes to use, about; 2 to 4 per token are needed besides.
+        max_bytes: Largest size of the file, None = any. The rarest contexts lose occurrences
+            first; then the parts of the text with the rarest contexts are left out.
+        memory: Bytes to use, about, plus 2 to 4 per token.
 
     Returns:
         Header: What was written.
@@ -118,9 +118,9 @@ def write_suffix_index(
     Raises:
         InputError: No or too many tokens; one is not below origin.vocab_size; max_bytes is too
             small for any text.
-        OSError: The file cannot be written; an old one stays.
+        OSError: The file cannot be written; an existing one is kept.
 
-    Cost: O(n log n), and O(n) more for each part that `memory` has it made in.
+    Cost: O(n log n), plus O(n) for each part; less `memory` means more parts.
     """
     about = _about(origin)
     room = None
@@ -151,7 +151,7 @@ def check_index(container: Container) -> None:
     """Check every token and every position. O(bytes).
 
     Raises:
-        FormatError: One cannot be right; names file and offset.
+        FormatError: One is impossible; names file and offset.
     """
     index_of(container)
     tokens = _array(container, "tokens", 4).view("<i4")
@@ -199,7 +199,7 @@ def _fitting(
 
 
 def _most_useful(tokens: Tokens, image: SuffixImage, room: int, line_bytes: float) -> Tokens:
-    """Return the stretches of text whose contexts came most often, until the room is used up."""
+    """Return the windows of text with the most frequent contexts that fit into `room` bytes."""
     num = int(room / (4 + line_bytes)) // (WINDOW + 2)  # each gets up to two borders
     if num < 1:
         raise InputError(f"max_bytes leaves {room} bytes, too few for any text")
@@ -232,6 +232,7 @@ def _array(container: Container, name: str, width: int) -> NDArray[Any]:
     view = container.view(name)
     if not len(view) or len(view) % width:
         raise FormatError(
-            f"{container.path}: section {name!r} has {len(view)} bytes, expected some times {width}"
+            f"{container.path}: section {name!r} has {len(view)} bytes, "
+            f"expected a multiple of {width} above 0"
         )
     return np.frombuffer(view, np.uint8)

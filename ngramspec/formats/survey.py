@@ -26,7 +26,7 @@ class Survey:
     """What a pass found.
 
     num_pairs: Pairs of n-gram and follower. occurrences: Sum of all counts.
-    top: The most frequent n-grams, token ids; counts: how often each came.
+    top: The most frequent n-grams, token ids; counts: how often each occurred.
     """
 
     num_ngrams: int = 0
@@ -48,7 +48,7 @@ def survey(source: EntrySource, size: int, most: int) -> Survey:
     """
     found = Survey()
     best, counts = no_entries(), np.empty(0, np.int64)
-    held = no_entries()  # the last n-gram of the chunk before may go on
+    held = no_entries()  # the last n-gram of a chunk may continue in the next
     while len(entries := source.read()):
         entries = np.concatenate([held, entries])
         starts = starts_of(entries, OLDEST_SHIFT)
@@ -62,7 +62,7 @@ def survey(source: EntrySource, size: int, most: int) -> Survey:
 def _add(
     found: Survey, entries: Entries, best: Entries, counts: Counts, most: int
 ) -> tuple[Entries, Counts]:
-    """Count whole n-grams; return the most frequent ones so far, an entry of each."""
+    """Count whole n-grams; return the most frequent ones so far, one entry each."""
     if not len(entries):
         return best, counts
     starts = starts_of(entries, OLDEST_SHIFT)
@@ -75,7 +75,7 @@ def _add(
         chosen = new >= counts[-1]
         keys, new = keys[chosen], new[chosen]
     best, counts = np.concatenate([best, keys]), np.concatenate([counts, new])
-    if len(counts) > most > 0:  # sort only what can be among them
+    if len(counts) > most > 0:  # sort only those that can stay
         chosen = counts >= np.partition(counts, len(counts) - most)[len(counts) - most]
         best, counts = best[chosen], counts[chosen]
     order = np.lexsort((best[:, 1], best[:, 0], -counts))[:most]

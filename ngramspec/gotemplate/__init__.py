@@ -1,4 +1,4 @@
-"""Go's text/template, rendered within limits: templates come from strangers.
+"""Go's text/template, rendered within limits: templates are untrusted.
 
 Supported: text with {{ and }}, {{- and -}}, comments; if, else if, with, range (lists, maps,
 counts), else, break, continue; define, template, block; variables, fields, parentheses, pipes;

@@ -26,16 +26,16 @@ from ngramspec.gotemplate.nodes import (
 )
 from ngramspec.gotemplate.values import TemplateProblem, field, is_true, items, to_text
 
-_NOTHING = object()  # no value comes from the command in front
-_LONG = 10  # handling 2**10 characters or items of an argument takes a step
+_NOTHING = object()  # there is no value of a previous command
+_LONG = 10  # 2**10 characters or items of an argument cost a step
 
 
 class Evaluator:
     """One rendering.
 
-    output: What was written so far.
+    output: The text written so far.
     variables: Names and values, innermost last.
-    position: Offset in the template of what is evaluated, for messages.
+    position: Offset in the template where evaluation is, for messages.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Evaluator:
 
         Raises:
             TemplateProblem: The template does not fit the data; `position` is where.
-            InputError: It goes beyond a limit.
+            InputError: It exceeds a limit.
         """
         if name not in self.templates:
             known = ", ".join(map(repr, sorted(filter(None, self.templates)))) or "none"
@@ -96,7 +96,7 @@ class Evaluator:
         self.output.append(self.budget.text(text))
 
     def branch(self, node: Branch, dot: object) -> str:
-        """Write an if, with or range; return a break or continue for a range around it."""
+        """Write an if, with or range; return a break or continue for the enclosing range."""
         outside = len(self.variables)
         value = self.pipe(node.pipe, dot)
         if node.kind == "range":
@@ -109,7 +109,7 @@ class Evaluator:
         return jump
 
     def range(self, node: Branch, value: object, dot: object) -> str:
-        """Write a range; as in Go, a continue in its else is for the range around it."""
+        """Write a range; as in Go, a continue in its else is for the enclosing range."""
         pipe, outside, found = node.pipe, len(self.variables), False
         self.position = node.position
         if isinstance(value, int) and len(pipe.declared) > 1:
@@ -140,7 +140,7 @@ class Evaluator:
         return value
 
     def store(self, name: str, value: object, assigns: bool) -> None:
-        """Declare a variable, or change the innermost one of the name."""
+        """Declare a variable, or change the innermost one of that name."""
         if assigns:
             self.variables[self.place(name)] = (name, value)
         else:
@@ -154,7 +154,7 @@ class Evaluator:
         raise TemplateProblem(f"expected a variable that has a value, found {name}")
 
     def command(self, command: Command, dot: object, final: object) -> object:
-        """Evaluate a command; `final` is the value of the one in front."""
+        """Evaluate a command; `final` is the value of the previous one."""
         first, *rest = command.operands
         if isinstance(first, Function):
             return self.call(first.name, tuple(rest), dot, final)
@@ -191,7 +191,7 @@ class Evaluator:
         return value
 
     def call(self, name: str, operands: tuple[Operand, ...], dot: object, final: object) -> object:
-        """Call a function; the value of the command in front is the last argument."""
+        """Call a function; the value of the previous command is the last argument."""
         function, position = self.functions[name], self.position
         count = len(operands) + (final is not _NOTHING)
         if count < function.least or (function.most is not None and count > function.most):

@@ -1,7 +1,7 @@
 """The functions of Go's text/template that every template may call.
 
-"and" and "or" do not evaluate all of their arguments: the evaluator sees to that. Left out are
-html, js, urlquery and call, which chat templates have no use for.
+The evaluator evaluates only the arguments of "and" and "or" that it needs. Left out are html, js,
+urlquery and call, which chat templates do not use.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NUMBERS = ("int", "float")
 class TemplateFunction:
     """A function that a template may call.
 
-    call: Takes the arguments and what is left of the limits.
-    least: Number of arguments.
-    most: Number of arguments; None = any.
+    call: Takes the arguments and the budget.
+    least: Fewest arguments.
+    most: Most arguments; None = any number.
     """
 
     call: Callable[[Sequence[object], Budget], object]
@@ -104,7 +104,7 @@ def _not_equal(values: Sequence[object], budget: Budget) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    """Compare; integers and other numbers too, which Go refuses."""
+    """Compare two values; integers with floats too, which Go refuses."""
     kinds = kind(one), kind(other)
     if "nil" in kinds:
         return kinds == ("nil", "nil")

@@ -13,7 +13,7 @@ _SHORT |= {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class JsonProblem(ValueError):
-    """A value that JSON does not have."""
+    """A value that JSON cannot represent."""
 
 
 def to_json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""From the text of a Go template to tokens: text, delimiters and what is between them."""
+"""Split the text of a Go template into tokens: text, delimiters and what is between them."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Token:
     """One piece of a template.
 
     kind: text, open, close, string, number, variable, field, dot, word, end, or the sign itself.
-    value: The text of text and names (fields without their dot), what a string or number means.
+    value: The text of a text or name (a field without its dot), the value of a string or number.
     position: Offset in the template.
-    spaced: White space is in front of it, inside an action.
+    spaced: White space precedes it, inside an action.
     """
 
     kind: str
@@ -72,7 +72,7 @@ def tokens(text: str) -> Iterator[Token]:
     """Split a template into tokens; the last one is of the kind end.
 
     Raises:
-        TemplateSyntaxError: A comment, string or action that does not end, or an odd character.
+        TemplateSyntaxError: An unterminated comment, string or action, or an unexpected character.
 
     Cost: linear in the text.
     """
@@ -101,7 +101,7 @@ def _is_space(text: str, position: int) -> bool:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Return the offset behind the delimiter that ends a comment."""
+    """Return the offset after the delimiter that ends a comment."""
     end = text.find("*/", start)
     if end < 0:
         raise TemplateSyntaxError("expected */ to end the comment", start)
@@ -110,11 +110,11 @@ def _end_of_comment(text: str, start: int) -> int:
         return end + 2
     if _is_space(text, end) and text.startswith("-}}", end + 1):
         return end + 4
-    raise TemplateSyntaxError("expected }} or -}} behind the comment", end)
+    raise TemplateSyntaxError("expected }} or -}} after the comment", end)
 
 
 def _action(text: str, start: int) -> Generator[Token, None, int]:
-    """Yield the tokens of one action with its delimiters; return the offset behind it."""
+    """Yield the tokens of one action with its delimiters; return the offset after it."""
     yield Token("open", "{{", start)
     position = start + 2
     if text[position : position + 1] == "-" and _is_space(text, position + 1):
@@ -170,7 +170,7 @@ def unquote(quoted: str) -> str:
         quoted: With its quotes.
 
     Raises:
-        FormatError: An escape that Go does not know, or not exactly one character in ' '.
+        FormatError: An escape that Go does not have.
     """
     quote, body = quoted[0], quoted[1:-1]
     if quote == "`":
@@ -205,7 +205,7 @@ def _escaped(match: re.Match[bytes], other: bytes) -> bytes:
 
 
 def character(quoted: str) -> int:
-    """Return the number of a character constant such as 'x'."""
+    """Return the code point of a character constant such as 'x'; raises FormatError."""
     text = unquote(quoted)
     if len(text) != 1:
         raise FormatError(f"expected one character between single quotes, found {quoted}")

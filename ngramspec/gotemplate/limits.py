@@ -1,4 +1,4 @@
-"""What a template may use before it is stopped: templates come from strangers."""
+"""The limits of a rendering: templates are untrusted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Limits:
 
     @classmethod
     def for_data(cls, *data: object) -> Limits:
-        """Return limits for data of a client; templates that are of use stay well below."""
+        """Return limits for the data of a client; useful templates stay well below."""
         texts, values = _measure(data)
         return cls(200_000 + 200 * values, (1 << 20) + 16 * texts)
 
@@ -46,7 +46,7 @@ def _measure(data: object) -> tuple[int, int]:
 
 
 class Budget:
-    """What is left of the limits; every use raises InputError when nothing is.
+    """What is left of the limits; using more raises InputError.
 
     limits: Default: Limits().
     """
@@ -58,13 +58,13 @@ class Budget:
         self.depth = 0
 
     def step(self, count: int = 1) -> None:
-        """Take steps."""
+        """Count steps against the limit."""
         self.steps -= count
         if self.steps < 0:
             raise InputError(f"the template takes more than {self.limits.steps} steps")
 
     def text(self, text: str) -> str:
-        """Take the characters of a text; return it."""
+        """Count a text's characters against the limit; return the text."""
         self.size(len(text))
         return text
 
@@ -82,5 +82,5 @@ class Budget:
             raise InputError(f"the template is nested deeper than {self.limits.depth} levels")
 
     def leave(self) -> None:
-        """Come back from a level."""
+        """Go back one level."""
         self.depth -= 1

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """The value that the template is at."""
+    """The current value of the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """Commands, each one the last argument of the next.
+    """Commands; the value of each is the last argument of the next.
 
-    declared: Variables that take the value, two at most and only in a range.
+    declared: Variables that take the value: at most one, in a range two.
     assigns: "=" instead of ":=".
     """
 
@@ -127,7 +127,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Leaves the innermost range, or goes on with its next item."""
+    """Leaves the innermost range, or continues with its next item."""
 
     kind: OneOf["break", "continue"]
 

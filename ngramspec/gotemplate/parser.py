@@ -1,4 +1,4 @@
-"""From tokens to the parts of a template, with Go's grammar and checks."""
+"""Parse tokens into the nodes of a template, with Go's grammar and checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_SHOWN = 40
 
 @dataclass
 class Scope:
-    """What one template may use: a define or block starts anew.
+    """The variables and ranges in scope; a define or block starts a new scope.
 
     variables: Those declared so far, innermost last.
     ranges: How many ranges are open.
@@ -107,9 +107,9 @@ class _Parser:
         self.add(name, nodes)
 
     def add(self, name: str, nodes: tuple[Node, ...]) -> None:
-        """Keep a template; an empty one gives way."""
+        """Keep a template; an empty one may be replaced, or is ignored."""
         if not _is_empty(nodes) and not _is_empty(self.found.get(name, ())):
-            raise self.error(f"expected one template of the name {name!r}, found a second one")
+            raise self.error(f"expected one template named {name!r}, found a second one")
         if name not in self.found or _is_empty(self.found[name]):
             self.found[name] = nodes
 
@@ -190,7 +190,7 @@ class _Parser:
             raise TemplateSyntaxError(f"expected {start.value} inside a range", start.position)
         return Jump("break" if start.value == "break" else "continue")
 
-    # -- pipes: what is between {{ and }} but for keywords -----------------------------------------
+    # -- pipes: what is between {{ and }} without keywords -----------------------------------------
 
     def pipe(self, expected: str, end: str, most: int = 1) -> Pipe:
         """Parse declarations and commands up to a closing token, which is consumed."""
@@ -209,7 +209,7 @@ class _Parser:
         return Pipe(declared, assigns, tuple(commands))
 
     def declarations(self, most: int) -> tuple[tuple[str, ...], bool]:
-        """Parse "$x :=", "$x =" or "$i, $x :=", if it is there."""
+        """Parse "$x :=", "$x =" or "$i, $x :=", if present."""
         declared: list[str] = []
         while self.peek().kind == "variable" and self.peek(1).kind in (":=", "=", ","):
             name, sign = self.next(), self.next()
@@ -278,7 +278,7 @@ class _Parser:
         raise self.unexpected(token, "a value")
 
     def word(self, token: Token) -> Operand:
-        """Return what a word stands for that is no keyword."""
+        """Return the operand for a word that is no keyword."""
         match token.value:
             case "true" | "false":
                 return Literal(token.value == "true")
@@ -310,7 +310,7 @@ class _Parser:
 
     @staticmethod
     def is_reserved(token: Token) -> bool:
-        """Tell whether a token is a keyword."""
+        """Return whether a token is a keyword."""
         return token.kind == "word" and token.value in KEYWORDS
 
     def expect(self, kind: str, expected: str) -> Token:
@@ -321,7 +321,7 @@ class _Parser:
         return token
 
     def undefined(self, token: Token) -> TemplateSyntaxError:
-        """Return the exception for a variable that is not there."""
+        """Return the exception for an undefined variable."""
         known = ", ".join(self.scope.variables)
         reason = f"expected a variable ({known}), found {token.value}"
         return TemplateSyntaxError(reason, token.position)
@@ -332,7 +332,7 @@ class _Parser:
         return TemplateSyntaxError(f"expected {expected}, found {found}", token.position)
 
     def is_keyword(self, word: str) -> bool:
-        """Tell whether the next tokens open an action with this keyword."""
+        """Return whether the next tokens open an action with this keyword."""
         inside = self.peek(1)
         return self.peek().kind == "open" and inside.kind == "word" and inside.value == word
 

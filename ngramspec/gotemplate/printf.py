@@ -33,7 +33,7 @@ def formatted(layout: str, values: Sequence[object]) -> Iterator[str]:
         values: One per verb.
 
     Raises:
-        TemplateProblem: A verb that is not known, too many or few values, or a value of a kind
+        TemplateProblem: An unknown verb, too many or few values, or a value of a kind
             that its verb does not take.
     """
     last, used = 0, 0

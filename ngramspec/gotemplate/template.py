@@ -42,24 +42,24 @@ class Template:
 
         Args:
             text: The template.
-            functions: What it may call besides those of text/template, by name.
+            functions: What it may call in addition to those of text/template, by name.
 
         Raises:
-            FormatError: Not Go's grammar; names the line, what was expected and what is there.
+            FormatError: Not Go's grammar; names the line, what was expected and what was found.
             InputError: Longer than MOST_CHARACTERS, or nested deeper than MOST_NESTED.
 
         Cost: linear in the text, some 50 us per action.
         """
         if len(text) > MOST_CHARACTERS:
             most = MOST_CHARACTERS
-            raise InputError(f"a template of {len(text)} characters, supported are {most}")
+            raise InputError(f"a template of {len(text)} characters, which is more than {most}")
         try:
             known = {**FUNCTIONS, **functions}
             return cls(text, parse(text, known), known)
         except TemplateSyntaxError as error:
             raise FormatError(_located(text, error.position, str(error))) from None
         except RecursionError:
-            raise InputError("the template is nested too deep for this place") from None
+            raise InputError("the template is nested too deep for the stack") from None
 
     def render(
         self,
@@ -70,14 +70,14 @@ class Template:
         """Write the template.
 
         Args:
-            data: What "$" and the first "." are: a mapping, as a rule.
+            data: The value of "$" and the first ".": usually a mapping.
             budget: What it may use; default: a new Budget().
-            functions: Instead of those of the same names that it was parsed with.
+            functions: Replace those of the same names that it was parsed with.
 
         Raises:
             FormatError: The template does not fit the data, such as a field of a number; names the
-                line, what was expected and what is there.
-            InputError: It goes beyond a limit.
+                line, what was expected and what was found.
+            InputError: It exceeds a limit.
 
         Cost: one to two us per step; see Limits.
         """
@@ -92,7 +92,7 @@ class Template:
         return "".join(evaluator.output)
 
     def with_main(self, nodes: tuple[Node, ...]) -> Template:
-        """Return the same template with other nodes outside of its defines."""
+        """Return the same template with other nodes outside its defines."""
         return Template(self.text, {**self.templates, MAIN: nodes}, self.functions)
 
     @property

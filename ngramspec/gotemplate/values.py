@@ -1,10 +1,10 @@
 """The values of a template and what Go does with them: truth, fields, ranges, text.
 
 Values are None (nil), bool, int, float, str, lists, mappings with keys of str, records and
-dataclasses. Anything else in the data is refused when a template comes to it.
+dataclasses. Anything else in the data is refused when a template uses it.
 
-One difference from Go: a field that is not there is nil, also on records, and nil is written as
-nothing. Go stops at an unknown field of a struct and writes "<no value>" for one of a map.
+One difference from Go: a missing field is nil, also on records, and nil is written as nothing. Go
+stops at an unknown field of a struct and writes "<no value>" for one of a map.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TemplateProblem(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What is a struct in Go.
+    """A struct in Go.
 
     fields: By the names that templates use.
     members: By the names of its JSON, in the order of its JSON.
@@ -67,16 +67,16 @@ def kind(value: object) -> str:
             return "record"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return "record"
-    raise TemplateProblem(f"expected data of a template, found a {type(value).__name__}")
+    raise TemplateProblem(f"expected a template value, found a {type(value).__name__}")
 
 
 def is_true(value: object) -> bool:
-    """Tell whether a value counts as true: not nil, false, 0 or empty."""
+    """Return whether a value counts as true: not nil, false, 0 or empty."""
     return kind(value) == "record" or bool(value)
 
 
 def field(value: object, name: str) -> object:
-    """Return a field of a record or an item of a mapping; None if it is not there.
+    """Return a field of a record or an item of a mapping; None if it is missing.
 
     A dataclass has the fields that it declares, by their name or its snake case: no others, and
     no methods.
@@ -101,10 +101,10 @@ def field(value: object, name: str) -> object:
 
 
 def items(value: object) -> Iterable[tuple[object, object]]:
-    """Return what a range goes over: index and item, key and value, or a count.
+    """Return what a range iterates over: index and item, key and value, or a count.
 
     Raises:
-        TemplateProblem: Nothing that has items.
+        TemplateProblem: The value has no items.
     """
     match value:
         case None:
@@ -122,7 +122,7 @@ def to_text(value: object) -> str:
     """Return a value as Go's %v writes it; records and JSON values as JSON.
 
     Raises:
-        TemplateProblem: No data of a template, or NaN in JSON.
+        TemplateProblem: Not a template value, or NaN in JSON.
     """
     match value:
         case str():
@@ -148,7 +148,7 @@ def json_text(value: object) -> str:
     """Return a value as Go's JSON.
 
     Raises:
-        TemplateProblem: NaN, infinity, or no data of a template.
+        TemplateProblem: NaN, infinity, or not a template value.
     """
     try:
         return to_json(plain(value))

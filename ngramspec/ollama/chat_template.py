@@ -1,6 +1,6 @@
 """A conversation as the text that a model continues, by Ollama's rules for chat templates.
 
-A template that uses .Messages sees the whole conversation. One that does not is written once per
+A template that uses .Messages sees the whole conversation. Any other template is written once per
 turn, with .System, .Prompt and .Response; the last turn ends at .Response. With a suffix a template
 is written once, with .Prompt and .Suffix.
 """
@@ -31,7 +31,7 @@ _CAPABILITIES = {"tools": "tools", "suffix": "insert", "think": "thinking", "mes
 class ChatTemplate:
     """A parsed chat template; threads may share it.
 
-    template: As it is written for a whole turn.
+    template: The one that writes a whole turn.
     names: The fields that it uses, in lower case.
     """
 
@@ -46,13 +46,13 @@ class ChatTemplate:
             FormatError: Not Go's grammar; names the line, what was expected and what is there.
             InputError: Longer than 2**20 characters, or nested too deep.
 
-        Cost: some 50 us per action, but nothing for one of the last 32 texts.
+        Cost: some 50 us per action; the last 32 texts are cached.
         """
         return _parse(text)
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the template has a use for: of tools, insert, thinking, messages."""
+        """What the template uses, of tools, insert, thinking, messages."""
         return frozenset(own for name, own in _CAPABILITIES.items() if name in self.names)
 
     def render(
@@ -99,22 +99,22 @@ def render_chat(
 ) -> str:
     """Return the text of a conversation that a model continues.
 
-    Messages of one role in a row become one, but for those of tools.
+    Consecutive messages of one role become one, except those of tools.
 
     Args:
         template_text: The template of a model.
         messages: With role, content and the other fields of Ollama's API.
-        system: The model's own system message; used if the first message is none.
+        system: The model's own system message; used unless the first message is one.
         tools: As in the API; a template without .Tools does not show them (see `capabilities`).
-        prompt: A last message of the user; with a suffix the text in front of the gap.
-        suffix: The text behind a gap to fill; then there are no messages.
-        think: Whether the model is asked to think, or how much; None: not said.
+        prompt: A last message of the user; with a suffix, the text before the gap.
+        suffix: The text after a gap to fill; not together with messages.
+        think: Whether, or how much, the model should think; None = unspecified.
         today: What currentDate writes; default: the day of the local clock.
 
     Raises:
         FormatError: The template is not Go's, or does not fit the data; names the line.
         InputError: A message or tool has a field of a wrong type, think is unknown, suffix comes
-            with messages or for a template without .Suffix, or the template goes beyond a limit.
+            with messages or for a template without .Suffix, or the template exceeds a limit.
     """
     parsed = ChatTemplate.parse(template_text)
     return parsed.render(messages, system, tools, prompt, suffix, think, today)
@@ -143,7 +143,7 @@ def _content(message: Record) -> str:
 
 
 def _collated(messages: Sequence[Record]) -> list[Record]:
-    """Make one of messages of one role in a row, but for those of tools."""
+    """Merge consecutive messages of one role, except those of tools."""
     found: list[Record] = []
     for message in messages:
         role = message.fields["Role"]
@@ -155,7 +155,7 @@ def _collated(messages: Sequence[Record]) -> list[Record]:
 
 
 class _Writer:
-    """Writes a template once or more; the limits hold for all together.
+    """Writes a template once or more, within one budget.
 
     thinking: Fields that every rendering has.
     """
@@ -204,7 +204,7 @@ class _Turn:
     response: str = ""
 
     def ends_before(self, role: object) -> bool:
-        """Tell whether a message of this role starts another turn."""
+        """Return whether a message of this role starts another turn."""
         if role == "system":
             return bool(self.prompt or self.response)
         return role == "user" and bool(self.response)
@@ -215,7 +215,7 @@ class _Turn:
 
 
 class _Cut:
-    """Leaves out all that comes behind the first .Response.
+    """Removes everything after the first .Response.
 
     found: Whether .Response was seen.
     """
@@ -251,7 +251,7 @@ class _Cut:
         return replace(pipe, commands=tuple(commands))
 
     def operand(self, operand: Operand) -> Operand | None:
-        """Return an operand, or None behind .Response."""
+        """Return an operand, or None after .Response."""
         if self.found:
             return None
         match operand:

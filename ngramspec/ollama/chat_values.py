@@ -1,7 +1,7 @@
 """Messages and tools of the API as the values that chat templates see.
 
 A template sees Ollama's names of fields, such as .ToolCalls and .Function.Name. As JSON, or written
-whole, a value has the API's names: the known ones in Ollama's order, then others as they came.
+whole, a value has the API's names: the known ones in Ollama's order, then the others in their own.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ngramspec.gotemplate import JsonList, JsonMap, Record
 
 @dataclass(frozen=True)
 class _Member:
-    """One field of a struct of Ollama.
+    """One field of an Ollama struct.
 
     name: In JSON.
     field: In templates.
     convert: Takes a value and where it is; raises InputError.
-    zero: What templates see when it is not there.
+    zero: What templates see if it is missing.
     """
 
     name: str
@@ -35,7 +35,7 @@ def message_values(messages: Sequence[object]) -> list[Record]:
 
     Args:
         messages: Mappings with role and content, and the other fields of Ollama's API. The
-            arguments of a tool call are an object, or JSON of one as in OpenAI's API.
+            arguments of a tool call are an object, or its JSON text as in OpenAI's API.
 
     Raises:
         InputError: A field of a wrong type; names it.
@@ -58,7 +58,7 @@ def tool_values(tools: Sequence[object]) -> JsonList:
 
 
 def text_message(role: str, content: str) -> Record:
-    """Return a message that holds nothing but text."""
+    """Return a message that holds only text."""
     return _record({"role": role, "content": content}, _MESSAGE, "message")
 
 
@@ -136,7 +136,7 @@ def _arguments(value: object, where: str) -> JsonMap:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} must be an object or JSON of one: {error}") from None
+            raise InputError(f"{where} must be an object or its JSON text: {error}") from None
     return JsonMap(_mapping(value, where))
 
 

@@ -42,7 +42,7 @@ class Manifest:
     """What a model consists of.
 
     digest: SHA-256 of the manifest itself, which Ollama shows as the model's.
-    config: The layer that describes the model; None in manifests of others.
+    config: The layer that describes the model; None if the manifest names none.
     """
 
     digest: str
@@ -124,7 +124,7 @@ def read_text(root: Path, layer: Layer, errors: str = "strict") -> str:
     path = blob_path(root, layer)
     data = _read(path)
     if hashlib.sha256(data).hexdigest() != layer.digest:
-        raise FormatError(f"{path}: the {layer.kind} blob is damaged: its SHA-256 is another")
+        raise FormatError(f"{path}: the {layer.kind} blob is damaged: its SHA-256 differs")
     try:
         return data.decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
@@ -156,7 +156,7 @@ def read_list(root: Path, layer: Layer) -> list[object]:
 
 
 def _chosen(found: Mapping[str, object], root: Path, path: Path) -> Mapping[str, object]:
-    """Return the manifest of a list that is for GGUF."""
+    """Return the manifest for a GGUF runner from a list."""
     offered = found.get("manifests")
     listed = offered if isinstance(offered, list) else []
     entries = [_object(item, "an object in manifests", path) for item in listed]

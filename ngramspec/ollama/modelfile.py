@@ -1,7 +1,7 @@
 """Modelfiles: what a model of Ollama is made from, read and written.
 
-Differences from Ollama: a parameter that is unknown, of a wrong type or out of range is an error of
-its line; DRAFT also takes names of drafters, such as "ngram-mod,ngram-cache".
+Unlike in Ollama, a parameter that is unknown, of a wrong type or out of range is an error that
+names the line; DRAFT also takes names of drafters, such as "ngram-mod,ngram-cache".
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Modelfile:
     more: Further FROM lines, such as a projector.
     template, system: None: no such line.
     parameters: By name, with their types; stop is a tuple of texts.
-    messages: A conversation that comes before every other.
+    messages: A conversation that precedes every other.
     licenses, adapters: In their order.
     draft: Names of drafters, or the path of a draft model.
     requires, renderer, parser: Kept, but without effect here; `notes` says so.
@@ -71,13 +71,13 @@ class Modelfile:
                 raise InputError(f"{name} must not be empty")
         for name, value in self.parameters.items():
             if check_parameter(name, value) != value or value == ():
-                raise InputError(f"{name}: {value!r} is not as Modelfiles have it")
+                raise InputError(f"{name}: {value!r} is not a value of a Modelfile")
         for message in self.messages:
             if message.role not in ROLES:
                 raise InputError(f"role must be one of {', '.join(ROLES)}: {message.role!r}")
 
     def to_text(self) -> str:
-        """Return a Modelfile that parse_modelfile reads as this one, but for notes.
+        """Return a text that parse_modelfile reads as this Modelfile, without notes.
 
         Raises:
             InputError: A value cannot be written, because a line of it ends with quotes that would
@@ -100,7 +100,7 @@ class Modelfile:
 def parse_modelfile(text: str) -> Modelfile:
     """Read a Modelfile.
 
-    Of instructions that there is one of, such as TEMPLATE, the last one counts, as in Ollama; stop,
+    Of an instruction with one value, such as TEMPLATE, the last line counts, as in Ollama; stop,
     MESSAGE, LICENSE and ADAPTER add up.
 
     Args:
@@ -152,7 +152,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def take(self, instruction: Instruction) -> None:
-        """Take the next one."""
+        """Take the next instruction."""
         keyword, value = instruction.keyword, instruction.value
         if keyword in ("FROM", "DRAFT") and not value:
             raise instruction.error(f"expected a value after {keyword}")

@@ -51,7 +51,7 @@ def read_instructions(text: str) -> Iterator[Instruction]:
         Instruction: Without comments and empty lines.
 
     Raises:
-        InputError: An unknown keyword, nothing behind one, or quotes that do not end; names the
+        InputError: An unknown keyword, nothing after one, or quotes that do not end; names the
             line.
 
     Cost: linear in the text.
@@ -77,7 +77,7 @@ def read_instructions(text: str) -> Iterator[Instruction]:
 
 
 def _value(lines: list[tuple[str, str]], at: int, rest: str) -> tuple[str | None, int]:
-    """Return the value that starts with `rest`, and the index of the line behind it.
+    """Return the value that starts with `rest`, and the index of the line after it.
 
     Quotes end where a line ends with them. None: they do not end.
     """
@@ -96,9 +96,9 @@ def _value(lines: list[tuple[str, str]], at: int, rest: str) -> tuple[str | None
 
 
 def quoted(value: str) -> str | None:
-    """Return a value so that read_instructions gives it back, or None if nothing does.
+    """Return a value, quoted so that read_instructions returns it, or None if impossible.
 
-    Nothing does when quotes at the end of a line inside of the value would end it.
+    It is impossible if quotes at the end of a line inside the value would end it.
     """
     for written in (value, f'"{value}"', f'"""{value}"""'):
         try:
@@ -112,7 +112,7 @@ def quoted(value: str) -> str | None:
 
 
 def _split(line: str) -> tuple[str, str | None]:
-    """Return the first word of a line and what is behind the blank after it; None: no blank."""
+    """Return the first word of a line and the text after the next blank; None: no blank."""
     match = _FIRST_WORD.match(line)
     return (match[1], match[2]) if match else (line, None)
 

@@ -59,7 +59,7 @@ class ModelName:
         try:
             return cls(host, namespace, model, tag)
         except InputError as error:
-            raise InputError(f"not a name of a model: {text!r:.100}: {error}") from None
+            raise InputError(f"not a model name: {text!r:.100}: {error}") from None
 
     @classmethod
     def from_path(cls, path: PurePosixPath) -> ModelName:
@@ -72,7 +72,7 @@ class ModelName:
             InputError: Not four parts, or not parts of a name.
         """
         if len(path.parts) != 4:
-            raise InputError(f"{path} is no path of a manifest: expected host/namespace/model/tag")
+            raise InputError(f"{path} is not a manifest's path: expected host/namespace/model/tag")
         return cls(*path.parts)
 
     def path(self) -> PurePosixPath:
@@ -91,5 +91,5 @@ class ModelName:
         return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
 
     def same_as(self, other: ModelName) -> bool:
-        """Compare like Ollama: case does not count."""
+        """Compare like Ollama, ignoring case."""
         return self.shown().lower() == other.shown().lower()

@@ -1,4 +1,4 @@
-"""The parameters of Ollama: their names, types and what they may be."""
+"""The parameters of Ollama: their names, types and ranges."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_INTEGER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a parameter is.
+class ParameterKind:
+    """The type and range of a parameter.
 
     type: int, float, bool or tuple (texts, one per line).
     least, most: Of a number.
@@ -30,35 +30,35 @@ class Kind:
     most: float = math.inf
 
 
-_COUNT, _SWITCH, _SHARE = Kind(int, 0), Kind(bool), Kind(float, 0, 1)
-KINDS: Mapping[str, Kind] = {
+_COUNT, _SWITCH, _SHARE = ParameterKind(int, 0), ParameterKind(bool), ParameterKind(float, 0, 1)
+KINDS: Mapping[str, ParameterKind] = {
     # Of the model when it is loaded.
-    "num_ctx": Kind(int, 1),
-    "num_batch": Kind(int, 1),
-    "num_gpu": Kind(int, -1),
+    "num_ctx": ParameterKind(int, 1),
+    "num_batch": ParameterKind(int, 1),
+    "num_gpu": ParameterKind(int, -1),
     "main_gpu": _COUNT,
     "num_thread": _COUNT,
     "use_mmap": _SWITCH,
     "draft_num_predict": _COUNT,
     # Of an answer.
-    "num_keep": Kind(int, -1),
-    "seed": Kind(int),
-    "num_predict": Kind(int, -2),
-    "top_k": Kind(int),
+    "num_keep": ParameterKind(int, -1),
+    "seed": ParameterKind(int),
+    "num_predict": ParameterKind(int, -2),
+    "top_k": ParameterKind(int),
     "top_p": _SHARE,
     "min_p": _SHARE,
     "typical_p": _SHARE,
-    "repeat_last_n": Kind(int, -1),
-    "temperature": Kind(float, 0),
-    "repeat_penalty": Kind(float, 0),
-    "presence_penalty": Kind(float),
-    "frequency_penalty": Kind(float),
-    "stop": Kind(tuple),
+    "repeat_last_n": ParameterKind(int, -1),
+    "temperature": ParameterKind(float, 0),
+    "repeat_penalty": ParameterKind(float, 0),
+    "presence_penalty": ParameterKind(float),
+    "frequency_penalty": ParameterKind(float),
+    "stop": ParameterKind(tuple),
     # Of older versions.
-    "mirostat": Kind(int, 0, 2),
-    "mirostat_eta": Kind(float, 0),
-    "mirostat_tau": Kind(float, 0),
-    "tfs_z": Kind(float, 0),
+    "mirostat": ParameterKind(int, 0, 2),
+    "mirostat_eta": ParameterKind(float, 0),
+    "mirostat_tau": ParameterKind(float, 0),
+    "tfs_z": ParameterKind(float, 0),
     "penalize_newline": _SWITCH,
     "numa": _SWITCH,
     "low_vram": _SWITCH,
@@ -67,14 +67,14 @@ KINDS: Mapping[str, Kind] = {
     "vocab_only": _SWITCH,
     "use_mlock": _SWITCH,
     "num_gqa": _COUNT,
-    "rope_frequency_base": Kind(float, 0),
-    "rope_frequency_scale": Kind(float, 0),
+    "rope_frequency_base": ParameterKind(float, 0),
+    "rope_frequency_scale": ParameterKind(float, 0),
 }
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
-def kind_of(name: str) -> Kind:
-    """Return what a parameter is.
+def kind_of(name: str) -> ParameterKind:
+    """Return the kind of a parameter.
 
     Raises:
         InputError: Unknown; the message has the nearest name.
@@ -105,7 +105,7 @@ def parse_parameter(name: str, text: str) -> Parameter:
 
 
 def check_parameter(name: str, value: object) -> Parameter:
-    """Check a value of JSON or of Python.
+    """Check a value from JSON or Python.
 
     Args:
         name: Of the parameter.
@@ -122,7 +122,7 @@ def check_parameter(name: str, value: object) -> Parameter:
 
 
 def check_parameters(values: Mapping[str, object]) -> dict[str, Parameter]:
-    """Check several; None means that a parameter is not set.
+    """Check several parameters; those that are None are left out.
 
     Raises:
         InputError: As check_parameter.
@@ -130,7 +130,7 @@ def check_parameters(values: Mapping[str, object]) -> dict[str, Parameter]:
     return {name: check_parameter(name, v) for name, v in values.items() if v is not None}
 
 
-def _converted(kind: Kind, value: object) -> Parameter | None:
+def _converted(kind: ParameterKind, value: object) -> Parameter | None:
     if kind.type is tuple:
         texts = (value,) if isinstance(value, str) else value
         if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
@@ -148,7 +148,7 @@ def _converted(kind: Kind, value: object) -> Parameter | None:
     return int(value) if value == int(value) else None
 
 
-def _described(kind: Kind) -> str:
+def _described(kind: ParameterKind) -> str:
     if kind.type is tuple:
         return "texts"
     if kind.type is bool:

@@ -1,4 +1,4 @@
-"""Recipe: what Ollama knows of a model beside its GGUF file, from a store, a Modelfile or both."""
+"""Recipe: what Ollama adds to a model's GGUF file, from a store, a Modelfile or both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is to be used; nothing is set for a plain GGUF file.
+    """How to use a model; a plain GGUF file sets only `gguf`.
 
     gguf: The model itself.
     stored: Where it was found, None outside of a store.
     template: Go template of a chat, None if there is none.
-    template_first: It goes before the Jinja template of the GGUF file.
-    messages: A conversation that comes before every other, in the form of the API.
-    draft: What DRAFT says: names of drafters, or the path of a draft model; "" for nothing.
+    template_first: Prefer `template` to the Jinja template of the GGUF file.
+    messages: A conversation that precedes every other, in the form of the API.
+    draft: The value of DRAFT: names of drafters, or the path of a draft model; "" for nothing.
     notes: What a user should know.
     """
 
@@ -103,7 +103,7 @@ def read_recipe(path: PathLike, roots: Iterable[PathLike]) -> Recipe:
 
 
 def _overlaid(base: Recipe, written: Modelfile, path: Path) -> Recipe:
-    """Return a recipe with what a Modelfile says instead."""
+    """Return a recipe with what a Modelfile overrides."""
     own = written.template is not None
     messages = tuple({"role": one.role, "content": one.content} for one in written.messages)
     return replace(
@@ -132,7 +132,7 @@ def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
 
 
 def _draft(text: str, modelfile: Path) -> str:
-    """Return names as they are, and a file with its folder."""
+    """Return names unchanged, and a file with its folder."""
     file = modelfile.parent / Path(text).expanduser()
     return str(file) if file.is_file() else text
 
@@ -141,7 +141,7 @@ def _stored_template(stored: StoredModel, notes: list[str]) -> str | None:
     """Return the template of a stored model if it can be used."""
     shown, renderer = stored.name.short(), stored.config.get("renderer")
     if renderer:
-        notes.append(f"{shown}: Ollama's renderer {renderer!r} is not here: using Jinja")
+        notes.append(f"{shown}: Ollama's renderer {renderer!r} is not supported: using Jinja")
         return None
     try:
         if stored.template is not None:

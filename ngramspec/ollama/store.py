@@ -33,16 +33,16 @@ _FOLDERS = ("manifests-v2", "manifests")
 _PUBLIC = (HOST, "ollama.com")  # one registry under two names
 _SYSTEM_ROOTS = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/.ollama/models")
 _MOST_SHOWN = 10
-_TEXTS = ("template", "prompt", "system")  # the second one is the first in old models
+_TEXTS = ("template", "prompt", "system")  # old models have "prompt" for "template"
 
 
 class ModelNotFoundError(NgramspecError, FileNotFoundError):
-    """No store has a model of that name; the message says which ones there are."""
+    """No store has a model of that name; the message names similar or existing ones."""
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model in a store; all files are there and have the sizes that the manifest says.
+    """A model in a store; all files exist and have the sizes in the manifest.
 
     name: As it is stored.
     gguf: The model itself.
@@ -50,11 +50,11 @@ class StoredModel:
     system: System message; None: the model has none.
     parameters: As in PARAMETER lines of a Modelfile, from JSON.
     licenses: Texts.
-    messages: A conversation that comes before every other, in the form of the API.
+    messages: A conversation that precedes every other, in the form of the API.
     digest: SHA-256 of the manifest, without "sha256:".
     size: Bytes of all layers.
     modified: When the manifest was written, in UTC.
-    config: What Ollama knows of the model: model_family, model_type, file_type, renderer and more.
+    config: Ollama's facts about the model: model_family, model_type, file_type, renderer and more.
     projectors, adapters: Further GGUF files.
     draft: GGUF of a draft model.
     """
@@ -97,10 +97,10 @@ class StoredModel:
 
 
 def default_roots(models: str | None = None, home: PathLike | None = None) -> list[Path]:
-    """Return where stores are looked for.
+    """Return the folders where stores may be.
 
     Args:
-        models: The value of OLLAMA_MODELS; if there is one, it alone counts.
+        models: The value of OLLAMA_MODELS; if set, only this folder.
         home: Default: the user's home.
     """
     given = (models or "").strip(" \"'")
@@ -114,8 +114,8 @@ def find_model(name: str | ModelName, roots: Iterable[PathLike]) -> StoredModel:
     """Find a model that Ollama has pulled.
 
     Args:
-        name: Such as llama3 or user/model:tag; case does not count if no name is exactly the same.
-        roots: Stores, the first one that has the model wins; those that do not exist are left out.
+        name: Such as llama3 or user/model:tag; an exact match comes first, then any case.
+        roots: Stores, the first one that has the model wins; those that do not exist are skipped.
 
     Raises:
         InputError: Not a valid name.
@@ -138,7 +138,7 @@ def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) ->
     """Return all models, by name.
 
     Args:
-        roots: Stores; of two models of one name the first one counts.
+        roots: Stores; of two models with the same name, the first counts.
         problems: Collects what is wrong with models that are left out.
 
     Raises:
@@ -160,7 +160,7 @@ def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) ->
 
 
 def _manifest_path(root: Path, wanted: ModelName) -> Path | None:
-    """Return the manifest of a model, first of exactly the same name."""
+    """Return the manifest of a model, preferably of exactly the same name."""
     hosts = _PUBLIC if wanted.host.lower() in _PUBLIC else (wanted.host,)
     for folder in _FOLDERS:
         for host in hosts:

@@ -1,6 +1,6 @@
 """The inference server: OpenAI's, llama-server's and Ollama's routes over an engine with slots.
 
-Web frameworks are imported in this package only; `import ngramspec` does not load it.
+Only this package imports web frameworks; `import ngramspec` does not load it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
 
 MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
-# A further API adds its routes, or what makes some, and its paths that need no key.
+# A further API adds its routes, or a function that makes them, and its paths that need no key.
 ROUTES: list[Route] = [
     *status.ROUTES,
     *openai.ROUTES,
@@ -36,13 +36,13 @@ PUBLIC: list[str] = [*ASSETS]
 
 
 class Application(Starlette):
-    """Starlette without its own layers, which every message of a stream passes.
+    """Starlette without its own middleware, which every message of a stream would pass.
 
-    Guard tells of errors instead.
+    Guard turns errors into responses instead.
     """
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return the routes inside of what every request passes first."""
+        """Return the router wrapped in the middleware that was added."""
         app: ASGIApp = self.router
         for make, args, kwargs in reversed(self.user_middleware):
             app = make(app, *args, **kwargs)
@@ -52,7 +52,7 @@ class Application(Starlette):
 def create_app(served: ServedModel, settings: ServerSettings | None = None) -> Starlette:
     """Return the application for a served model.
 
-    The engine must be run by an EngineThread while the application answers requests.
+    An EngineThread must run the engine while the application answers requests.
     """
     settings = settings or ServerSettings()
     service = Service(served, settings, Bridge(served.engine, settings))

@@ -1,4 +1,4 @@
-"""ApiError: what a client is told when something fails, in the shape that its API has."""
+"""ApiError: what a client gets when something fails, in the shape of its API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
 
-# llama-server's words, by status.
+# llama-server's error types, by status.
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -35,9 +35,9 @@ class ApiError(Exception):
     Args:
         status: HTTP status.
         message: One line for people.
-        type: llama-server's word; None = the one of the status.
+        type: llama-server's error type; None = that of the status.
         code: OpenAI's code, such as "context_length_exceeded".
-        param: The field that is to blame.
+        param: The field that is wrong.
         retry_after: Seconds after which to try again.
         extra: Further members of the error in llama-server's shape.
     """
@@ -78,13 +78,13 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        # what is told may hold lone surrogates of a client's names
+        # messages may hold lone surrogates from names that clients sent
         body = json.dumps(self.body(path), ensure_ascii=False).encode("utf-8", "replace")
         return Response(body, self.status, headers, "application/json")
 
 
 def api_error(error: Exception, retry_after: int = 1) -> ApiError:
-    """Return what a client is told about an exception of the library."""
+    """Return the ApiError for any exception."""
     if isinstance(error, ApiError):
         return error
     text = " ".join(str(error).split())
@@ -125,7 +125,7 @@ def too_long(num_prompt: int, most: int, param: str) -> ApiError:
 
 
 def _field(message: str) -> str | None:
-    """Return the field that a message of ours begins with, if it does."""
+    """Return the field at the start of one of our messages, None if there is none."""
     if message.startswith("the grammar"):
         return "grammar"
     name, _, rest = message.partition(" ")

@@ -1,4 +1,4 @@
-"""ChatModel: what the server asks of a model; ServedModel: one with its engine and defaults."""
+"""ChatModel: what the server needs of a model; ServedModel: a model, its engine and defaults."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class ChatModel(Protocol):
-    """A model's vocabulary, chat template and figures; the engine's Target computes with it.
+    """A model's vocabulary, chat template and figures; the engine's Target runs the model.
 
-    Used by several threads at once. Nothing here changes while it is served.
+    Several threads use it at once. Nothing here changes while it is served.
     """
 
     path: Path  # its file, which Ollama's routes name
-    metadata: dict[str, str]  # as in a GGUF file, but for arrays
+    metadata: dict[str, str]  # as in a GGUF file, without arrays
     description: str
     file_type: int  # llama.cpp's number for how weights are quantized
     num_params: int
     size_bytes: int  # of the weights
     n_ctx_train: int  # tokens of context that it was trained with
-    n_gpu_layers: int  # 0 = none is on a GPU
+    n_gpu_layers: int  # 0 = none on a GPU
     vocab_size: int
-    bos: int  # this and the others: -1 = the vocabulary has none
+    bos: int  # token id; here and below: -1 = the vocabulary has none
     eos: int
-    fim_pre: int  # of texts with a gap to fill: the prefix, the suffix, the middle, a file, a part
+    fim_pre: int  # infill tokens: prefix, suffix, middle, repository, file
     fim_suf: int
     fim_mid: int
     fim_rep: int
@@ -50,9 +50,9 @@ class ChatModel(Protocol):
         """Return the token ids of a text.
 
         Args:
-            text: It may hold lone surrogates.
-            add_special: Put the begin token before it where the model asks for one.
-            parse_special: Make texts such as `<|im_end|>` one special token.
+            text: Any text, lone surrogates included.
+            add_special: Put the begin token before it if the model wants one.
+            parse_special: Turn texts such as `<|im_end|>` into one special token.
         """
 
     def tokenize_prompt(self, text: str) -> TokenIds:
@@ -76,7 +76,7 @@ class ChatModel(Protocol):
         """Return the prompt of a conversation.
 
         Args:
-            messages: Objects with role and content, as OpenAI has them.
+            messages: Objects with role and content, in OpenAI's shape.
             tools: Tools that the model may call.
             add_generation_prompt: End with the start of the answer.
             template: A Jinja template instead of the model's.
@@ -89,7 +89,7 @@ class ChatModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """A model, its engine and what requests get that say nothing else."""
+    """A model, its engine and the defaults of requests."""
 
     name: str  # the model's id for clients
     model: ChatModel
@@ -99,7 +99,7 @@ class ServedModel:
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = -1  # -1 = until the context is full
     stop: tuple[str, ...] = ()
-    system: str = ""  # system message of chats that bring none
+    system: str = ""  # system message of chats that have none
     template: str | None = None  # chat template in Jinja, None = the model's
     recipe: Recipe = field(default_factory=Recipe)  # what Ollama knows of the model
     template_variables: Mapping[str, Any] = field(default_factory=dict)
@@ -119,6 +119,6 @@ class ServedModel:
 
     @property
     def go_template(self) -> str | None:
-        """Return the chat template in use if it is one in Go's language."""
+        """Return the chat template in use if it is a Go template, otherwise None."""
         first = self.recipe.template_first or not self.model.chat_template
         return self.recipe.template if first and not self.template else None

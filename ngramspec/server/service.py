@@ -1,4 +1,4 @@
-"""Service: what routes share: the served model, settings, and answers to requests."""
+"""Service: shared by all routes: the served model, the settings, and how requests are answered."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Service:
         """Check that no pool of the engine is left unused.
 
         Raises:
-            InputError: Each key has pools of its own, and the engine was given some for all.
+            InputError: Each key has pools of its own, but the engine was given shared ones.
         """
         given = self.served.engine.drafters.shared_params
         if self.settings.isolates and given:
             raise InputError(
-                f"each of several keys learns for itself, so the {' and the '.join(given)} that "
-                "the engine was given would not be used: leave it out, or set pool_per_key to False"
+                f"each of several keys learns for itself, so the {' and the '.join(given)} given "
+                "to the engine would not be used: leave it out, or set pool_per_key to False"
             )
 
     async def generate(
@@ -57,9 +57,9 @@ class Service:
 
         Args:
             request: Its body is read here.
-            plan: Makes engine requests of the body; runs in a thread.
+            plan: Makes engine requests from the body; runs in a thread.
             events: Makes the events of a streamed answer.
-            whole: Makes the JSON value of one that is not streamed.
+            whole: Makes the JSON value of an answer that is not streamed.
 
         Raises:
             ApiError: It is refused or fails.
@@ -104,23 +104,23 @@ class Service:
         """Return the body of a request.
 
         Raises:
-            ApiError: It does not come.
+            ApiError: It did not arrive in time, or the client left.
         """
         return await read(request, self.settings.read_timeout)
 
     def namespace_of(self, request: Request) -> str:
-        """Return what keeps the drafts of one key from those of others, "" where they share."""
+        """Return the namespace of the request's key, "" if keys share what is learned."""
         return self.tenant_of(request) if self.settings.isolates else ""
 
     def tenant_of(self, request: Request) -> str:
-        """Return whose share of the server a request takes, "" where there are not several keys."""
+        """Return the tenant whose share of the server a request uses, "" without several keys."""
         return str(request.scope["state"]["key_id"]) if self.settings.tells_keys_apart else ""
 
 
 class Endpoint:
-    """A route's handler as an ASGI application. Nothing stands between its response and the server.
+    """A route's handler as an ASGI application, with nothing between its response and the server.
 
-    What a handler raises goes to Guard.
+    Exceptions of a handler reach Guard.
     """
 
     def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
@@ -142,12 +142,12 @@ def routes(
 
 
 def service_of(request: Request) -> Service:
-    """Return the service of the app that a request came to."""
+    """Return the service of the request's app."""
     return cast("Service", request.app.state.service)
 
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Return a JSON response."""
-    # what clients sent may hold lone surrogates
+    # texts from clients may hold lone surrogates
     body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     return Response(body, status, media_type="application/json")

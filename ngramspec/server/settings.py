@@ -16,11 +16,11 @@ class ServerSettings(BaseModel):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)  # 0 = any free one
-    api_keys: tuple[str, ...] = Field(default=(), repr=False)  # none: everybody may ask
-    # What is learned for one key is not used for another; None: where there are several keys.
+    api_keys: tuple[str, ...] = Field(default=(), repr=False)  # none: anybody can send requests
+    # What is learned for one key is not used for another; None: if there are several keys.
     pool_per_key: bool | None = None
-    # GET /metrics, and GET /slots with the figures of the page; None: only where keys protect them
-    # and no key is shown what others did.
+    # GET /metrics, and GET /slots with the figures of the page; None: only if keys protect them and
+    # they do not show one key what others did.
     metrics: bool | None = None
     slots: bool | None = None
     props: bool = False  # POST /props
@@ -31,22 +31,22 @@ class ServerSettings(BaseModel):
     max_body_bytes: int = Field(default=32 * MIB, ge=1024)
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # None: the context's size
     max_generations: int = Field(default=32, ge=1)  # prompts times choices of one request
-    # bytes of the bodies of all requests at a time, beyond the first 256 KiB of each
+    # bytes of all request bodies together, without the first 256 KiB of each
     max_held_bytes: int = Field(default=256 * MIB, ge=0)
     header_timeout: float = Field(default=20.0, gt=0)  # seconds for the head of a request
     read_timeout: float = Field(default=60.0, gt=0)  # seconds for its body
-    request_timeout: float = Field(default=3600.0, gt=0)  # seconds a generation may run
-    queue_timeout: float = Field(default=600.0, gt=0)  # seconds it may wait for a slot
-    # seconds that a client may leave a stream unread
+    request_timeout: float = Field(default=3600.0, gt=0)  # seconds a generation can run
+    queue_timeout: float = Field(default=600.0, gt=0)  # seconds it can wait for a slot
+    # seconds that a client can leave a stream unread
     slow_client_timeout: float = Field(default=30.0, gt=0)
     max_buffered_chunks: int = Field(default=8192, ge=16)  # kept for a client that reads slowly
     # seconds of silence in a stream before a ping, 0 = no pings
     sse_ping_interval: float = Field(default=30.0, ge=0)
-    # seconds that a step of the engine may take before it counts as hanging, 0 = any
+    # seconds that a step of the engine can take before it counts as hanging, 0 = no limit
     stall_timeout: float = Field(default=600.0, ge=0)
-    drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at the end
-    retry_after: int = Field(default=2, ge=1)  # seconds, told with 503
-    reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is told apart
+    drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at shutdown
+    retry_after: int = Field(default=2, ge=1)  # seconds, sent with 503
+    reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is split off
     access_log: bool = False
     ssl_key_file: str | None = None
     ssl_cert_file: str | None = None
@@ -59,25 +59,25 @@ class ServerSettings(BaseModel):
 
     @property
     def tells_keys_apart(self) -> bool:
-        """Tell whether there are several keys, each with its share of slots, queue and memory."""
+        """Return whether there are several keys, each with its share of slots, queue and memory."""
         return len(set(self.api_keys)) > 1
 
     @property
     def isolates(self) -> bool:
-        """Tell whether what is learned for one key, or read of its prompts, is not for others."""
+        """Return whether what is learned or cached for one key is kept from other keys."""
         return self.tells_keys_apart and self.pool_per_key is not False
 
     @property
     def exposes_slots(self) -> bool:
-        """Tell whether GET /slots answers."""
+        """Return whether GET /slots answers."""
         return self._guarded if self.slots is None else self.slots
 
     @property
     def exposes_metrics(self) -> bool:
-        """Tell whether GET /metrics answers."""
+        """Return whether GET /metrics answers."""
         return self._guarded if self.metrics is None else self.metrics
 
     @property
     def _guarded(self) -> bool:
-        """Tell whether keys protect what the server tells of all requests, also from each other."""
+        """Return whether keys protect the figures of all requests and every key can see them."""
         return bool(self.api_keys) and not self.isolates

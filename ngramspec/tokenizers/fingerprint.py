@@ -1,17 +1,17 @@
 """The fingerprint of a vocabulary: equal for a GGUF model and the tokenizer.json it came from.
 
-Token ids are only worth something with the tokenizer that made them. What is hashed is the text of
+Token ids only mean something with the tokenizer that made them. The fingerprint hashes the text of
 every token id, in one canonical form for all sources:
 
-- Ids that stand for nothing are left out: gaps, empty texts, `[PAD123]` with its own id as number
-  (llama.cpp's converter fills gaps and the tail so, and llama.cpp itself names empty texts
+- Placeholders are left out: gaps, empty texts, `[PAD123]` with its own id as number (llama.cpp's
+  converter fills gaps and the tail with these, and llama.cpp itself names empty texts
   `[EMPTY_123]`).
 - `\\u2581` is a space: the converter writes added tokens either way.
 - A text ends before its first NUL, as it does in llama.cpp's C interface.
-- WordPiece: `##ing` is `ing` and `the` is `\\u2581the` in a GGUF file; its form is taken, except
+- WordPiece: `##ing` is `ing` and `the` is `\\u2581the` in a GGUF file; that form is used, except
   that texts in square brackets have no `\\u2581`.
 
-Whether a token is special is not hashed: the converter and llama.cpp's loader both re-guess that
+Whether a token is special is not hashed: the converter and llama.cpp's loader both guess that
 from the text, so it differs between two files of one model.
 """
 
@@ -43,7 +43,7 @@ class Fingerprint:
     """What identifies a vocabulary.
 
     digest: 16 bytes, xxh3_128 of the canonical form.
-    vocab_size: number of ids the model can put out, padding included: every id is below it.
+    vocab_size: number of ids, padding included: every id is below it.
     """
 
     digest: bytes
@@ -53,7 +53,7 @@ class Fingerprint:
         return self.digest.hex()
 
     def matches(self, other: Fingerprint) -> bool:
-        """Tell whether token ids of one mean the same in the other; padding may differ."""
+        """Return whether token ids mean the same in both; padding may differ."""
         return self.digest == other.digest
 
 
@@ -61,7 +61,7 @@ def fingerprint_of(path: str | os.PathLike[str]) -> Fingerprint:
     """Fingerprint the vocabulary of a file.
 
     Args:
-        path: A GGUF file, of a split model the first, or a Hugging Face tokenizer.json.
+        path: A GGUF file (the first of a split model) or a Hugging Face tokenizer.json.
 
     Returns:
         Fingerprint: Equal digests for both files of one model.

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file, read without llama.cpp: what a fingerprint and a loader must know.
+"""The metadata of a GGUF file, read without llama.cpp: what a fingerprint and a loader need.
 
 A GGUF file starts with magic, uint32 version, uint64 number of tensors, uint64 number of keys; then
 per key a string, a uint32 type and a value. A string is a uint64 length and its bytes, an array a
@@ -32,7 +32,7 @@ _MOST_NESTED = 8
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file starts like a GGUF file."""
+    """Return whether a file starts like a GGUF file."""
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -42,7 +42,7 @@ def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -
 
     Args:
         path: The file; of a split model, the first.
-        wanted: Tells by name which keys to return; the values of the others are skipped.
+        wanted: Returns by name whether to read a key; the other values are skipped.
 
     Returns:
         dict: Numbers, str, for arrays of strings a list of bytes, for other arrays a numpy array;
@@ -203,7 +203,7 @@ class _Walk:
         self.position += num_bytes
 
     def need(self, num_bytes: int) -> None:
-        """Raise unless that many bytes are left."""
+        """Raise FormatError unless that many bytes are left."""
         if num_bytes > self.size - self.position:
             left = self.size - self.position
             raise self.error(f"{num_bytes} bytes expected, {left} left: truncated or damaged")

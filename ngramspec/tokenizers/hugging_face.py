@@ -86,7 +86,7 @@ def _load(path: Path) -> Any:
         ) from error
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
+    except Exception as error:  # the library raises plain Exception
         raise BackendError(f"tokenizers cannot load {path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

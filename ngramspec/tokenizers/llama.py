@@ -66,13 +66,13 @@ class LlamaTokenizer:
         return [self.encode(text) for text in texts]
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
-        """Return the text of token ids, special tokens included, with every space that they have.
+        """Return the text of token ids, special tokens and all spaces included.
 
         Raises:
             InputError: An id is not in the vocabulary.
             StateError: The tokenizer is closed.
 
-        Cost: about 0.2 us per token; 2 us for the first of each id.
+        Cost: about 0.2 us per token; 2 us the first time for each id.
         """
         return self._open().detokenize(token_ids, special=True)
 

@@ -1,4 +1,4 @@
-"""The llama.cpp that llama-cpp-python has loaded: found, checked, its log caught."""
+"""Find and check the llama.cpp that llama-cpp-python loads, and catch its log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLED = (
     *("llama_memory_seq_cp", "llama_memory_seq_pos_max", "llama_memory_seq_pos_min"),
     *("llama_memory_seq_rm", "llama_sampler_accept", "llama_sampler_apply", "llama_vocab_is_eog"),
 )
-# What else is needed, and came or changed in recent versions.
+# Other names that are needed and are new or changed in recent versions.
 NEEDED = (
     *("LLAMA_LOAD_MODE_MMAP", "LLAMA_FLASH_ATTN_TYPE_AUTO", "LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY"),
     *("llama_init_from_model", "llama_n_rs_seq", "llama_sampler_init_penalties"),
@@ -44,7 +44,7 @@ class Library:
 
     @property
     def has_amx(self) -> bool:
-        """Tell whether it was built with kernels for AMX, which crash where GCC compiled them.
+        """Return whether it was built with AMX kernels, which crash if GCC compiled them.
 
         Source: llama.cpp issue 20824. They run only on weights that it repacks for them.
         """
@@ -52,14 +52,14 @@ class Library:
 
 
 class Handle:
-    """Something of llama.cpp that is freed once: by free(), when it is collected, or at exit."""
+    """An object of llama.cpp, freed once: by free(), when garbage-collected, or at exit."""
 
     def __init__(self, free: Callable[[Any], Any], address: Any, *needs: Any) -> None:
         self.address = address
         self._free = weakref.finalize(self, _free, free, address, needs)
 
     def free(self) -> None:
-        """Free it unless that has been done."""
+        """Free it, unless it is freed already."""
         self._free()
 
 
@@ -98,8 +98,8 @@ def _load() -> Library:
 
 
 def _check(lib: Any) -> None:
-    """Raise BackendError unless the library has what is used and lays it out as expected."""
-    advice = "ngramspec needs llama-cpp-python 0.3.36 or a later one that is alike"
+    """Raise BackendError unless the library has all that is used, laid out as expected."""
+    advice = "ngramspec needs llama-cpp-python 0.3.36 or a compatible later version"
     missing = [name for name in (*CALLED, *NEEDED, *SIZES) if not hasattr(lib, name)]
     if missing:
         raise BackendError(f"llama.cpp lacks {', '.join(missing)}: {advice}")
@@ -118,7 +118,7 @@ def catch_log(lib: Any) -> None:
 
 @contextmanager
 def caught_log(lib: Any) -> Iterator[None]:
-    """Keep what llama.cpp logs inside of the block, and leave the log as it was."""
+    """Keep what llama.cpp logs inside the block, then restore its log callback."""
     with _LOG:
         before, data = lib.llama_log_callback(), ctypes.c_void_p()
         lib.llama_log_get(ctypes.byref(before), ctypes.byref(data))
@@ -147,12 +147,12 @@ def reasons(lines: Iterable[str]) -> str:
     """Return what llama.cpp's log says about a failure, as the end of a message; "" for nothing."""
     said = [line for line in lines if line]
     marked = [line.partition(_MARK)[2] for line in said if _MARK in line]
-    said = marked or [line.partition(": ")[2] or line for line in said]  # without the function
+    said = marked or [line.partition(": ")[2] or line for line in said]  # without function names
     return f": {'; '.join(dict.fromkeys(said))}" if said else ""
 
 
 def check_gguf(path: Path) -> None:
-    """Raise FormatError unless a file begins as GGUF files do, OSError if it cannot be read."""
+    """Raise FormatError unless a file starts like a GGUF file, OSError if it cannot be read."""
     with open(path, "rb") as file:
         start = file.read(len(MAGIC))
     if start != MAGIC:

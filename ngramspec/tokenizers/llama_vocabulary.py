@@ -1,9 +1,8 @@
 """The vocabulary of a loaded model: text to tokens and back, and what its special tokens are.
 
-A C++ exception that reaches ctypes ends the process, so all that makes llama.cpp throw is refused
-before. Many vocabularies are split by std::regex, which recurses once per character of a run and
-overflows the stack at some 26,000: texts with such runs are cut inside them, all others are
-tokenised as they are.
+A C++ exception that reaches ctypes ends the process, so whatever makes llama.cpp throw is refused
+first. Many vocabularies split text by std::regex, which recurses once per character of a run and
+overflows the stack at some 26,000 characters: long runs are cut, other text is tokenised as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ngramspec.errors import BackendError, FormatError, StateError
 from ngramspec.tokenizers.llama_library import Library
 from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
 
-MAX_RUN = 4 << 10  # characters without, or of nothing but, white space
+MAX_RUN = 4 << 10  # characters that are all white space, or none of them
 _RUN = re.compile(r"\s+|\S+")
 _WHITE = re.compile(r"\s")
 _NEEDS_BYTES = "llama"  # SentencePiece throws where a byte has no token
@@ -70,7 +69,7 @@ class Vocabulary:
         return self._address
 
     def close(self) -> None:
-        """Use the vocabulary no more; the model frees it."""
+        """Stop using the vocabulary; the model frees it."""
         self._address = None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> TokenIds:
@@ -108,7 +107,7 @@ class Vocabulary:
         return (found or b"").decode("utf-8", "replace")
 
     def suppressed(self) -> list[int]:
-        """Return the tokens that the model says are never to be sampled."""
+        """Return the tokens that the model's file forbids to sample."""
         count = ctypes.c_int32()
         ids = self._lib.llama_vocab_get_suppress_tokens(self.address, ctypes.byref(count))
         return [int(ids[i]) for i in range(count.value)]
@@ -187,11 +186,11 @@ class Vocabulary:
 
 
 def check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:
-    """Refuse what makes llama.cpp end the process, at loading or later."""
-    # A text ends before its first NUL there, and empty ones are named by their id.
+    """Refuse vocabularies with which llama.cpp ends the process, at loading or later."""
+    # In llama.cpp a text ends before its first NUL, and empty ones are named by their id.
     texts = {text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)}
     if len(texts) != len(tokens):
-        raise FormatError(f"{path}: {len(tokens) - len(texts)} tokens have the text of another")
+        raise FormatError(f"{path}: {len(tokens) - len(texts)} tokens share the text of another")
     if kind == _NEEDS_BYTES:
         for byte in range(256):
             if not texts & {b"<0x%02X>" % byte, bytes([byte])}:
@@ -199,10 +198,10 @@ def check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:
 
 
 def _may_have_long_run(text: str) -> bool:
-    """Tell whether a part of a text that is half as long as a run may be is of one kind.
+    """Return whether some aligned part of MAX_RUN / 2 characters is all white space or has none.
 
-    A long run has such a part inside, wherever it begins. To look at one is to look at its first
-    word: text without long runs costs next to nothing.
+    A long run contains such a part wherever it begins. Checking a part stops at its first change
+    of kind: text without long runs costs next to nothing.
     """
     size = MAX_RUN // 2
     starts = range(0, len(text) - size + 1, size)
@@ -211,6 +210,6 @@ def _may_have_long_run(text: str) -> bool:
 
 
 def _outside(cut: int, spans: Sequence[tuple[int, int]]) -> int:
-    """Return the cut, moved to the start of the span that it is inside of, if any."""
+    """Return the cut, moved to the start of the span that contains it, if any."""
     index = bisect_left(spans, (cut, 0)) - 1
     return spans[index][0] if index >= 0 and cut < spans[index][1] else cut

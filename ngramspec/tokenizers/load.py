@@ -1,4 +1,4 @@
-"""Loading a tokenizer by what its file holds."""
+"""Load a tokenizer, whatever the format of its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         path: A GGUF file (only its vocabulary is loaded) or a Hugging Face tokenizer.json.
 
     Returns:
-        Tokenizer: Ready for several threads.
+        Tokenizer: Several threads may use it at once.
 
     Raises:
         FormatError: Neither of the two, damaged, or a vocabulary that cannot tokenise.

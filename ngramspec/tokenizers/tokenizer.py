@@ -1,4 +1,4 @@
-"""What a tokenizer is, and what its token ids are."""
+"""The protocol of tokenizers, and the check of token ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tokenizer(Protocol):
         """Return the token ids of each text."""
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
-        """Return the text of token ids, with U+FFFD for what is not UTF-8."""
+        """Return the text of token ids; bytes that are not UTF-8 become U+FFFD."""
 
     def close(self) -> None:
         """Free the vocabulary; a second call does nothing."""

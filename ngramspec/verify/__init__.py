@@ -1,9 +1,8 @@
-"""Verification for whoever has a forward pass: which drafted tokens a target's outputs confirm.
+"""Verification for any engine: which drafted tokens a target's outputs confirm.
 
-Pure functions over a batch of padded drafts, as Drafter.propose_batch writes them; numpy arrays and
-torch tensors alike, the latter on their device. No state, so safe in threads. Temperature, top-k,
-top-p, penalties and grammars stay the engine's: it hands over logits, probabilities or chosen ids
-that they were applied to.
+Pure functions over a batch of padded drafts, as Drafter.propose_batch writes them: numpy arrays, or
+torch tensors on their device. Stateless, so thread-safe. Temperature, top-k, top-p, penalties and
+grammars remain the engine's job: it passes logits, probabilities or chosen ids after applying them.
 """
 
 from ngramspec.verify.batch import Verification

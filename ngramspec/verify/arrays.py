@@ -1,7 +1,7 @@
-"""Arrays: numpy, or torch on one device, and what the two spell differently.
+"""Arrays: numpy, or torch on one device, behind one interface where the two differ.
 
 Functions that both have under one name are called through `lib`; torch takes numpy's `axis` and
-`keepdims`. torch is never imported: whoever hands over a tensor has loaded it.
+`keepdims`. torch is never imported: a caller that passes a tensor has loaded it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ def is_tensor(values: Any) -> bool:
 
 
 class Arrays:
-    """Arrays(like): the library and device of `like`, numpy for whatever is no tensor."""
+    """Arrays(like): the library and device of `like`, numpy for anything but a tensor."""
 
     def __init__(self, like: Any) -> None:
         self.lib: Any = sys.modules["torch"] if is_tensor(like) else np
         self._place: dict[str, Any] = {"device": like.device} if is_tensor(like) else {}
 
     def floats(self, values: Any, name: str, shape: tuple[str, ...]) -> Array:
-        """Return values here, as wide as they came; InputError unless floats of that many axes."""
+        """Return values here, in their own dtype; InputError unless floats of that many axes."""
         array = _checked(values, name, shape, "floats")
         return self.put(array)
 
     def ints(self, values: Any, name: str, shape: tuple[str, ...]) -> Array:
         """Return values here, as int64; InputError unless whole numbers of that many axes."""
         array = _checked(values, name, shape, "whole numbers")
-        # Before they move: torch lacks some of numpy's kinds of whole numbers.
+        # Before they move: torch lacks some of numpy's integer types.
         return self.put(array.long() if is_tensor(array) else array.astype(np.int64))
 
     def put(self, array: Array) -> Array:
@@ -71,7 +71,7 @@ class Arrays:
         return array.astype(np.float64, copy=False) if self.lib is np else array.double()
 
     def gather(self, array: Array, index: Array) -> Array:
-        """Return array[..., index[...]]: one of the last axis for each of the others."""
+        """Return array[..., index[...]]: one element of the last axis per index."""
         take = np.take_along_axis if self.lib is np else self.lib.take_along_dim
         found: Array = take(array, index[..., None], -1)
         return found[..., 0]
@@ -92,7 +92,7 @@ def _is_whole(array: Array) -> bool:
     if is_tensor(array):
         torch = sys.modules["torch"]
         return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
-    # A list without an element has no kind of its own.
+    # An empty list has no dtype of its own.
     return np.issubdtype(array.dtype, np.integer) or array.size == 0
 
 

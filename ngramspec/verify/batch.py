@@ -1,4 +1,4 @@
-"""Batch: checked drafts of several requests, padded to one length, and what came of them."""
+"""DraftBatch: checked drafts of several requests, padded to one length, and their verification."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ LARGEST_TOKEN = 2**31 - 1
 
 
 class Verification(NamedTuple):
-    """What a pass of the target makes of drafts; arrays of its library, on its device."""
+    """The outcome of a target's pass over drafts; arrays of its library, on its device."""
 
     num_accepted: Any  # int32 (batch,): drafted tokens that stay, 0..length of the draft
-    tokens: Any  # int32 (batch, 1 + max_draft): those, then the target's own, then -1
+    tokens: Any  # int32 (batch, 1 + max_draft): these, then the target's own, then -1
 
 
-class Batch(NamedTuple):
-    """Drafts that were found in order."""
+class DraftBatch(NamedTuple):
+    """Valid drafts."""
 
-    tokens: Array  # int64 (batch, max_draft): 0 behind a draft's end, so that any may be looked up
+    tokens: Array  # int64 (batch, max_draft): 0 after a draft's end, so that all are valid indices
     lengths: Array  # int64 (batch,)
-    drafted: Array  # bool (batch, max_draft): False behind a draft's end
+    drafted: Array  # bool (batch, max_draft): False after a draft's end
     judged: Array  # bool (batch, 1 + max_draft): rows of the target that count
 
 
 def read_batch(
     arrays: Arrays, tokens: Any, lengths: Any, rows: Array, name: str = "drafts"
-) -> Batch:
-    """Return drafts as a Batch, or raise InputError.
+) -> DraftBatch:
+    """Return drafts as a DraftBatch, or raise InputError.
 
     Args:
         arrays: The target's library.
-        tokens: Whole numbers, shape (batch, max_draft); behind a draft's end, anything.
+        tokens: Whole numbers, shape (batch, max_draft); anything after a draft's end.
         lengths: Whole numbers, shape (batch,).
         rows: The target's, shape (batch, 1 + max_draft) or (batch, 1 + max_draft, vocab_size).
         name: Of tokens, for messages.
@@ -54,11 +54,11 @@ def read_batch(
     wrong = drafted & ((given < 0) | (given > most))
     refuse(arrays, wrong, f"{name} must be token ids in 0..{most}", given)
     kept = arrays.lib.where(drafted, given, arrays.lib.zeros_like(given))
-    return Batch(kept, sizes, drafted, arrays.range(1 + width) <= sizes[:, None])
+    return DraftBatch(kept, sizes, drafted, arrays.range(1 + width) <= sizes[:, None])
 
 
 def read_chosen(arrays: Arrays, target: Any) -> Array:
-    """Return logits or token ids as they are, found to be one of the two; InputError otherwise."""
+    """Return logits or token ids unchanged; InputError if the array is neither."""
     array = arrays.put(target)
     if array.ndim != 3 or not is_float(array):
         return arrays.ints(array, "logits, unless floats of 3 axes,", ("batch", "1 + max_draft"))
@@ -67,8 +67,8 @@ def read_chosen(arrays: Arrays, target: Any) -> Array:
     return array
 
 
-def choose(arrays: Arrays, target: Array, batch: Batch) -> Array:
-    """Return the target's choices, int64 (batch, 1 + max_draft); InputError where ids are none."""
+def choose(arrays: Arrays, target: Array, batch: DraftBatch) -> Array:
+    """Return the target's choices, int64 (batch, 1 + max_draft); InputError for invalid ids."""
     if target.ndim == 3:
         return arrays.lib.argmax(target, axis=-1)
     wrong = batch.judged & ((target < 0) | (target > LARGEST_TOKEN))
@@ -76,8 +76,8 @@ def choose(arrays: Arrays, target: Array, batch: Batch) -> Array:
     return target
 
 
-def match(arrays: Arrays, chosen: Array, batch: Batch) -> Verification:
-    """Return each draft as far as the target chose the same, then the target's own token."""
+def match(arrays: Arrays, chosen: Array, batch: DraftBatch) -> Verification:
+    """Return each draft as far as the target chose the same tokens, then the target's own token."""
     counts = leading(arrays, batch.drafted & (batch.tokens == chosen[:, :-1]))
     return emitted(arrays, counts, chosen)
 
@@ -89,14 +89,14 @@ def leading(arrays: Arrays, right: Array) -> Array:
 
 
 def emitted(arrays: Arrays, counts: Array, tokens: Array) -> Verification:
-    """Return the first tokens of each row, by its count, and one more; -1 behind them."""
+    """Return the first counts[i] + 1 tokens of each row i, then -1."""
     said = arrays.range(tokens.shape[1]) <= counts[:, None]
     kept = arrays.lib.where(said, tokens, arrays.lib.full_like(tokens, -1))
     return Verification(arrays.int32(counts), arrays.int32(kept))
 
 
 def refuse(arrays: Arrays, wrong: Array, message: str, values: Array) -> None:
-    """Raise InputError with the message, the first wrong place and its value, if there is one."""
+    """Raise InputError with the message, the first wrong place and its value, if any is wrong."""
     if bool(wrong.any()):
         place = tuple(int(index) for index in np.argwhere(arrays.host(wrong))[0])
         raise InputError(f"{message}, got {values[place].item()} in place {list(place)}")

@@ -1,7 +1,7 @@
 """Sampled verification: texts with drafts have the distribution of texts without.
 
-An n-gram draft is certain of its tokens, so the rule of speculative sampling is short: a drafted
-token stays with the target's probability of it; otherwise one of the other tokens takes its place.
+An n-gram draft is certain of its tokens, so the rule of speculative sampling is simple: a drafted
+token is accepted with the target's probability of it; otherwise another token takes its place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import numpy as np
 
 from ngramspec.errors import InputError
 from ngramspec.verify.arrays import Array, Arrays
-from ngramspec.verify.batch import Batch, Verification, emitted, leading, match, read_batch, refuse
+from ngramspec.verify.batch import (
+    DraftBatch,
+    Verification,
+    emitted,
+    leading,
+    match,
+    read_batch,
+    refuse,
+)
 
 TOLERANCE = 0.01  # of a row's sum; rows of bfloat16 are off by a few thousandths
 
@@ -30,7 +38,7 @@ def verify_sampled(
 
     Both methods keep a drafted token with exactly the target's probability of it, and emit tokens
     of exactly the target's distribution. "compare" samples a token from every row and keeps the
-    draft as far as it is the same: with uniforms that belong to places in the text
+    draft as far as it is the same: with uniforms that depend only on the position
     (`position_uniforms`), the text is the same with and without drafts. "reject" looks only at the
     drafted tokens' probabilities, and samples once per request: from the row where the first one
     failed, without that token, or from the last row when all stay. It is cheaper for large
@@ -38,28 +46,28 @@ def verify_sampled(
 
     Args:
         probs: The distributions to sample from, after temperature, top-k, top-p: floats >= 0 that
-            sum to 1 within 0.01 (and count relative to their sum), shape (batch, 1 + max_draft,
+            sum to 1 within 0.01 (and are normalised by it), shape (batch, 1 + max_draft,
             vocab_size). Row 0 of a request follows the token before its draft, row 1 + i the
             drafted token i. numpy, torch, or what numpy reads. Not modified, not kept.
         drafts: Token ids, whole numbers, shape (batch, max_draft); moved to the device of probs.
-            Behind a draft's end anything may stand, in rows of probs and uniforms too.
+            Anything may follow a draft's end, in rows of probs and uniforms too.
         lengths: Tokens of each draft, whole numbers, shape (batch,), 0..max_draft.
         method: "compare" or "reject".
-        uniforms: Independent numbers in [0, 1), floats, shape (batch, 1 + max_draft), best float64:
-            24 bits round probabilities to 6e-8. Or give a generator.
+        uniforms: Independent numbers in [0, 1), floats, shape (batch, 1 + max_draft), preferably
+            float64: 24 bits round probabilities to 6e-8. Or give a generator.
         generator: numpy.random.Generator for numpy, torch.Generator for torch; advanced by
             batch * (1 + max_draft) numbers, by none when the call raises.
 
     Returns:
-        Verification: new arrays of the library of probs, on its device. Drafter.accept of request i
-        is to be given tokens[i, : n + 1] and n, with n = num_accepted[i].
+        Verification: new arrays of the library of probs, on its device. For request i, call
+        Drafter.accept with tokens[i, : n + 1] and n = num_accepted[i].
 
     Raises:
         InputError: An argument is not as described, or a drafted token is not in the vocabulary.
 
-    Cost: O(batch * max_draft * vocab_size). "compare" takes some 30 bytes per probability besides,
-    "reject" as much for one row per request. Sums are float64, which the device must have.
-    Threads: safe, but for sharing a generator. Source: Leviathan et al. (arXiv 2211.17192), Chen et
+    Cost: O(batch * max_draft * vocab_size). "compare" needs about 30 more bytes per probability,
+    "reject" as much for one row per request. Sums are float64, which the device must support.
+    Threads: safe without a shared generator. Source: Leviathan et al. (arXiv 2211.17192), Chen et
     al. (arXiv 2302.01318), drafts of probability 1; "compare" is llama.cpp's sample and accept.
     """
     arrays = Arrays(probs)
@@ -67,7 +75,7 @@ def verify_sampled(
     batch = read_batch(arrays, drafts, lengths, rows)
     if method not in ("compare", "reject"):
         raise InputError(f"method must be 'compare' or 'reject', got {method!r}")
-    # What is behind a draft's end may be anything, NaN too, and is ignored.
+    # After a draft's end anything may follow, NaN too; it is ignored.
     with np.errstate(invalid="ignore", over="ignore"):
         sums = _sums(arrays, rows, batch)
         numbers = _numbers(arrays, batch, uniforms, generator)
@@ -76,7 +84,7 @@ def verify_sampled(
         return _reject(arrays, rows, sums, numbers, batch)
 
 
-def _sums(arrays: Arrays, rows: Array, batch: Batch) -> Array:
+def _sums(arrays: Arrays, rows: Array, batch: DraftBatch) -> Array:
     if rows.shape[2] < 1:
         raise InputError(f"probs must be of at least one token, got shape {tuple(rows.shape)}")
     sums = arrays.lib.sum(rows, axis=-1, dtype=arrays.lib.float64)
@@ -88,7 +96,7 @@ def _sums(arrays: Arrays, rows: Array, batch: Batch) -> Array:
     return sums
 
 
-def _numbers(arrays: Arrays, batch: Batch, uniforms: Any, generator: Any) -> Array:
+def _numbers(arrays: Arrays, batch: DraftBatch, uniforms: Any, generator: Any) -> Array:
     if (uniforms is None) == (generator is None):
         given = "none" if uniforms is None else "both"
         raise InputError(f"expected uniforms or a generator, got {given}")
@@ -103,9 +111,11 @@ def _numbers(arrays: Arrays, batch: Batch, uniforms: Any, generator: Any) -> Arr
     return arrays.wide(numbers)
 
 
-def _reject(arrays: Arrays, rows: Array, sums: Array, numbers: Array, batch: Batch) -> Verification:
+def _reject(
+    arrays: Arrays, rows: Array, sums: Array, numbers: Array, batch: DraftBatch
+) -> Verification:
     lib = arrays.lib
-    # A place more, so that a draft which stays as a whole has something to look up too.
+    # One more column, so that a fully accepted draft has a token to look up too.
     tokens = lib.concatenate([batch.tokens, lib.zeros_like(batch.lengths)[:, None]], axis=1)
     likely = arrays.wide(arrays.gather(rows, tokens))
     counts = leading(arrays, batch.drafted & (numbers * sums < likely)[:, :-1])
@@ -128,8 +138,8 @@ def _reject(arrays: Arrays, rows: Array, sums: Array, numbers: Array, batch: Bat
 def _sample(arrays: Arrays, rows: Array, numbers: Array, before: Array | float = 0.0) -> Array:
     """Return the token whose part of [0, before + sum of the row) each number falls into.
 
-    The first part, of size `before`, is that of a token which failed: the number is known to lie
-    behind it, and is as evenly spread over what follows as a new one would be.
+    The first part, of size `before`, belongs to a token that failed: the number is known to lie
+    beyond it, and is uniform over the rest, as a new one would be.
     """
     lib = arrays.lib
     rows = arrays.wide(rows)

@@ -13,24 +13,24 @@ from ngramspec.verify.batch import choose, read_batch, read_chosen
 
 
 class TreeVerification(NamedTuple):
-    """What a pass of the target makes of trees; arrays of its library, on its device."""
+    """The outcome of a target's pass over trees; arrays of its library, on its device."""
 
     num_accepted: Any  # int32 (batch,): drafted tokens that stay
-    tokens: Any  # int32 (batch, 1 + max_draft): those, then the target's own, then -1
+    tokens: Any  # int32 (batch, 1 + max_draft): these, then the target's own, then -1
     paths: Any  # int32 (batch, max_draft): their indices in the tree, then -1
 
 
 def verify_tree(logits: Any, tokens: Any, parents: Any, lengths: Any) -> TreeVerification:
     """Return the path of each tree that the target chooses itself, and what is emitted.
 
-    Row 0 of a request follows the token before its tree, row 1 + i the tree's token i. Ids that the
-    engine's own sampler chose, each from its row, are verified as well: sampled text keeps its
+    Row 0 of a request follows the token before its tree, row 1 + i the tree's token i. Instead of
+    logits, pass the ids that the engine's own sampler chose from each row: sampled text keeps its
     distribution.
 
     Args:
         logits: Floats, shape (batch, 1 + max_draft, vocab_size), vocab_size >= 1; or ids chosen,
             whole numbers >= 0, shape (batch, 1 + max_draft). numpy, torch, or what numpy reads.
-            Of equal logits the first counts. NaN is not looked for. Not modified, not kept.
+            Of equal logits the first counts. NaN is not checked for. Not modified, not kept.
         tokens: Token ids, whole numbers, shape (batch, max_draft), as Drafter.propose_tree gives
             them, padded with anything.
         parents: Whole numbers, shape (batch, max_draft), -1 <= parents[., i] < i, padded with
@@ -38,8 +38,8 @@ def verify_tree(logits: Any, tokens: Any, parents: Any, lengths: Any) -> TreeVer
         lengths: Tokens of each tree, whole numbers, shape (batch,), 0..max_draft.
 
     Returns:
-        TreeVerification: new arrays of the library of logits, on its device. Drafter.accept of
-        request i is to be given tokens[i, : n + 1] and n, with n = num_accepted[i].
+        TreeVerification: new arrays of the library of logits, on its device. For request i,
+        call Drafter.accept with tokens[i, : n + 1] and n = num_accepted[i].
 
     Raises:
         InputError: An argument is not as described, or a drafted token is not in the vocabulary.

@@ -1,4 +1,4 @@
-"""Random numbers that belong to places in a text, whichever pass and batch they are used in."""
+"""Random numbers that depend on the position in a text, not on the pass or batch."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy.typing as npt
 from ngramspec.errors import InputError
 from ngramspec.verify.arrays import Arrays
 
-_STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio
+_STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio
 
 
 def position_uniforms(seeds: Any, positions: Any, width: int) -> npt.NDArray[np.float64]:
-    """Return numbers in [0, 1) that depend on nothing but a request's seed and a token's position.
+    """Return numbers in [0, 1) that depend only on a request's seed and a token's position.
 
-    With them and method="compare", verify_sampled gives one text per seed, however much is drafted.
+    With them and method="compare", verify_sampled gives one text per seed, whatever is drafted.
 
     Args:
         seeds: Whole numbers of 64 bits, shape (batch,).
         positions: Tokens of each request so far, whole numbers >= 0, shape (batch,): the position
-            of the token that row 0 is to give.
+            of the token that row 0 yields.
         width: 1 + max_draft, >= 0.
 
     Returns:
-        float64, shape (batch, width), multiples of 2**-53: [i, j] is that of seeds[i] and
+        float64, shape (batch, width), multiples of 2**-53: [i, j] belongs to seeds[i] and
         positions[i] + j. A new array.
 
     Raises:

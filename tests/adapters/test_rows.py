@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from helpers.machines import SETTINGS
 from ngramspec import Drafter, create_drafter
 from ngramspec.adapters.batch_drafts import BatchDrafts
-from ngramspec.adapters.rows import Rows
+from ngramspec.adapters.rows import RowSlots
 from ngramspec.errors import InputError
 
 ROWS, WIDTH, MOST = 5, 400, 4
@@ -161,7 +161,7 @@ TestKeyedBatches = KeyedBatches.TestCase
 class Table:
     """Rows of a table, written by hand."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowSlots) -> None:
         self.rows = rows
         self.ids = np.zeros((4, 100), np.int32)
 
@@ -179,7 +179,7 @@ def drafter() -> Drafter:
 
 @pytest.fixture
 def table(drafter: Drafter) -> Table:
-    return Table(Rows(drafter))
+    return Table(RowSlots(drafter))
 
 
 def test_the_usual_step_begins_and_ends_nothing(table: Table, drafter: Drafter) -> None:

@@ -130,7 +130,7 @@ def test_what_was_measured_before_ctrl_c_is_shown_and_not_saved(
         assert made["saved"] is None
         assert 3 in [row["tokens"] for row in made["costs"]]
     else:
-        assert "not saved: it is not complete" in result.stdout
+        assert "not saved: incomplete" in result.stdout
 
 
 def test_nothing_measured_before_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_peers_that_run_are_saved(bench_replay: Run, tmp_path: Path) -> None:
     arguments = (SQL, "--limit", "5", "--cold")
     text = bench_replay(*arguments, "--peers", "--save-peers", record).stdout
     assert "lcp-pld(2,10)" in text
-    assert "Not there: llamacpp-ngram-simple" in text
+    assert "Missing: llamacpp-ngram-simple" in text
     found = made(bench_replay(*arguments, "--peers-from", record, "--json"))
     assert "lcp-pld(2,10)" in found["peers"]
     assert found["knowledge"] == "cold"
@@ -110,7 +110,7 @@ def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path)
     found = made(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
     assert list(found["sets"]["structured.spider_sql"]["modelled_speedup"])[-1] == "mine"
     save_costs(CostTable(((1, 0.01),), "moe"), costs)
-    assert_one_error(bench_replay(SQL, "--costs", costs), "a profile of the name 'moe'", 2)
+    assert_one_error(bench_replay(SQL, "--costs", costs), "already a profile named 'moe'", 2)
     costs.write_text("{}")
     assert_one_error(bench_replay(SQL, "--costs", costs), "not a table of costs", 1)
 

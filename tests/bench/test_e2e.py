@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
-from ngramspec.bench.e2e import Bench, Mode, Outcome, parse_mode
+from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.cli.bench.e2e import e2e
@@ -71,16 +71,18 @@ def test_where_texts_part(got: list[int], position: int | None) -> None:
 def test_ratios_are_of_the_same_round() -> None:
     mine = (one_run(11, 1.0, 5), one_run(11, 4.0, 5))
     plain = (one_run(11, 2.0), one_run(11, 4.0))
-    outcome = Outcome(PLAIN, mine, plain)
+    outcome = PromptOutcome(PLAIN, mine, plain)
     assert outcome.ratios == [2.0, 1.0]
     assert outcome.ratio == 1.5
     assert outcome.tokens_per_second == (10 + 2.5) / 2
     assert outcome.mean_accepted_length == 2.0
     assert (outcome.drafted, outcome.accepted, outcome.difference) == (8, 4, None)
-    shorter = Outcome(PLAIN, (one_run(3, 1.0, 3, "stop"),), (one_run(5, 1.0),))
+    shorter = PromptOutcome(PLAIN, (one_run(3, 1.0, 3, "stop"),), (one_run(5, 1.0),))
     assert shorter.difference == 3
     assert shorter.mean_accepted_length == 1.0  # the end token was chosen, too
-    nothing = Outcome(PLAIN, (one_run(0, 0.0, 0, "stop"),) * 2, (one_run(0, 0.0, 0, "stop"),) * 2)
+    nothing = PromptOutcome(
+        PLAIN, (one_run(0, 0.0, 0, "stop"),) * 2, (one_run(0, 0.0, 0, "stop"),) * 2
+    )
     assert (nothing.ratio, nothing.tokens_per_second) == (None, 0.0)
     assert nothing.mean_accepted_length == 0.0
 
@@ -198,7 +200,7 @@ def test_texts_that_differ_are_told_and_no_error(
     result = run("--prompts", prompt, *QUICK, "--drafter", "ngram-mod")
     assert result.exit_code == 0
     assert "no: 4" in result.stdout
-    assert "--exact is without that" in result.stdout
+    assert "--exact avoids that" in result.stdout
 
 
 def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:

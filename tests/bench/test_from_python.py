@@ -14,7 +14,7 @@ from ngramspec.bench import ours
 from ngramspec.bench.calibrate import Calibration
 from ngramspec.bench.costs import choose_costs
 from ngramspec.bench.e2e import (
-    Outcome,
+    PromptOutcome,
     PromptResult,
     Run,
     parse_mode,
@@ -57,7 +57,7 @@ def test_profiles_have_names_of_their_own(tmp_path: Path) -> None:
     save_costs(CostTable(((1, 1.0), (2, 1.5)), "mine"), tmp_path / "mine.json")
     save_costs(CostTable(((1, 1.0), (2, 1.5)), "cpu"), tmp_path / "cpu.json")
     assert list(load_profiles([tmp_path / "mine.json"]))[-1] == "mine"
-    with pytest.raises(InputError, match="there is a profile of the name 'cpu' already"):
+    with pytest.raises(InputError, match="there is already a profile named 'cpu'"):
         load_profiles([tmp_path / "cpu.json"])
 
 
@@ -109,7 +109,7 @@ def test_totals_are_over_all_prompts() -> None:
 
     none, drafted = parse_mode("none"), parse_mode("ngram-simple:size_n=3")
     plain = (one(11, 2.0),)
-    outcomes = (Outcome(none, plain, plain), Outcome(drafted, (one(11, 0.5),), plain))
+    outcomes = (PromptOutcome(none, plain, plain), PromptOutcome(drafted, (one(11, 0.5),), plain))
     found = [PromptResult("a", 3, "text", outcomes), PromptResult("b", 3, "text", outcomes)]
     first, second = totals(found)
     assert (first.drafter, first.ratio) == ("none", 1.0)

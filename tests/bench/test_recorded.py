@@ -14,17 +14,17 @@ from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
 from helpers.replays import request
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
 from ngramspec.bench.recorded import load_peers, save_peers
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.bench.traces import Trace, load_trace
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
 
-TALLY = Tally(1, (0, 0, 1, 1), (0, 0, 2), 5, 6, None)
+TALLY = ReplayTally(1, (0, 0, 1, 1), (0, 0, 2), 5, 6, None)
 TRACE = Trace("a", (request([1, 2], [3, 4]),))
 OTHER = Trace("b", (request([1, 2], [3, 5]),))
 
 
-def save(path: Path, trace: Trace = TRACE, cold: bool = False, **rows: Tally) -> None:
+def save(path: Path, trace: Trace = TRACE, cold: bool = False, **rows: ReplayTally) -> None:
     save_peers(path, [trace], {trace.name: rows}, PROFILES, cold=cold)
 
 

@@ -9,16 +9,16 @@ import pytest
 from ngramspec.bench.outcome import geometric_mean, same_for_all
 from ngramspec.bench.peers import ORACLE
 from ngramspec.bench.summary import Replays, compare
-from ngramspec.bench.tally import Tally
+from ngramspec.bench.tally import ReplayTally
 from ngramspec.costs import CostTable
 
 # A pass costs the same for any batch, so the speed-up is tokens per pass.
 FLAT = {"flat": CostTable(((1, 1.0),), "flat")}
 
 
-def tally(steps: int, accepted: int) -> Tally:
+def tally(steps: int, accepted: int) -> ReplayTally:
     """Steps with one drafted token each, of which some are right."""
-    return Tally(1, (0, steps), (steps - accepted, accepted), 1000 * steps, 2000 * steps, 64)
+    return ReplayTally(1, (0, steps), (steps - accepted, accepted), 1000 * steps, 2000 * steps, 64)
 
 
 def replays(**sets: dict[str, tuple[int, int]]) -> Replays:

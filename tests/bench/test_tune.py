@@ -10,7 +10,7 @@ import pytest
 from helpers.planted import PLANTED, few_candidates, noise, planted, trace
 from ngramspec.bench.candidates import DEFAULT, LLAMA_SERVER, Candidate, grid
 from ngramspec.bench.split import LEAST, Split, split
-from ngramspec.bench.tally import Tally, total_of
+from ngramspec.bench.tally import ReplayTally, total_of
 from ngramspec.bench.traces import Trace
 from ngramspec.bench.tune import FINALISTS, Tuning, count_replays, plan_rounds, tune
 from ngramspec.costs import PROFILES
@@ -215,7 +215,7 @@ def test_what_llama_server_can_do(
 
 
 def test_tallies_add_up() -> None:
-    one = Tally(1, (2, 1), (3,), 5, 7, 11)
+    one = ReplayTally(1, (2, 1), (3,), 5, 7, 11)
     other = dataclasses.replace(one, draft_lengths=(1, 0, 2), accepted_lengths=(1, 2), nbytes=None)
-    assert total_of([one, other]) == Tally(2, (3, 1, 2), (4, 2), 10, 14, 11)
+    assert total_of([one, other]) == ReplayTally(2, (3, 1, 2), (4, 2), 10, 14, 11)
     assert total_of([other]) == other

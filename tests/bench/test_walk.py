@@ -11,7 +11,7 @@ from ngramspec import create_drafter
 from ngramspec.bench.ours import subject
 from ngramspec.bench.outcome import replay
 from ngramspec.bench.player import FixedSubject, Subject
-from ngramspec.bench.tally import Tally, read_tally
+from ngramspec.bench.tally import ReplayTally, read_tally
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import FormatError
@@ -19,7 +19,7 @@ from ngramspec.errors import FormatError
 LINE = CostTable(((1, 10.0), (2, 11.0)))
 # Prompt 1 2, output 3 4 5 6 7 8: the 3 comes with the prompt, 4 5 of three drafted tokens are
 # right, 6 is the target's, and of the last draft only what fits behind it is counted.
-BY_HAND = Tally(1, (0, 0, 1, 1), (0, 0, 2), 0, 0, 0)
+BY_HAND = ReplayTally(1, (0, 0, 1, 1), (0, 0, 2), 0, 0, 0)
 
 
 def test_a_walk_counted_by_hand() -> None:

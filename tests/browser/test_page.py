@@ -95,7 +95,7 @@ def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -
     page = pages.open(server.url)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Draft tokens ahead").uncheck()  # slower, so that there is time to stop it
-    page.get_by_label("Tokens at most").fill("1500")
+    page.get_by_label("Max tokens").fill("1500")
     page.get_by_role("button", name="Done").click()
     code = "".join(CODE.replace("area", f"area_{i}") for i in range(16))
     presses = (
@@ -151,7 +151,7 @@ def test_settings_reach_the_server_and_stay_for_the_tab(server: Server, pages: P
     page = pages.open(server.url)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0.7")
-    page.get_by_label("Tokens at most").fill("40")
+    page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Seed").fill("7")
     page.get_by_label("ngram-cache").check()
     page.get_by_label("ngram-simple").check()

@@ -321,7 +321,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_with(
         with pytest.raises(FormatError, match=message) as caught:
             build(*arguments, resume=True)
         assert str(path) in str(caught.value)
-        assert "--restart begins anew" in str(caught.value)
+        assert "--restart starts over" in str(caught.value)
         build(*arguments, restart=True)
     else:
         build(*arguments, resume=True)

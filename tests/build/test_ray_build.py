@@ -70,7 +70,7 @@ def test_progress_tells_phases_bytes_and_tokens(outcomes: Outcomes) -> None:
 @pytest.mark.parametrize("name", ["stopped-early", "stopped-late"])
 def test_a_build_that_is_stopped_leaves_nothing(name: str, outcomes: Outcomes) -> None:
     outcome = outcomes[name]
-    assert outcome.error == ["BuildStopped", "stopped; nothing is kept of a build on Ray"]
+    assert outcome.error == ["BuildStopped", "stopped; a build on Ray keeps no checkpoint"]
     assert not list(outcome.file.parent.glob(f"{name}*"))
 
 

@@ -24,7 +24,7 @@ from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
 from ngramspec.build.ray_job import Job, check_host
 from ngramspec.build.ray_shuffle import BucketSource, MergeTree, find_duplicates
 from ngramspec.build.ray_tasks import Report, count_shard, cut_points, merge_entries, read_digests
-from ngramspec.corpus import Plan, Unit, find_units
+from ngramspec.corpus import CorpusPlan, Unit, find_units
 from ngramspec.errors import BackendError, InputError
 from ngramspec.formats.entries import ArraySource, Entries, read_all
 from ngramspec.tokenizers import fingerprint_of, load_tokenizer
@@ -89,7 +89,7 @@ def test_a_shard_gives_what_its_texts_hold_however_small_the_tally(
     buckets, report = counted(units, made, [])
     tally = Tally()
     tokenizer = load_tokenizer(embedded_model())
-    for parts, aside in Feed(Plan(units, 0, 0), made.options).documents():
+    for parts, aside in Feed(CorpusPlan(units, 0, 0), made.options).documents():
         for part in parts:
             if not aside:
                 tally.add(tokenizer.encode(part))
@@ -170,7 +170,7 @@ def test_buckets_are_read_in_order_a_few_ahead() -> None:
 def test_shards_keep_the_order_and_reach_their_size() -> None:
     sizes = random.Random(5).choices([0, 10, 500, 3000], k=200)
     units = tuple(Unit(f"file{i}", f"file{i}", num_bytes=n) for i, n in enumerate(sizes))
-    shards = shards_of(Plan(units, 200, sum(sizes)), 1000)
+    shards = shards_of(CorpusPlan(units, 200, sum(sizes)), 1000)
     assert [unit.source for shard in shards for unit in shard] == [unit.source for unit in units]
     assert all(os.path.isabs(unit.path) for shard in shards for unit in shard)
     for shard in shards[:-1]:
@@ -181,7 +181,7 @@ def test_shards_keep_the_order_and_reach_their_size() -> None:
 def test_ranges_grow_with_the_corpus_and_count_packed_files_more() -> None:
     def ranges(num_bytes: int, compression: str = "") -> int:
         unit = Unit("a", "a", compression=compression, num_bytes=num_bytes)
-        return ranges_for(Plan((unit,), 1, num_bytes), 2 << 30)
+        return ranges_for(CorpusPlan((unit,), 1, num_bytes), 2 << 30)
 
     assert ranges(0) == 1
     assert ranges(1 << 20) == 1
@@ -219,7 +219,7 @@ def test_a_task_has_the_memory_that_a_host_offers_at_most() -> None:
     assert cluster.memory(2 << 30) == 100 << 20
     small = Ray()
     small.nodes = lambda: [{"Alive": True, "Resources": {"memory": 1e6}}]  # type: ignore[method-assign]
-    with pytest.raises(InputError, match="wants 64 MiB of memory at least"):
+    with pytest.raises(InputError, match="needs at least 64 MiB of memory"):
         Cluster(small, NoProgress()).memory(2 << 30)
 
 

@@ -40,7 +40,7 @@ def test_summary_without_a_terminal(spawn: Any) -> None:
     assert re.match(
         r"  file    [\d.]+ KiB, [\d,]+ n-grams of 2 to 4 tokens, [\d,]+ pairs", lines[3]
     )
-    time_line = r"  time    [\d.]+ s with \d+ threads?, [\d.]+ MB/s; \d+% of the work was the tok.*"
+    time_line = r"  time    [\d.]+ s with \d+ threads?, [\d.]+ MB/s; \d+% of the work was tok.*"
     assert re.fullmatch(time_line, lines[4])
     assert len(lines) == 5
     assert os.listdir() == ["out.ngc"]
@@ -186,8 +186,8 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
     assert bytes_of("same.ngc") == bytes_of()
     more = with_file["right"] - without["right"]
     share = more / without["right"]
-    sentence = f"Of {found['tokens']:,} held-out tokens, the file lets {more:,} more be drafted"
-    assert f"{sentence} right ({share:+.1%})." in result.stdout
+    sentence = f"Of {found['tokens']:,} held-out tokens, {more:,} more are drafted right with the"
+    assert f"{sentence} file ({share:+.1%})." in result.stdout
     for label, drafts in (("without the file", without), ("with the file", with_file)):
         row = next(line for line in result.stdout.splitlines() if label in line[:18])
         mean, share = f"{drafts['mean_accepted_length']:.3f}", f"{drafts['acceptance']:.1%}"

@@ -19,7 +19,7 @@ from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-STOPPING = "stopping at the next document; Ctrl-C again ends at once"
+STOPPING = "stopping at the next document; Ctrl-C again quits at once"
 
 
 class Running:
@@ -87,20 +87,20 @@ def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupt
     said = run.end()
     assert run.process.returncode == 130
     assert re.fullmatch(
-        r"stopped after \d+ documents; run the same command with --resume to go on\n", said
+        r"stopped after \d+ documents; run the same command with --resume to continue\n", said
     )
     assert os.listdir() == [".out.ngc.build"]
 
     again = go_on(spawn, lines)
     assert again.returncode == 2
-    assert "holds an unfinished build: --resume goes on with it, --restart begins" in again.stderr
+    assert "holds an unfinished build: --resume continues it, --restart starts" in again.stderr
     other = go_on(spawn, lines, "--resume", "--min-count", "2")
     assert other.returncode == 2
-    assert "has another min_count: 1, not 2; --restart begins anew" in other.stderr
+    assert "has another min_count: 1, not 2; --restart starts over" in other.stderr
 
     done = go_on(spawn, lines, "--resume")
     assert done.returncode == 0, done.stderr
-    assert "after the part that was done before" in done.stdout
+    assert "not counting earlier runs" in done.stdout
     assert bytes_of() == uninterrupted
     assert os.listdir() == ["out.ngc"]
 
@@ -143,7 +143,7 @@ def test_restart_forgets_and_leaves_files_of_others(
     (folder / "mine.txt").write_text("mine")
     damaged = go_on(spawn, lines, "--work", "scratch", "--resume")
     assert damaged.returncode == 1
-    assert "state.json: not a checkpoint of this version: --restart begins anew" in damaged.stderr
+    assert "state.json: not a checkpoint of this version: --restart starts over" in damaged.stderr
     done = go_on(spawn, lines[:9], "--work", "scratch", "--restart")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
@@ -198,5 +198,5 @@ def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
     interrupt.press()
     assert progress.stopped
     assert capfd.readouterr().err == (
-        "all is read, the file is being finished; Ctrl-C again ends at once\n"
+        "all input is read, finishing the file; Ctrl-C again quits at once\n"
     )

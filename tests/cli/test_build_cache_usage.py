@@ -60,7 +60,7 @@ WRONG = {
     "too little memory": ([CODE, "--memory", "1.5M"], "memory must be at least 64 MiB"),
     "too small a file": ([CODE, "--max-size", "9"], "expected a size of 64K or more, got '9'"),
     "share that is none": ([CODE, "--held-out", "x"], "a share such as 5% or 0.05, got 'x'"),
-    "share without its sign": ([CODE, "--held-out", "5"], "got '5'; 5% is written with its sign"),
+    "share without its sign": ([CODE, "--held-out", "5"], "got '5'; for percent write 5%"),
     "all held out": ([CODE, "--held-out", "95%"], "a share of at most 90%, got '95%'"),
     "resume and restart": ([CODE, "--resume", "--restart"], "either --resume or --restart"),
     "address without ray": ([CODE, "--ray-address", "x"], "--ray-address is for --executor ray"),

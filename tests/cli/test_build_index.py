@@ -103,7 +103,7 @@ def test_a_stopped_build_goes_on(invoke: Any) -> None:
 
 
 def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
-    with pytest.raises(InputError, match="holds texts, not counts: no min_count"):
+    with pytest.raises(InputError, match="holds texts, not counts: leave out min_count"):
         BuildOptions(kind="suffix", min_count=2)
     with pytest.raises(InputError, match="kind suffix is built on one machine, without Ray"):
         build_on_ray(FEW, "x.ngx", embedded_model(), BuildOptions(kind="suffix"))

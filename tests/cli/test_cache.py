@@ -38,18 +38,18 @@ WRONG = {
     ),
     "convert to the same": (
         ["convert", "a.ngc", "c.ngc"],
-        "a.ngc is a file of ngramspec already",
+        "a.ngc is already a file of ngramspec",
         2,
     ),
     "convert to the same of llama.cpp": (
         ["convert", "a.bin", "c.bin"],
-        "a.bin is a file of llama.cpp already",
+        "a.bin is already a lookup cache of llama.cpp",
         2,
     ),
     "convert a pool": (["convert", "a.pool", "c.bin"], "a hash-pool, which holds no n-grams to", 2),
     "tokenizer in a lookup cache": (
         ["convert", "a.ngc", "c.bin", *MODEL],
-        "a lookup cache of llama.cpp cannot state a tokenizer",
+        "a lookup cache of llama.cpp cannot record a tokenizer",
         2,
     ),
     "smaller vocabulary": (
@@ -60,7 +60,7 @@ WRONG = {
     "prune nothing": (["prune", "a.ngc", "-o", "p.ngc"], "give --max-size, --min-count,", 2),
     "prune to no size": (
         ["prune", "a.ngc", "-o", "p.ngc", "--ngram-max", "1"],
-        "a.ngc has no n-grams of 1 to 1 tokens, but of 2 3 4",
+        "a.ngc has no n-grams of 1 to 1 tokens, only of 2 3 4",
         2,
     ),
     "prune too much": (

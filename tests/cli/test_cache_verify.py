@@ -64,5 +64,5 @@ def test_verify_finds_an_index_that_does_not_fit(invoke: Any) -> None:
                 data[400] += 1
             writer.add(name, bytes(data))
         writer.finish(found.header)
-    message = "x.ngc: index of 3-grams: word 100 does not fit the records"
+    message = "x.ngc: index of 3-grams: word 100 does not match the records"
     assert_one_error(invoke("cache", "verify", "x.ngc"), message, 1)

@@ -14,8 +14,8 @@ from ngramspec.tokenizers import llama_library
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 WRONG_COMMAND_LINES = {
-    "no prompt": ([], "give the prompt by -p TEXT, -f FILE, or -f - for stdin"),
-    "two prompts": (["-p", "x", "-f", "y"], "give the prompt by"),
+    "no prompt": ([], "give the prompt with -p TEXT, -f FILE, or -f - for stdin"),
+    "two prompts": (["-p", "x", "-f", "y"], "give the prompt with"),
     "empty prompt": (["-p", " "], "the prompt is empty"),
     "missing prompt file": (["-f", "absent.txt"], "absent.txt: No such file"),
     "missing model": (["-p", "x", "-m", "absent.gguf"], "absent.gguf: No such file"),
@@ -35,7 +35,7 @@ WRONG_COMMAND_LINES = {
     ),
     "numbers that are none": (
         ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,b"],
-        "expected integers with commas between, got '1,b'",
+        "expected comma-separated integers, got '1,b'",
     ),
     "too few numbers": (
         ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,2"],
@@ -50,7 +50,7 @@ WRONG_COMMAND_LINES = {
         "the grammar lacks the rule 'bar'",
     ),
     "grammar without root": (["-p", "x", "--grammar", 'a ::= "b"'], 'no rule named "root"'),
-    "exact with threads": (["-p", "x", "--exact", "-t", "2"], "--exact is for one thread"),
+    "exact with threads": (["-p", "x", "--exact", "-t", "2"], "--exact needs one thread"),
     "bad number": (["-p", "x", "-n", "0"], "Invalid value for '-n' / '--max-tokens'"),
 }
 
@@ -133,7 +133,7 @@ def test_demo_names_the_nearest_drafters(invoke: Any) -> None:
 
 def test_exact_demo_takes_one_thread(invoke: Any) -> None:
     result = invoke("demo", "--exact", "--threads", "2")
-    assert_one_line(result, "--exact is for one thread", 2)
+    assert_one_line(result, "--exact needs one thread", 2)
 
 
 def test_demo_names_its_tasks(invoke: Any) -> None:

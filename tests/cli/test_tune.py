@@ -98,8 +98,8 @@ def test_the_default_where_nothing_beats_it(run: Run, tmp_path: Path) -> None:
     assert "Recommended: the default. Nothing beats it by more than 1 %." in words
     assert "  ngramspec serve --spec-type suffix\n" in text
     assert 'create_drafter("suffix", policy=AutoPolicy(costs=PROFILES["h100-8b"]))' in text
-    assert "nothing that it can do gains more than 1 %" in words
-    assert "judged on the same 12 requests, which flatters; 24 would be enough" in words
+    assert "none of its settings gains more than 1 %" in words
+    assert "measured on the same 12 requests, which is optimistic; 24 would be enough" in words
     found = made(run(path, *H100, "--json"))
     assert found["recommended"]["is_default"]
     assert found["recommended"]["held_out"] is None
@@ -235,7 +235,7 @@ def test_ctrl_c_prints_the_best_so_far(
     text = run(log, *H100).stdout
     if replays:
         words = " ".join(text.split())
-        assert "the held-out requests were not replayed, which flatters" in words
+        assert "the held-out requests were not replayed: the figures are optimistic" in words
         assert "interrupted: the best have seen 24 of 24 requests, the others 12 or more" in words
         assert f"Recommended: {PLANTED} lengths" in words
     else:

@@ -83,7 +83,7 @@ def test_what_a_request_waits_or_runs_with_is_kept() -> None:
 def test_more_than_may_be_in_use_is_refused_and_others_go_on() -> None:
     made = Drafters("suffix", 1, SUFFIX)
     held = [made.hold(wanted(f"a:{number}"), "a")[1] for number in range(MAX_KINDS)]
-    with pytest.raises(QuotaError, match=f"{MAX_KINDS} kinds"):
+    with pytest.raises(QuotaError, match=f"{MAX_KINDS} combinations"):
         made.get(wanted("a:more"), "a")
     assert made.suffix_pool("a:more") is None
     assert made.get(wanted("a:0"), "a") is not None

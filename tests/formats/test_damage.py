@@ -83,7 +83,7 @@ HEADER_PATCHES: dict[str, tuple[int, str, int, str, type[Exception]]] = {
     "huge number of sections": (12, "<I", 2**32 - 1, "4294967295 sections", FormatError),
     "fewer sections": (12, "<I", 6, "expected the last section to end the file", FormatError),
     "no sections": (12, "<I", 0, "expected the last section to end the file", FormatError),
-    "more sections": (12, "<I", 8, "section 7 at offset 352: expected a place from", FormatError),
+    "more sections": (12, "<I", 8, "section 7 at offset 352: expected an offset from", FormatError),
     "another size": (16, "<Q", 7, "expected 7 bytes (offset 16), found", FormatError),
     "huge size": (16, "<Q", 2**63, "expected 9223372036854775808 bytes", FormatError),
     "no vocabulary": (48, "<I", 0, "vocab_size must be in 1..2097152, got 0", FormatError),
@@ -156,7 +156,7 @@ def test_missing_and_odd_sections_are_refused(cache_path: Path) -> None:
     for name, cut, message in (
         ("records1", 1, "expected whole words of 4 bytes, found 35 bytes"),
         ("records4", 4, "are not a whole number of records of 4-grams"),
-        ("index1", 4, "an index of 1 words has not 2**k + 1"),
+        ("index1", 4, "an index must have 2**k + 1 words, got 1"),
     ):
         size = section_table(whole)[name][1]
         patched(cache_path, (entry_at(cache_path, name) + 16, "<Q", size - cut))
@@ -172,8 +172,8 @@ DAMAGES: dict[str, tuple[str, int, int, str]] = {
     "follower": ("records4", 3, 10, "a follower below the vocabulary's size"),
     "no count": ("records4", 4, 0, "a count in 1..2147483647"),
     "huge count": ("records1", ALONE + 2, 2**31, "a count in 1..2147483647"),
-    "place": ("records1", LISTED + 2, 1, "the place behind the list before"),
-    "huge place": ("records1", LISTED + 2, 2**32 - 1, "the place behind the list before"),
+    "place": ("records1", LISTED + 2, 1, "the place after the previous list"),
+    "huge place": ("records1", LISTED + 2, 2**32 - 1, "the place after the previous list"),
     "one follower in a list": ("lists1", 0, 1, "a list of 2 followers or more"),
     "endless list": ("lists1", 0, 2**32 - 1, "a list within the followers section"),
     "long list": ("lists1", 0, 3, "followers that ascend"),
@@ -215,7 +215,7 @@ def test_records_out_of_order_are_found(cache_path: Path, size: int) -> None:
     at = start + 4 * words
     cache = open_cache(cache_path)
     if size == 4:
-        message = f"record at offset {at}: expected a record that sorts behind the one before"
+        message = f"record at offset {at}: expected a record that sorts after the previous one"
         refused(cache_path, lambda: check_cache(cache), message)
 
 
@@ -224,7 +224,7 @@ def test_stray_lists_and_a_wrong_index_are_found(cache_path: Path) -> None:
     patched(cache_path, (place(cache_path, "index1", 0), "<I", 1))
     refused(
         cache_path, lambda: check_cache(open_cache(cache_path)),
-        "index of 1-grams: word 0 does not fit the records",
+        "index of 1-grams: word 0 does not match the records",
     )  # fmt: skip
     cache_path.write_bytes(whole)
     cache = open_cache(cache_path)

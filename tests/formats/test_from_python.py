@@ -191,7 +191,7 @@ def test_pruning_keeps_what_is_asked_for(a: Statistics, tmp_path: Path) -> None:
     )
     assert 100 < header.num_ngrams < 399
     assert (tmp_path / "p.ngc").stat().st_size <= 4096
-    with pytest.raises(InputError, match="has no n-grams of 3 to 4 tokens, but of 1 2"):
+    with pytest.raises(InputError, match="has no n-grams of 3 to 4 tokens, only of 1 2"):
         prune_statistics(a, tmp_path / "p.ngc", ngram_min=3)
     with pytest.raises(InputError, match="holds no n-grams to prune"):
         prune_statistics(pool(tmp_path / "1.pool"), tmp_path / "p.ngc")
@@ -207,7 +207,7 @@ def test_to_a_lookup_cache_and_back(a: Statistics, tmp_path: Path) -> None:
     from_lookup_cache(found, tmp_path / "again.ngc", OURS)
     assert (tmp_path / "again.ngc").read_bytes() == a.path.read_bytes()
     for convert, given in ((to_lookup_cache, found), (from_lookup_cache, a)):
-        with pytest.raises(InputError, match=r"is a file of .* already"):
+        with pytest.raises(InputError, match=r"is already a .* of"):
             convert(given, tmp_path / "x")
 
 

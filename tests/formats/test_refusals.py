@@ -35,7 +35,7 @@ POOL_DAMAGES: dict[str, tuple[str, int, str, Any, str]] = {
     "few cells": ("shape", 0, "<I", 9, "capacity must be a power of two in 1024..2**31, got 512"),
     "huge": ("shape", 0, "<I", 2**32 - 1, "capacity must be a power of two in 1024..2**31"),
     "check bits": ("shape", 4, "<I", 9, "check_bits must be in 0..8, got 9"),
-    "share": ("shape", 8, "<d", 0.96, "max_occupancy must be above 0, at most 0.95, got 0.96"),
+    "share": ("shape", 8, "<d", 0.96, "max_occupancy must be above 0 and at most 0.95, got 0.96"),
     "no number": ("shape", 8, "<d", float("nan"), "max_occupancy must be above 0"),
     "negative": ("shape", 8, "<d", -1.0, "max_occupancy must be above 0"),
 }
@@ -236,8 +236,8 @@ def test_sections_given_by_hand_are_checked() -> None:
         ({2: good}, 2**21 + 1, "vocab_size must be in 1..2097152"),
         ({2: (good[0].astype(np.int32), *good[1:])}, 1, "must be uint32 arrays of shape (n,)"),
         ({2: (words(1), *good[1:])}, 1, "1 words are not a whole number of records of 2-grams"),
-        ({2: (*good[:2], words(0, 0, 0, 0))}, 1, "an index of 4 words has not 2**k + 1"),
-        ({2: (*good[:2], words())}, 1, "an index of 0 words has not 2**k + 1"),
+        ({2: (*good[:2], words(0, 0, 0, 0))}, 1, "an index must have 2**k + 1 words, got 4"),
+        ({2: (*good[:2], words())}, 1, "an index must have 2**k + 1 words, got 0"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             StaticCache(sections, vocab_size)

@@ -199,7 +199,7 @@ def test_dataclasses_show_their_fields_and_nothing_else(text: str, expected: str
 def test_other_objects_are_refused(text: str) -> None:
     template = Template.parse(text, JSON)
     for value in (object(), {1, 2}, Message, b"bytes"):
-        with pytest.raises(FormatError, match="expected data of a template, found a"):
+        with pytest.raises(FormatError, match="expected a template value, found a"):
             template.render({"o": value})
 
 

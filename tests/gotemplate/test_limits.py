@@ -127,7 +127,7 @@ def test_a_call_from_a_deep_stack_is_refused_and_not_a_crash() -> None:
             except RecursionError:
                 break  # in this test itself
     assert seen == {
-        "the template is nested too deep for this place",
+        "the template is nested too deep for the stack",
         "the template or its data is nested too deep",
     }
 

@@ -109,7 +109,7 @@ def test_a_template_is_written_as_in_go(text: str, expected: str) -> None:
         ("{{ }}", 1, "expected a value, found }}"),
         ("{{ /* c */ }}", 1, "found '/'"),
         ("\n{{/* c", 2, "expected */ to end the comment"),
-        ("{{/* c */ }}", 1, "expected }} or -}} behind the comment"),
+        ("{{/* c */ }}", 1, "expected }} or -}} after the comment"),
         ('{{ "a }}', 1, "expected a closing quote"),
         ('{{ "a\n" }}', 1, "expected a closing quote"),
         ("{{ `a }}", 1, "expected a closing back quote"),
@@ -161,7 +161,11 @@ def test_a_template_is_written_as_in_go(text: str, expected: str) -> None:
         ("{{ define t }}{{ end }}", 1, "expected a name in quotes after define, found t"),
         ('{{ define "t" . }}{{ end }}', 1, "expected }} after the name of a define"),
         ('{{ if .a }}{{ define "t" }}{{ end }}{{ end }}', 1, "found define"),
-        ('{{ define "t" }}1{{ end }}\n{{ define "t" }}2{{ end }}', 2, "expected one template of"),
+        (
+            '{{ define "t" }}1{{ end }}\n{{ define "t" }}2{{ end }}',
+            2,
+            "expected one template named",
+        ),
         ('{{ block "t" }}{{ end }}', 1, "expected a value after block 't', found }}"),
         ("{{ range }}{{ end }}", 1, "expected a value after range"),
         ("{{ and if }}", 1, "expected a value, found if"),
@@ -203,7 +207,7 @@ def test_a_chain_of_else_if_is_nesting() -> None:
 def test_length_has_a_bound() -> None:
     text = "x" * MOST_CHARACTERS
     assert Template.parse(text).render({}) == text
-    with pytest.raises(InputError, match=f"supported are {MOST_CHARACTERS}"):
+    with pytest.raises(InputError, match=f"more than {MOST_CHARACTERS}"):
         Template.parse(text + "x")
 
 

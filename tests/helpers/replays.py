@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ngramspec.bench.player import Draft, Tokens
-from ngramspec.bench.walk import Request
+from ngramspec.bench.walk import RecordedRequest
 
 
 def tokens(*ids: int) -> Tokens:
     return np.array(ids, dtype=np.int32)
 
 
-def request(prompt: Sequence[int], output: Sequence[int]) -> Request:
-    return Request(tokens(*prompt), tokens(*output))
+def request(prompt: Sequence[int], output: Sequence[int]) -> RecordedRequest:
+    return RecordedRequest(tokens(*prompt), tokens(*output))
 
 
 @dataclass

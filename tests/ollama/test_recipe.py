@@ -108,7 +108,7 @@ def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) 
         read_recipe(path, [store.root])
     with pytest.raises(InputError, match="is a folder"):
         read_recipe(write(tmp_path, "FROM ."), [])
-    with pytest.raises(InputError, match="not a name of a model"):
+    with pytest.raises(InputError, match="not a model name"):
         read_recipe(write(tmp_path, "FROM ./a b/c.gguf"), [])
     with pytest.raises(FormatError, match="TEMPLATE: template, line 1"):
         read_recipe(write(tmp_path, "FROM llama3\nTEMPLATE {{ .Prompt"), [store.root])

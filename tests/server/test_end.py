@@ -94,7 +94,7 @@ def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
     assert all("hangs" in message for message in made.messages())
     assert made.server.wait() == 1
     assert "the server ends: a step of the engine hangs" in made.server.text
-    assert "left without the rest: a step of the engine does not end" in made.server.text
+    assert "shutdown was complete: a step of the engine does not end" in made.server.text
     assert 'faulty_server.py", line' in made.server.text  # where it hangs
     assert made.learned.stat().st_size > 1000
 
@@ -124,7 +124,7 @@ def test_the_end_comes_and_saves_although_something_hangs(faulty: Any, fault: st
     else:
         time.sleep(0.5)
     assert made.server.end() == 1
-    assert "Error: left without the rest: " in made.server.text
+    assert "Error: exited before the shutdown was complete: " in made.server.text
     assert made.learned.stat().st_size > 1000
 
 
@@ -133,7 +133,7 @@ def test_a_save_that_hangs_does_not_hold_up_the_end(faulty: Any) -> None:
     made.learn()
     made.switch_on("save")
     assert made.server.end() == 1
-    assert "left without the rest: saving what was learned took too long" in made.server.text
+    assert "shutdown was complete: saving what was learned took too long" in made.server.text
     assert "in new_file" in made.server.text
 
 
@@ -146,7 +146,7 @@ def test_these_signals_save_as_sigterm_does(spawn: Spawn, tmp_path: Path, name: 
     httpx.post(f"{server.url()}/completion", json=body, timeout=60).raise_for_status()
     assert not learned.exists()
     assert server.end(getattr(signal, name)) == 0
-    assert "running requests may finish" in server.text
+    assert "running requests can finish" in server.text
     assert learned.stat().st_size > 1000
 
 
@@ -180,9 +180,9 @@ def test_another_ctrl_c_leaves_at_once(spawn: Spawn, first: str) -> None:
 def test_the_end_comes_even_if_no_python_can_run() -> None:
     program = (
         "import ctypes\n"
-        "from ngramspec.cli.serve import ending as serve_end\n"
+        "from ngramspec.server.http import shutdown as serve_end\n"
         "serve_end.GRACE = 0.2\n"
-        "with serve_end.Ending() as ending:\n"
+        "with serve_end.Shutdown() as ending:\n"
         "    ending.part('a test', 0.2)\n"
         "    ctypes.PyDLL(None).sleep(60)  # holds the lock of the interpreter\n"
     )
@@ -196,8 +196,8 @@ def test_the_end_comes_even_if_no_python_can_run() -> None:
 def test_signals_are_handled_while_the_main_thread_hangs() -> None:
     program = (
         "import hashlib\n"
-        "from ngramspec.cli.serve.ending import Ending\n"
-        "with Ending() as ending:\n"
+        "from ngramspec.server.http.shutdown import Shutdown\n"
+        "with Shutdown() as ending:\n"
         "    ending.take_signals(lambda: None, lambda: None)\n"
         "    print('here', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # for minutes, in one call\n"

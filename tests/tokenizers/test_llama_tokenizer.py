@@ -193,9 +193,9 @@ def test_vocabularies_that_would_end_the_process_are_refused(tmp_path: Path) -> 
         load_tokenizer(write_gguf(path, [], model="none"))
     with pytest.raises(FormatError, match="no vocabulary, only token ids"):
         load_tokenizer(write_gguf(path, SPM, model="none"))
-    with pytest.raises(FormatError, match="1 tokens have the text of another"):
+    with pytest.raises(FormatError, match="1 tokens share the text of another"):
         load_tokenizer(write_gguf(path, [*SPM, "the", "the"]))
-    with pytest.raises(FormatError, match="1 tokens have the text of another"):
+    with pytest.raises(FormatError, match="1 tokens share the text of another"):
         load_tokenizer(write_gguf(path, [*SPM, "a\0y"]))
     with pytest.raises(FormatError, match="no token for byte 0x0A"):
         load_tokenizer(write_gguf(path, [token for token in SPM if token != "<0x0A>"]))

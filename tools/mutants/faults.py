@@ -138,7 +138,7 @@ FAULTS = (
     Fault("tree rows attend to their siblings", NATIVE + "hosts/sglang.pyx",
           "above = row_of[parents[i]] if parents[i] >= 0 else 0", "above = next_row - 1", ("tests/native/hosts/test_sglang.py", "tests/adapters/sglang/test_corpus.py")),
     Fault("a batch of slots is not shortened to what pays", NATIVE + "drafter/drafter.pyx",
-          "driver_shorten(&drafter.d, slots[i], candidates[i].chosen)", "pass", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py", "tests/native/engine/test_batch.py")),
+          "driver_shorten(&drafter.d, slot, chosen)", "pass", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py", "tests/native/engine/test_batch.py")),
     Fault("the worse of two sources is sent", NATIVE + "drafter/drafter.pyx",
           "if source < 0 or net > top:", "if source < 0 or net < top:", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py")),
     Fault("a request starts on a slot that holds none of its prompt", PACKAGE + "engine/schedule.py",

@@ -13,7 +13,7 @@ class Chooser:
     def __new__(cls, max_draft: int, costs: PassCosts) -> Self: ...
 
 @final
-class Candidates:
+class OfferList:
     def __new__(
         cls,
         calibrations: Calibrations,

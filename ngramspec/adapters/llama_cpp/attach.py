@@ -12,7 +12,7 @@ from ngramspec.tokenizers import fingerprint_of_llama
 
 
 def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
-    """Let a Llama use drafts, without score matrix, without logits at prompt positions.
+    """Let a Llama use drafts, without a score matrix or logits at prompt positions.
 
     Works for a Llama with and without draft_model, any n_batch, any n_ctx, and with set_cache,
     save_state and load_state; states saved while attached carry no scores. Attach before the first
@@ -20,14 +20,14 @@ def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
 
     Args:
         llama: A llama_cpp.Llama that is not attached yet.
-        spec: Drafter names, one or a comma list, or a ready NgramDraft.
+        spec: Drafter names, comma-separated, or a ready NgramDraft.
         params: As for NgramDraft (max_draft, slots, policy, pool, drafter parameters).
 
     Returns:
         The Attachment; it does not keep the Llama alive.
 
     Raises:
-        InputError: Bad spec or parameters, or `llama` is no Llama.
+        InputError: Bad spec or parameters, or `llama` is not a Llama.
         VocabMismatchError: A statistics file was built with another tokenizer.
         FormatError, OSError: As create_drafter, for statistics files.
         StateError: Already attached, or closed.

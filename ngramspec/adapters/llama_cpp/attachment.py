@@ -70,10 +70,10 @@ class Attachment:
         return bool(self._saved)
 
     def detach(self) -> None:
-        """Put back every attribute that attach() replaced; again is harmless.
+        """Put back every attribute that attach() replaced; a second call does nothing.
 
         An attribute that somebody else has replaced meanwhile is left alone. A Llama that keeps
-        scores (logits_all=True) evaluates its next prompt anew: the tokens in its cache have none.
+        scores (logits_all=True) evaluates its next prompt in full: its cached tokens have none.
 
         Cost: O(1). Threads: as the Llama.
         """
@@ -132,7 +132,7 @@ class Attachment:
         return llama, getattr(type(llama), name).__get__(llama) if before is MISSING else before
 
     def _take_verify(self, n_past: int) -> bool:
-        """Tell whether the batch at n_past verifies a draft, once."""
+        """Return whether the batch at n_past verifies a draft, once."""
         at, self._verify_at = self._verify_at, -1
         return at == n_past
 
@@ -171,7 +171,7 @@ class Attachment:
                 llama._requires_eval = True
 
     def _paused(self, loop: Generator[int, Any, None]) -> Generator[int, Any, None]:
-        """Yield what the host's loop does; what the app does meanwhile is none of its time."""
+        """Yield what the host's loop yields; the app's time in between is not counted."""
         sent = None
         while True:
             try:
@@ -191,13 +191,13 @@ class Attachment:
 
 
 def check_llama(llama: Any) -> None:
-    """Raise why `llama` cannot be attached."""
+    """Raise unless `llama` can be attached."""
     missing = [name for name in NEEDED if not hasattr(llama, name)]
     if len(missing) == len(NEEDED):
         raise InputError(f"expected a llama_cpp.Llama, got {type(llama).__name__}")
     if missing:
         raise BackendError(
-            f"this llama-cpp-python has no {', '.join(missing)}: attach() knows releases like "
+            f"this llama-cpp-python has no {', '.join(missing)}: attach() supports releases like "
             "0.3.36; use Llama(..., draft_model=NgramDraft(...)) instead"
         )
     if isinstance(llama.scores, NoScores):

@@ -20,8 +20,8 @@ from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 from ngramspec.tokenizers.llama_library import Handle, reasons
 
-MAX_KEEP = 128  # from 129 on, llama.cpp selects in a way that has no shortcut here
-MAX_SEED = 0xFFFFFFFE  # the one above it means a random one to llama.cpp
+MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
+MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
 MAX_CLONE = 1 << 26  # comparisons; a grammar that takes more is read again instead
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What takes long to make, kept until newer ones need the room.
+    """Keeps objects that take long to make, until newer ones need the room.
 
     Args:
-        most: How many.
-        weight: Of all together; the newest is kept whatever it weighs.
+        most: Most objects.
+        weight: Most weight of all together; the newest is kept whatever its weight.
 
-    Thread-safety: safe. What is dropped is freed when nobody holds it any more.
+    Thread-safety: safe. A dropped object is freed when nothing refers to it any more.
     """
 
     def __init__(self, most: int, weight: int) -> None:
@@ -44,9 +44,9 @@ class Kept(Generic[T]):
         self._made: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """Return what is kept, or make it; make() returns it and its weight.
+        """Return the object of a key, or make it; make() returns it and its weight.
 
-        Threads that want the same at the same time may each make it: none waits for another.
+        Threads that ask for the same key at once may each make it: none waits for another.
         """
         with self._lock:
             if key in self._made:
@@ -88,7 +88,7 @@ class Chains:
         self._context_size = context_size
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
-        # Each DRY sampler was compared with the whole vocabulary, each grammar was checked.
+        # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is checked.
         self._dry: Kept[Handle] = Kept(8, 8)
         self._grammars: Kept[tuple[Handle, GrammarSize]] = Kept(16, MAX_ELEMENTS)
 
@@ -111,7 +111,7 @@ class Chains:
         lookback = self._penalties(chain, sampling, biases)
         keep = self._select(chain, sampling, min(seed, MAX_SEED))
         if len(biases) > MAX_KEEP:
-            keep = 0  # llama.cpp finds biased tokens at once only where all stand in their order
+            keep = 0  # llama.cpp finds biased tokens at once only if all tokens are in order
         return ChainSampler(
             self._model.library.calls,
             _address(chain.address),
@@ -124,7 +124,7 @@ class Chains:
         )
 
     def close(self) -> None:
-        """Let the samplers choose no more; free what was kept for further ones."""
+        """Disable the samplers; free what was kept to make more."""
         self._candidates.close()
         for handle in self._dry.clear():
             handle.free()
@@ -143,7 +143,7 @@ class Chains:
         return biases | dict.fromkeys([*ends, *self._suppressed], -math.inf)
 
     def _penalties(self, chain: Handle, sampling: Sampling, biases: dict[int, float]) -> int:
-        """Add what changes the logits of single tokens; return how far that looks back."""
+        """Add the samplers that bias or penalise tokens; return how far they look back."""
         lib, s = self._lib, sampling
         if biases:
             pairs = [lib.llama_logit_bias(token, bias) for token, bias in biases.items()]
@@ -251,7 +251,7 @@ class Chains:
         made = self._lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
         if not made:
             reason = reasons(native_llama.log_since(position))
-            raise InputError(f"llama.cpp does not take the grammar{reason}")
+            raise InputError(f"llama.cpp refuses the grammar{reason}")
         return self._handle(made)
 
     def _new_chain(self) -> Handle:

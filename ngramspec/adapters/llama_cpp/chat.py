@@ -1,4 +1,4 @@
-"""Chat templates: conversations to prompts, by Jinja in a sandbox, as files bring their own."""
+"""Chat templates: conversations to prompts. Jinja in a sandbox, as model files bring templates."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from ngramspec.errors import InputError
 from ngramspec.gotemplate import Limits
 
-MAX_TEMPLATES = 8  # compiled ones that are kept
+MAX_TEMPLATES = 8  # compiled templates that are kept
 MAX_TEMPLATE_CHARS = 1 << 20
 _RESERVED = frozenset(("messages", "tools", "bos_token", "eos_token", "add_generation_prompt"))
-# What templates may ask for, and llama-cpp-python gives them.
+# Variables that llama-cpp-python defines, so templates may read them.
 _NOTHING = dict.fromkeys(("functions", "function_call", "tool_choice"))
 
 
@@ -96,7 +96,7 @@ class ChatTemplates:
 
 
 def _refuse(message: str) -> None:
-    """Let a template say what it cannot write."""
+    """Raise the error of a template."""
     raise ValueError(message)
 
 

@@ -7,8 +7,7 @@ the request again at the cost of the changed suffix.
 
 How it learns what it must not propose: the first call for a buffer finds the Llama that owns it
 (see `host`), which gives batch size, vocabulary and end tokens, without any change in the app.
-`bind`, `attach` and the constructor's arguments give the same facts to those who prefer to say
-them.
+`bind`, `attach` and the constructor's arguments give the same facts explicitly.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ngramspec.errors import InputError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
 
-# One token less than a batch of 64 leaves, the size at which CPU flash attention changes kernels.
+# With the token before it, one less than 64, where CPU flash attention changes kernels.
 MAX_DRAFT = 62
 # Smallest n_batch in practical use is 64; a draft and the token before it must fit in one batch,
 # and llama.cpp ends the whole process when they do not.
@@ -46,21 +45,21 @@ class NgramDraft:
     """Propose drafts to llama-cpp-python from n-grams of the text itself.
 
     Args:
-        spec: Drafter names as for create_drafter, one or a comma list.
+        spec: Drafter names as for create_drafter, comma-separated.
         max_draft: Longest draft, in tokens, >= 1; cut to n_batch - 1 of the host on every call.
             The default keeps the batch below 64 tokens: from there llama.cpp's CPU flash attention
             computes by another kernel, with other rounding (docs/exactness.md).
-        slots: How many token sequences are followed at the same time; the oldest gives way.
-        policy: "auto": drafts go as far as their tokens pay, by what rounds are seen to cost;
-            "fixed": as far as the drafters go; or an AutoPolicy of your own.
-        drafter: A ready Drafter to use instead of `spec` and `policy`; its slots are used, shared
-            with nobody.
+        slots: Token sequences followed at the same time; the least recently used is replaced.
+        policy: "auto": drafts are as long as their tokens pay, by the measured cost of rounds;
+            "fixed": as long as the drafters make them; or an AutoPolicy of your own.
+        drafter: A ready Drafter to use instead of `spec` and `policy`; its slots are used and must
+            not be shared.
         pool: SuffixPool for suffix, or HashPool or pool file for ngram-mod; shared with other
             drafters, threads and, as a file, processes. Kept, not copied.
         n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
             tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
         eog_ids: Further token ids before which a draft ends.
-        heal: Attach to a Llama by itself when it cannot go on otherwise: created without
+        heal: Attach to a Llama automatically when it cannot go on otherwise: created without
             logits_all and about to pass n_batch tokens (it would raise), or given its draft_model
             only after it was made (it would end the process). False: no drafts there instead.
         params: Drafter parameters as for create_drafter. A `static`, `dynamic` or `pool` file of
@@ -71,11 +70,11 @@ class NgramDraft:
         InputError: An argument is out of range, unknown or contradicts another.
 
     The host itself limits a plain draft_model: a prompt longer than n_batch needs logits_all=True
-    (or attach(), which needs nothing), and own stopping criteria see unverified tokens at the end.
+    (or attach(), which needs nothing), and custom stopping criteria see unverified tokens.
 
     Threads: safe; one lock around each call. Cost of a call: O(tokens) to compare, by memcmp.
     Pickling: spec, parameters and limits; histories, counters and a shared pool stay behind, so
-    the copy starts fresh, with a pool of its own. Not possible when built from `drafter`.
+    the copy starts fresh, with a pool of its own. Not possible with `drafter` or an AutoPolicy.
     """
 
     def __init__(
@@ -210,7 +209,7 @@ class NgramDraft:
         return limit
 
     def _heal(self, host: Host) -> bool:
-        """Attach to a host whose score matrix ends; tell whether that worked."""
+        """Attach to a host whose score matrix is too small; return whether that worked."""
         if not self._config["heal"] or host.heal_failed:
             return False
         try:

@@ -45,7 +45,7 @@ def open_setting(
 
 
 def test_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
-    """Return `count` different-looking tokens of the model's vocabulary, always the same ones."""
+    """Return `count` random tokens of the model's vocabulary, the same on every call."""
     rng = np.random.default_rng(20)
     return rng.integers(0, model.vocab_size, size=count).astype(np.int32)
 
@@ -53,9 +53,9 @@ def test_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
 def candidates(threads: int, slots: int, cache_type: str = "f16") -> list[Setting]:
     """Return the settings that may be exact, fastest first.
 
-    With one cache for several slots, cells that were freed are filled by whoever comes next; then
-    a sequence lies in another order than its positions and its sums round differently. So several
-    slots get a cache each. There several threads would divide a lone token's cache among them.
+    With one cache for several slots, freed cells are reused by any sequence; a sequence's cells are
+    then not in the order of its positions, and its sums round differently. So several slots get a
+    cache each, and one thread: several would divide the cache of a single token among them.
     """
     found = []
     if slots == 1 and threads > 1:
@@ -96,7 +96,7 @@ def find_exact(
         tried.append(setting.text())
     raise BackendError(
         f"no setting is exact for this model: with {'; or with '.join(tried)}, batches of 2 tokens "
-        "have other bits than single ones (see `ngramspec bench exactness`)"
+        "have other bits than single tokens (see `ngramspec bench exactness`)"
     )
 
 

@@ -1,9 +1,9 @@
 """Grammars in GBNF that llama.cpp can follow; others would end or hang the process.
 
 llama.cpp's parser prints and refuses most of what is wrong, but some texts get past it: endless
-repetition counts, nesting that overflows the stack, and rules that begin with themselves by a way
-round, whose stacks grow without end, or that can never begin at all, which it asserts. So a grammar
-is read here in the same way, its size is counted, and the rules' first symbols are followed.
+repetition counts, nesting that overflows the stack, rules that begin with themselves indirectly,
+whose stacks grow without end, and rules that can never begin, which fail an assertion. So this
+module reads a grammar in the same way, counts its size and follows the rules' first symbols.
 Source: llama.cpp src/llama-grammar.cpp.
 """
 
@@ -41,7 +41,7 @@ class GrammarSize:
     """How large a grammar is for llama.cpp.
 
     elements: Of all its rules.
-    clone: Comparisons that copying it takes at most, before it has read a character.
+    clone: Most comparisons that copying it takes, before it has read a character.
     """
 
     elements: int
@@ -182,7 +182,7 @@ class _Reader:
         self.nesting -= 1
 
     def token(self) -> None:
-        """Read `<[id]>` or `<text>`, both maybe after `!`."""
+        """Read `<[id]>` or `<text>`, optionally after `!`."""
         found = _TOKEN_ID.match(self.text, self.position)
         if found is None or int(found.group(1)) > 0xFFFFFFFF:
             found = self.match(_TOKEN, "a token")
@@ -257,7 +257,7 @@ class _Reader:
         return self.names[name]
 
     def new_rule(self, symbols: int = 1) -> int:
-        """Count a rule that becomes several of llama.cpp's against the limit."""
+        """Add a rule that counts as `symbols` rules of llama.cpp; return its index."""
         self.num_symbols += symbols
         self.rules.append(None)
         return len(self.rules) - 1

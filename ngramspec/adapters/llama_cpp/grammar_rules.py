@@ -3,7 +3,7 @@
 Before it reads a character, llama.cpp replaces the rule on top of each stack by its alternatives
 until a character or nothing is on top. That ends unless a rule leads back to itself and leaves
 something on the stack each time. It asserts that a stack is left in the end. Its own check for left
-recursion takes every way to every rule again and recurses once per step.
+recursion follows every path to every rule again and recurses once per step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ngramspec.errors import InputError
 
 MAX_PATHS = 1 << 12  # ways from a rule to its first characters; their stacks are compared in pairs
 MAX_VISITS = 1 << 26  # elements that llama.cpp's own check passes over
-MAX_DEPTH = 3000  # rules on one way
+MAX_DEPTH = 3000  # rules on one path
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class Link:
     """How a rule may begin with another one."""
 
     ways: int = 0
-    leaves: bool = False  # something is left behind it
+    leaves: bool = False  # something follows it in the sequence
 
 
 @dataclass(slots=True)
 class Rule:
-    """A rule, or a chain of equal rules of which each may go on to the next."""
+    """A rule, or a chain of equal rules, each of which may go on to the next."""
 
     name: str
     alternatives: list[list[Item]]
     chain: int = 1
-    empty: bool = False  # can be nothing
+    empty: bool = False  # can match nothing
     starts: bool = False  # can begin with a character
     ways: int = 0  # to begin with one directly
     links: dict[int, Link] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Cost:
-    """What following a rule takes."""
+    """The cost of following a rule."""
 
     paths: int = 1
     visits: int = 0
@@ -61,7 +61,7 @@ def check_rules(rules: Sequence[Rule]) -> Cost:
     """Raise InputError unless llama.cpp can follow the rules. Cost: linear in their size.
 
     Returns:
-        Cost: What following the first rule takes.
+        Cost: The cost of following the first rule.
     """
     _find_empty(rules)
     _find_links(rules)
@@ -76,7 +76,7 @@ def check_rules(rules: Sequence[Rule]) -> Cost:
 
 
 def _find_empty(rules: Sequence[Rule]) -> None:
-    """Mark the rules that can be nothing."""
+    """Mark the rules that can match nothing."""
     users: dict[int, list[tuple[int, int]]] = defaultdict(list)
     missing: dict[tuple[int, int], int] = {}
     todo = []
@@ -114,7 +114,7 @@ def _find_links(rules: Sequence[Rule]) -> None:
 
 
 def _find_starts(rules: Sequence[Rule]) -> None:
-    """Mark the rules that can begin with a character, directly or by another rule."""
+    """Mark the rules that can begin with a character, directly or through another rule."""
     users: dict[int, list[int]] = defaultdict(list)
     for index, rule in enumerate(rules):
         for follower in rule.links:
@@ -128,11 +128,11 @@ def _find_starts(rules: Sequence[Rule]) -> None:
 
 
 def _check_group(group: Sequence[int], rules: Sequence[Rule], costs: dict[int, Cost]) -> None:
-    """Check rules that lead to one another, after all that they lead to."""
+    """Check rules that lead to one another, after all other rules that they lead to."""
     cost, deepest = Cost(paths=len(group)), 0
     for index in group:
         rule = rules[index]
-        # Only when the repeated part can be nothing, one way passes through the whole chain.
+        # One path passes through the whole chain only if the repeated part can match nothing.
         length = rule.chain if index in rule.links else 1
         cost.depth += length
         visits = sum(item.size for items in rule.alternatives for item in items)

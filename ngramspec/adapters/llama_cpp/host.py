@@ -24,7 +24,7 @@ UNKNOWN, GOES_ON, ENDS = 0, 1, 2
 
 
 class Armed(Protocol):
-    """What a host needs of its Attachment."""
+    """What a host needs from its Attachment."""
 
     def arm(self, draft: TokenIds, length: int) -> None:
         """Announce a draft that follows the first `length` tokens."""
@@ -56,7 +56,7 @@ class Host:
         self._ends = np.zeros(self.n_vocab, dtype=np.uint8)
 
     def has_processor(self) -> bool:
-        """Tell whether the running request has a logits processor."""
+        """Return whether the running request has a logits processor."""
         sampler = getattr(self.llama(), "_sampler", None)
         return bool(getattr(sampler, "custom_samplers", ()))
 
@@ -106,7 +106,7 @@ def find_llama(buffer: Any) -> Any | None:
             return None
         frame = frame.f_back
         candidate = frame.f_locals.get("self")
-        with contextlib.suppress(Exception):  # whoever stands there may answer strangely
+        with contextlib.suppress(Exception):  # any object may be there, and raise anything
             if candidate.input_ids is buffer and candidate.n_batch:  # type: ignore[union-attr]
                 return candidate
     return None

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TEMPLATE_KEY = "tokenizer.chat_template"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
-_STATEFUL = ("deepseek4",)  # attention with a state besides
+_STATEFUL = ("deepseek4",)  # attention models that keep a state as well
 
 
 class Closable(Protocol):
-    """What is closed before the model is."""
+    """Something that is closed before the model."""
 
     def close(self) -> None:
         """Free what was made from the model."""
@@ -44,12 +44,12 @@ class LlamaModel:
     """A model in GGUF format.
 
     Args:
-        path: The file; of a split model, the first.
+        path: The file; for a split model, its first.
         n_gpu_layers: Layers on the GPU, -1 = all.
         use_mmap: Map the file instead of reading it.
         use_mlock: Keep it in memory.
         use_extra_bufts: Let llama.cpp repack weights for the CPU. None: unless it was built with
-            kernels for AMX, which end the process where GCC compiled them.
+            AMX kernels, which crash the process if GCC compiled them.
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
@@ -57,7 +57,7 @@ class LlamaModel:
         BackendError: llama-cpp-python is not installed, or cannot load or run the file.
         OSError: The file cannot be read.
 
-    Reading it is safe for several threads; close it when no other uses it.
+    Several threads may read it at once; close it when none uses it.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LlamaModel:
         self._read()
 
     def _read(self) -> None:
-        """Take over what never changes."""
+        """Read the properties that never change."""
         lib, address = self.library.lib, self.handle.address
         self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
         self.vocab_size = self.vocabulary.vocab_size
@@ -121,7 +121,7 @@ class LlamaModel:
 
     @property
     def is_stateful(self) -> bool:
-        """Tell whether tokens cannot be removed from its cache one by one."""
+        """Return whether tokens cannot be removed from its cache one by one."""
         return self.is_recurrent or self.is_hybrid or self.architecture in _STATEFUL
 
     def tokenize(
@@ -132,8 +132,8 @@ class LlamaModel:
         Args:
             text: Lone surrogates become "?". Runs of more than 4,096 characters without white
                 space, or of white space only, are cut.
-            add_special: Put the begin token before it, and the end token behind it, where the
-                model asks for them.
+            add_special: Put the begin token before it and the end token after it, if the model
+                asks for them.
             parse_special: Make `<|im_end|>` and the like one special token instead of text.
 
         Returns:
@@ -176,7 +176,7 @@ class LlamaModel:
         return self.vocabulary.text(token_id)
 
     def is_end(self, token_id: int) -> bool:
-        """Tell whether a token ends a generation."""
+        """Return whether a token ends a generation."""
         return 0 <= token_id < self.vocab_size and bool(self.vocabulary.ends[token_id])
 
     def render_chat(
@@ -191,7 +191,7 @@ class LlamaModel:
         """Return the prompt of a conversation.
 
         Args:
-            messages: Objects with role and content, as OpenAI has them.
+            messages: Objects with role and content, as in OpenAI's API.
             tools: Tools that the model may call.
             add_generation_prompt: End with the start of the answer.
             template: A Jinja template instead of the model's. It runs in a sandbox.
@@ -216,7 +216,7 @@ class LlamaModel:
     ) -> TokenIds:
         """Return the tokens of a conversation; arguments and errors as render_chat.
 
-        The begin token is there once, whether the template writes it or the model asks for it.
+        The begin token appears once, whether the template writes it or the model asks for it.
         """
         text = self.render_chat(
             messages,

@@ -19,15 +19,15 @@ REASON = (
 )
 
 
-SHORT = 8  # shorter lists are single pieces asked in between; they must not displace the text
+SHORT = 8  # shorter lists are single pieces, asked in between; they must not replace the kept text
 
 
 class NoScores:
     """Stands for `Llama.scores` without storing anything: writes vanish, rows read as NaN.
 
-    The host indexes rows on its way (stopping criteria get one they hardly ever read), copies the
-    used part into saved states, and zeroes the rest when it loads one. All of that must work and
-    none of it may give numbers that look real.
+    The host indexes rows (stopping criteria get one, but hardly ever read it), copies the used part
+    into saved states, and zeroes the rest when it loads one. All of that must work, without giving
+    numbers that look real.
     """
 
     __slots__ = ("dtype", "shape")
@@ -52,7 +52,7 @@ class NoScores:
         return self.shape[0]
 
     def copy(self) -> npt.NDArray[np.single]:
-        """Return one row of NaN: all that a saved state needs, loadable with and without us."""
+        """Return one row of NaN: all that a saved state needs; loads with and without us."""
         return np.full((1, self.shape[1]), np.nan, dtype=np.single)
 
     def tolist(self) -> list[Any]:

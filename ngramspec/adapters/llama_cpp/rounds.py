@@ -1,4 +1,4 @@
-"""RoundClock: what the rounds of a host cost, for the policy that chooses draft lengths."""
+"""RoundClock: times a host's rounds for the policy that chooses draft lengths."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class RoundClock:
-    """Takes the time from one call of the host to the next: its decode, its sampling, all it does.
+    """Measures the time from one call of the host to the next: decode, sampling and overhead.
 
     Args:
-        policy: Learns it; None = nothing is to be learnt.
+        policy: Learns the times; None = they are not used.
     """
 
     def __init__(self, policy: AutoPolicy | None) -> None:
@@ -30,15 +30,15 @@ class RoundClock:
         self._started = time.perf_counter()
 
     def stop(self) -> None:
-        """End it: the host calls again."""
+        """End the round: the host calls again."""
         self._stopped = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count some of its time: it went by outside the host."""
+        """Leave out time of the round that was spent outside the host."""
         self._started += seconds
 
     def learn(self, stream: Stream, length: int) -> None:
-        """Tell the policy, if the call went on where the last one was."""
+        """Let the policy learn the round, if this call continues the last one."""
         if self._policy is not None and self._stream is stream:
             emitted = length - self._length
             if 0 < emitted <= self._num_tokens:

@@ -1,7 +1,7 @@
-"""Sandbox: Jinja's own one, with an end to what a chat template takes: files bring their own.
+"""Sandbox: Jinja's sandbox with a budget, because model files bring their own chat templates.
 
-Jinja's sandbox keeps templates from Python's insides, and ranges from going beyond 100,000. Here
-everything that repeats takes steps, and everything that makes text takes characters of a budget.
+Jinja's sandbox keeps templates away from Python's internals and limits ranges to 100,000. Here,
+everything that repeats takes steps of a budget, and everything that makes text takes characters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Generator(CodeGenerator):
         self.visit(self._call("joined", node.nodes), frame)
 
     def _counted(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> None:
-        """Let the body begin with taking a step, and what it writes of itself."""
+        """Let the body begin by taking a step, and the characters of its literal text."""
         size = sum(len(part.data) for part in node.find_all(nodes.TemplateData))
         spend = self._call("spend", [nodes.Const(size)])
         node.body.insert(0, nodes.ExprStmt(spend).set_environment(self.environment))
@@ -57,7 +57,7 @@ class _Generator(CodeGenerator):
 
 
 class _Generation(Extension):
-    """Takes `{% generation %}`, by which trainers mark answers, and what is in it as it is."""
+    """Accepts `{% generation %}`, which marks answers for training, and keeps its content."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -86,9 +86,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @contextlib.contextmanager
     def limited(self, limits: Limits) -> Iterator[None]:
-        """Hold templates in the block, in this thread, to limits.
+        """Limit the templates that are rendered in the block, in this thread.
 
-        They raise InputError when they go beyond them.
+        A template that exceeds the limits raises InputError.
         """
         self._thread.budget = Budget(limits)
         try:
@@ -107,7 +107,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._budget.text("".join(map(str, values)))
 
     def written(self, value: Any) -> Any:
-        """Take the characters of a value that is written; return it, or its text."""
+        """Take the characters of a value that is written; return it as text."""
         return self._budget.text(value if isinstance(value, str) else str(value))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,7 +157,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return bounded
 
     def _check_method(self, text: str, name: str, args: Any) -> None:
-        """Take what a method of a text may make of it."""
+        """Take the characters that a method of a text may make."""
         if name == "replace" and len(args) > 1 and isinstance(args[1], str):
             self._budget.size((text.count(str(args[0])) + 1) * len(args[1]))
         elif name == "join" and args and hasattr(args[0], "__len__"):

@@ -1,4 +1,4 @@
-"""Saved costs: where the measured costs of a model in its setting lie, and reading them."""
+"""Saved costs: where a model's measured costs are stored, and reading them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _reported: set[Path] = set()
 
 
 def costs_path(model: LlamaModel, settings: ContextSettings) -> Path:
-    """Return where the costs of a model in a setting are kept, whether they are there or not.
+    """Return the path for the costs of a model in a setting; it need not exist.
 
-    The name depends on what decodes cost more or less by: see cost_key. The folder is in
+    The name depends on what affects the cost of a decode, see cost_key. The folder is in
     XDG_CACHE_HOME, or ~/.cache without it.
 
     Raises:
@@ -63,7 +63,7 @@ def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None
 
 
 def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
-    """Return what the costs belong to, as plain data: model, processor, and how it is run.
+    """Return what the costs depend on, as plain data: model, processor, and how it is run.
 
     Raises:
         OSError: The model's file cannot be read.
@@ -83,7 +83,7 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
 
 
 def file_digest(path: Path) -> str:
-    """Return what tells model files apart, whatever they are called: size, first and last MiB.
+    """Return a digest that identifies a model file by content: size, first and last MiB.
 
     Raises:
         OSError: It cannot be read.
@@ -101,7 +101,7 @@ def file_digest(path: Path) -> str:
 
 def _cache_home() -> Path:
     given = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(given):  # others are invalid, says the specification
+    if os.path.isabs(given):  # the specification says that relative paths are invalid
         return Path(given)
     home = os.path.expanduser("~")
     if not os.path.isabs(home):

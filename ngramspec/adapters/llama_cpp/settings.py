@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 MAX_SEQUENCES = 256
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
-SNAPSHOTS = 62  # of states that are small; a draft of the same length can be taken back
-FEW_SNAPSHOTS = 16  # of large states, each of which makes every decode longer
+SNAPSHOTS = 62  # of small states; a draft of this length can be taken back
+FEW_SNAPSHOTS = 16  # of large states: each one makes every decode slower
 SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights
 
 
@@ -144,7 +144,7 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
         _check(wanted >= each, f"a cache of {wanted} cells cannot hold a sequence of {each}")
         total = _round_up(wanted + settings.pad)
     else:
-        _check(not settings.cells, "cells are those of a unified cache")
+        _check(not settings.cells, "cells needs kv_unified: it is the size of a unified cache")
         total = (settings.slots + settings.pad) * _round_up(each)
     _check(total < 1 << 31, f"{settings.slots} sequences of {each} tokens are too many cells")
     return total
@@ -154,7 +154,7 @@ def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ub
     """Return how many snapshots of recurrent states to ask for, per sequence.
 
     Raises:
-        InputError: As many as were asked for do not fit in n_ubatch.
+        InputError: The requested number does not fit in n_ubatch.
     """
     if not model.is_stateful:
         return 0
@@ -170,7 +170,7 @@ def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ub
 
 
 def state_bytes(model: LlamaModel) -> int:
-    """Return about how many bytes the recurrent state of one sequence takes, rather too many."""
+    """Return about the bytes of one sequence's recurrent state, too many rather than too few."""
     embedding = _number(model, "embedding_length")
     if "shortconv" in _state_keys(model):
         each = embedding * max(0, _number(model, "shortconv.l_cache") - 1)

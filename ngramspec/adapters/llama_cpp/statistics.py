@@ -1,4 +1,4 @@
-"""Statistics files and the model they are used with: both must have one tokenizer."""
+"""Statistics files and the model they are used with: both must have the same tokenizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILES = ("static", "dynamic", "pool")
 
 
 def files_among(params: Mapping[str, Any]) -> list[Any]:
-    """Return the statistics that drafter parameters name: paths, or what was opened."""
+    """Return the statistics that drafter parameters name: paths or opened objects."""
     own = [params, *params.get("params", {}).values()]
     return [some[role] for some in own for role in FILES if some.get(role) is not None]
 

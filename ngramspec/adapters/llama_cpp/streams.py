@@ -1,4 +1,4 @@
-"""Which slot of the drafter serves which caller: one stream each, the oldest gives way."""
+"""Which slot of the drafter serves which caller: one stream each, the oldest is replaced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stream:
         self.tail = ids[-TAIL:].copy()
 
     def matches(self, ids: TokenIds) -> bool:
-        """Tell whether `ids` looks like a continuation of what this stream saw last."""
+        """Return whether `ids` looks like a continuation of what this stream saw last."""
         if not 0 < self.length <= ids.size:
             return False
         start = self.length - self.tail.size
@@ -82,7 +82,7 @@ class StreamTable:
         return self._by_key(("loose", self._clock))
 
     def bind(self, llama: Any) -> Host:
-        """Return the facts of `llama`, learning them the first time."""
+        """Return the Host of `llama`, made on the first call."""
         self._hosts = [host for host in self._hosts if host.llama() is not None]
         for host in self._hosts:
             if host.llama() is llama:

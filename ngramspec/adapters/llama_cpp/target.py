@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OK, NO_ROOM, REFUSED, ABORTED = 0, 1, -1, 2
-SHARED = 32  # common tokens from which on it pays to share them
+SHARED = 32  # fewest common tokens that are worth sharing
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 State = npt.NDArray[np.uint8]
 
@@ -31,7 +31,7 @@ class LlamaTarget:
     """A context of a model, for ngramspec.engine.
 
     Args:
-        model: The model; it is not closed with the target, but the target with it.
+        model: The model; closing it closes the target, but not the other way round.
         settings: See ContextSettings; they can be given by name, too.
 
     Raises:
@@ -39,7 +39,7 @@ class LlamaTarget:
         BackendError: llama.cpp cannot make the context, or the model cannot generate text.
         StateError: The model is closed.
 
-    Used by one thread at a time, but for `sampler`.
+    Used by one thread at a time, except `sampler`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LlamaTarget:
         self.settings = settings = settings or ContextSettings(**named)
         self.model = model
         self._lib = model.library.lib
-        self._closed = True  # until all of it is there
+        self._closed = True  # until it is fully made
         params = context_params(model, settings)
         self._handle = _make_context(model, params)
         address = self._handle.address
@@ -64,7 +64,7 @@ class LlamaTarget:
         self.min_copy: int | None = None
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
-        self.exact_batch = 0  # until somebody has measured it, see exact.py
+        self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(
             model.library.calls,
             address,
@@ -126,7 +126,7 @@ class LlamaTarget:
         self._context.copy(source, sequence, length, whole=self.contiguous)
 
     def save(self, sequence: int) -> State:
-        """Return what is kept of a recurrent sequence besides its tokens; needs can_save.
+        """Return the recurrent state of a sequence; needs can_save.
 
         Raises:
             BackendError: llama.cpp cannot.
@@ -181,15 +181,15 @@ class LlamaTarget:
         return self._chains.sampler(sampling, seed)
 
     def piece(self, token_id: int, special: bool) -> bytes:
-        """Return the text of a token in UTF-8, which may hold a part of a character."""
+        """Return the text of a token in UTF-8, possibly a part of a character."""
         return self.model.vocabulary.piece(token_id, special)
 
     def is_end(self, token_id: int) -> bool:
-        """Tell whether the token ends a generation."""
+        """Return whether the token ends a generation."""
         return self.model.is_end(token_id)
 
     def close(self) -> None:
-        """Free the context; a second call does nothing. Its samplers choose no more tokens."""
+        """Free the context; a second call does nothing. Its samplers stop working."""
         if self._closed:
             return
         self._closed = True
@@ -204,7 +204,7 @@ class LlamaTarget:
         self.close()
 
     def _can_remove(self, sequence: int, length: int, removed: int) -> bool:
-        """Tell whether what is left would be whole, where llama.cpp does not look itself."""
+        """Return whether what is left would be complete, where llama.cpp does not check."""
         context = self._context
         if self._snapshots and removed >= context.last_count(sequence):
             return False  # its snapshots are older, and of other tokens

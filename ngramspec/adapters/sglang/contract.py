@@ -16,13 +16,13 @@ RUNNER = "sglang.srt.model_executor.model_runner"
 CONFIG = "sglang.srt.configs.model_config"
 CLASS, METHOD = "NgramCorpus", "_prepare_draft_tokens"
 READ_OF_REQUESTS = ("rid", "origin_input_ids_unpadded", "output_ids")
-# Of SGLang's class, what nobody but its own file calls.
+# Methods of SGLang's class that only its own file calls.
 DEBUG_ONLY = ("debug_result", "leaf_paths_from_mask")
 Read = Callable[[str], str]
 
 
 def differences(read: Read, ours: type) -> list[str]:
-    """Return what SGLang has otherwise than `ours` expects it, a line each; [] when all fits.
+    """Return where SGLang differs from what `ours` expects, a line each; [] if nowhere.
 
     Args:
         read: Returns the source of a module by its dotted name; raises OSError or ImportError.

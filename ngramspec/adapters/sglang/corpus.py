@@ -1,7 +1,7 @@
-"""Corpus: what SGLang's NGRAM worker calls its corpus, over our drafters.
+"""Corpus: stands in for the corpus of SGLang's NGRAM worker, with our drafters.
 
-Surface: sglang 0.5.23, sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus. The worker shows
-only the ends of texts; by `meet`, which the plugin hooks in before it, whole prompts are known.
+Interface: sglang 0.5.23, sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus. The worker
+passes only the ends of texts; `meet`, which the plugin hooks in before it, gets whole prompts.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ class Corpus:
     """Draft trees for the running requests, in SGLang's rows.
 
     Args:
-        max_trie_depth: Tokens of a text's end that batch_get is shown, >= 1.
+        max_trie_depth: Tokens at the end of a text that batch_get receives, >= 1.
         min_bfs_breadth: Not used: trees are as wide as pays.
         max_bfs_breadth: Most tokens of the same depth, >= 1.
         draft_token_num: Rows per request, >= 1: the newest token and the draft.
         match_type: Not used; "BFS" and "PROB" are SGLang's rules.
-        capacity: Not used; NGRAMSPEC_PARAMS has our pool's.
-        external_sam_budget: Not used: a corpus has as much of a tree as it deserves.
-        external_corpus_max_tokens: Tokens of all external corpora, at most.
-        settings: None = of the environment.
-        vocab_size: Of the target; trees end before the first id that is not below it, as a file may
-            hold some. 0 = not known until `meet` is told, and nothing is drafted before.
+        capacity: Not used; set our pool's in NGRAMSPEC_PARAMS.
+        external_sam_budget: Not used: the drafter decides a corpus's share of a tree.
+        external_corpus_max_tokens: Most tokens of all external corpora together.
+        settings: None = read from the environment.
+        vocab_size: Of the target; trees leave out ids >= it, which a file may hold. 0 = `meet` must
+            be given it before the first batch_get.
 
     Raises:
-        InputError: A value is out of its bounds.
-        As create_drafter: The settings are wrong, or a file of theirs.
+        InputError: A value is out of its bounds, or a setting in the environment is wrong.
 
     What fails later is logged once, and nothing is drafted from then on: rows hold the newest token
-    and padding, so the engine goes on. One thread at a time, but for load_external_corpus_named.
+    and padding, so the engine goes on. One thread at a time, except load_external_corpus_named.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Corpus:
         self._width = min(max_bfs_breadth, MAX_WIDTH)
         self._settings = read_settings() if settings is None else settings
         self._documents = Documents()
-        self._index: Any = None  # that the seats read
+        self._index: Any = None  # the index that the seats draft from
         self._broken = False
         self.reset()
 
@@ -91,13 +90,13 @@ class Corpus:
         return self.external_corpus_max_tokens - self._documents.num_tokens
 
     def meet(self, requests: Iterable[Any], vocab_size: int = 0) -> None:
-        """Take the whole texts of requests that are not known yet.
+        """Read the whole texts of requests that are not known yet.
 
         Args:
             requests: With rid, origin_input_ids_unpadded and output_ids.
-            vocab_size: Of the target, 0 = what is known already.
+            vocab_size: Of the target, 0 = keep the known one.
 
-        Cost: O(text) for a new request, else O(1).
+        Cost: O(text) for a new request, otherwise O(1).
         """
         if self._broken:
             return
@@ -120,7 +119,7 @@ class Corpus:
         Args:
             req_ids: Their names.
             batch_tokens: The ends of their texts, at least one token each.
-            total_lens: How long the texts are.
+            total_lens: The lengths of the whole texts.
 
         Returns:
             (tokens, mask): int64, shapes (b * d,) and (b * d * d,), d = draft_token_num, new.
@@ -140,37 +139,37 @@ class Corpus:
         return tokens.reshape(-1), mask.reshape(-1)
 
     def batch_put(self, batch_tokens: Sequence[Sequence[int]]) -> None:
-        """Do nothing: batch_get has seen them."""
+        """Do nothing: batch_get has taken these tokens already."""
 
     def synchronize(self) -> None:
         """Do nothing: nothing is pending."""
 
     def erase_match_state(self, req_ids: Iterable[str]) -> None:
-        """End requests; what they said stays in the pool."""
+        """End requests; their texts stay in the pool."""
         for name in req_ids:
             followed = self._followed.pop(name, None)
             if followed is not None and not self._broken:
                 followed.leave()
 
     def reset(self) -> None:
-        """Forget all requests and what they said; external corpora stay."""
+        """Forget all requests and their texts; external corpora stay."""
         self._pools = Pools(self._settings.params)
         self._seats = self._new_seats()
         self._followed: dict[str, Followed] = {}
 
     def load_external_corpus_named(self, corpus_id: str, chunks: Iterable[Sequence[int]]) -> int:
-        """Take in a corpus; requests that begin after commit_external_corpus_load read it.
+        """Load a corpus; requests that begin once it is committed and indexed draft from it.
 
         Returns:
-            int: Its tokens.
+            int: Its number of tokens.
 
         Raises:
-            InputError: The name is known, there are no or too many tokens, or the drafter suffix
-                is not used, or reads a file already. A ValueError.
+            InputError: The name is taken, there are no or too many tokens, or the drafter suffix
+                is not used or already reads a file. A ValueError.
         """
         if "suffix" not in self._settings.params or self._settings.has_index:
             raise InputError(
-                "external corpora are read by the drafter suffix, where it reads no file"
+                "external corpora need the drafter suffix, without a static file of its own"
             )
         return self._documents.stage(corpus_id, chunks, self.remaining_token_budget)
 
@@ -179,7 +178,7 @@ class Corpus:
         self._documents.commit(corpus_id)
 
     def remove_external_corpus(self, corpus_id: str) -> None:
-        """Forget a corpus; requests that run read it to their end."""
+        """Forget a corpus; running requests draft from it to their end."""
         self._documents.remove(corpus_id)
 
     def list_external_corpora(self) -> dict[str, int]:
@@ -187,7 +186,7 @@ class Corpus:
         return self._documents.sizes()
 
     def stats(self) -> dict[str, SourceStats]:
-        """Return what each source did, by name; of requests since the corpora changed."""
+        """Return counts by source name, since the corpora last changed."""
         found: dict[str, SourceStats] = {}
         for drafter in self._seats.drafters:
             for name, one in drafter.stats().items():
@@ -243,7 +242,7 @@ class Corpus:
 
 
 def within_vocabulary(ids: Ids, parents: Ids, vocab_size: int) -> tuple[Ids, Ids]:
-    """Return a tree without the ids that are not below vocab_size and what hangs below them.
+    """Return a tree without ids >= vocab_size and their descendants.
 
     Args:
         ids, parents: Of the tree, parents[i] < i, -1 = the root.
@@ -251,7 +250,7 @@ def within_vocabulary(ids: Ids, parents: Ids, vocab_size: int) -> tuple[Ids, Ids
     """
     if not len(ids) or ids.max() < vocab_size:
         return ids, parents
-    places = [-1] * (len(ids) + 1)  # in what is left, by place in the tree; the last is the root's
+    places = [-1] * (len(ids) + 1)  # new index by old index, -1 = dropped; the last is the root's
     kept: list[int] = []
     for i, (token, parent) in enumerate(zip(ids.tolist(), parents.tolist(), strict=True)):
         if token < vocab_size and (parent < 0 or places[parent] >= 0):

@@ -22,17 +22,17 @@ class Documents:
     """Corpora by name. Loading runs in any thread; the rest in the one that drafts."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, tuple[Ids, int]] = {}  # with the tokens that SGLang counts
+        self._texts: dict[str, tuple[Ids, int]] = {}  # with the number of tokens that SGLang counts
         self._staged: dict[str, tuple[Ids, int]] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._index: SuffixIndex | None = None
         self._version = 0  # changes with the texts
-        self._indexed = 0  # version that the index is of
+        self._indexed = 0  # version of the texts in the index
 
     @property
     def index(self) -> SuffixIndex | None:
-        """Return the index over all corpora; None while there are none, or it is made anew."""
+        """Return the index over all corpora; None while there are none, or it is being rebuilt."""
         with self._lock:
             return self._index if self._indexed == self._version else None
 
@@ -46,18 +46,18 @@ class Documents:
         return {name: count for name, (_, count) in self._texts.items()}
 
     def stage(self, name: str, chunks: Iterable[Sequence[int]], room: int) -> int:
-        """Take a corpus in; commit() makes it known.
+        """Stage a corpus; commit() makes it known.
 
         Args:
             name: Of the corpus; must be new.
             chunks: Token ids, SEPARATOR between texts.
-            room: Tokens at most.
+            room: Most tokens.
 
         Returns:
-            int: Its tokens, separators included.
+            int: Its number of tokens, separators included.
 
         Raises:
-            InputError: The name is known, there are no or too many tokens, or one is negative.
+            InputError: The name is taken, there are no or too many tokens, or one is negative.
         """
         if name in self._texts:
             raise InputError(f"external corpus {name!r} already exists; remove it first")
@@ -79,19 +79,19 @@ class Documents:
         return count
 
     def commit(self, name: str) -> None:
-        """Make a staged corpus known, and its index in the background."""
+        """Make a staged corpus known, and rebuild the index in the background."""
         staged = self._staged.pop(name, None)
         if staged is not None:
             self._texts[name] = staged
             self._changed()
 
     def remove(self, name: str) -> None:
-        """Forget a corpus; an unknown one is none."""
+        """Forget a corpus; an unknown name does nothing."""
         if self._texts.pop(name, None) is not None:
             self._changed()
 
     def wait(self) -> None:
-        """Wait until the index is made. For tests and for who loads before requests come."""
+        """Wait until the index is made. For tests, and for loading before requests come."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -116,7 +116,7 @@ class Documents:
 
 
 def make_index(tokens: Ids) -> SuffixIndex:
-    """Return an index over texts in memory, each with -1 behind it.
+    """Return an index over texts in memory, each followed by -1.
 
     Raises:
         InputError: There are no tokens, or too many.

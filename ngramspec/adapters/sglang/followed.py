@@ -24,22 +24,22 @@ class Followed:
 
     def __init__(self, seats: Seats, depth: int) -> None:
         self.seat: Seat = seats.take()
-        self.mute = False  # the text holds what no drafter takes
+        self.mute = False  # the text holds an id that no drafter takes
         self._seats = seats
         self._depth = depth
         self._length = 0  # tokens of the text
         self._end = b""  # its last `depth` tokens
-        self._ids, self._parents = _NONE, _NONE  # the tree that is verified
+        self._ids, self._parents = _NONE, _NONE  # the tree that is being verified
         self._begun = False
 
     def begin(self, prompt: Any, output: Any) -> None:
-        """Take the whole text of a request.
+        """Begin with the whole text of a request.
 
         Args:
             prompt, output: Token ids, anything that numpy reads.
 
         Raises:
-            InputError: One is no token id. The text is empty then.
+            InputError: An id is not valid. The text is empty then.
         """
         self._forget()
         drafter, slot = self.seat
@@ -51,16 +51,16 @@ class Followed:
         self._end = np.concatenate((given[-self._depth :], said))[-self._depth :].tobytes()
 
     def follow(self, tail: Sequence[int], length: int) -> None:
-        """Take what is new of the text.
+        """Append what is new in the text.
 
         Args:
             tail: Its last tokens, at least one.
-            length: All its tokens.
+            length: Tokens of the whole text.
 
         Raises:
-            InputError: One is no token id.
+            InputError: An id is not valid.
 
-        Cost: O(len(tail)). A tail that does not go on from what is known is a text of its own.
+        Cost: O(len(tail)). A tail that does not continue the known text begins a new one.
         """
         ids = np.array(tail, np.int32)
         new = length - self._length
@@ -96,7 +96,7 @@ class Followed:
         self._ids, self._parents, self._length, self._end = _NONE, _NONE, 0, b""
 
     def _right(self, tokens: Ids) -> int:
-        """Return how many of the new tokens, but the last, are a path of the tree."""
+        """Return how many of the new tokens, without the last, follow a path of the tree."""
         at, right = -1, 0
         if not self._ids:
             return 0

@@ -1,4 +1,4 @@
-"""The entry point sglang.srt.plugins: SGLang's NGRAM algorithm drafts from ours where asked to."""
+"""The entry point sglang.srt.plugins: SGLang's NGRAM algorithm uses our drafters if asked to."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger("ngramspec")
 
 
 def plugin() -> None:
-    """Hook our corpus in, if the environment says NGRAMSPEC_SGLANG=1; SGLang calls this.
+    """Replace SGLang's corpus by ours, if NGRAMSPEC_SGLANG is set to 1.
 
-    Nothing happens otherwise, nor where SGLang is not as expected or the settings are wrong: that
-    is logged, and SGLang drafts by itself. SGLang calls it in each of its processes.
+    If SGLang is not as expected or the settings are wrong, that is logged and SGLang drafts by
+    itself. SGLang calls this in each of its processes.
     """
     if os.environ.get(SWITCH, "") in ("", "0"):
         return
@@ -30,23 +30,23 @@ def plugin() -> None:
         changed = differences(_read, Corpus)
         if changed:
             log.warning(
-                "%s is set, but this SGLang is another one than ngramspec knows: %s. It drafts by "
+                "%s is set, but this SGLang differs from what ngramspec expects: %s. It drafts by "
                 "itself", SWITCH, "; ".join(changed),
             )  # fmt: skip
             return
         settings = read_settings()
-        settings.make(Pools(settings.params), 1)  # says what is wrong with them before it matters
+        settings.make(Pools(settings.params), 1)  # raises before anything is replaced
         hooks: Any = importlib.import_module(HOOKS)
         register, kinds = hooks.HookRegistry.register, hooks.HookType
         register(f"{CORPUS}.{CLASS}", Corpus, kinds.REPLACE)
         register(f"{WORKER}.NGRAMWorker.{METHOD}", meet, kinds.BEFORE)
-        log.info("SGLang's NGRAM algorithm drafts by ngramspec: %s", settings.spec)
+        log.info("SGLang's NGRAM algorithm drafts with ngramspec: %s", settings.spec)
     except Exception:
         log.exception("%s: SGLang drafts by itself", SWITCH)
 
 
 def meet(worker: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """Show our corpus the whole texts of new requests, before the worker shows it their ends."""
+    """Pass the whole texts of new requests to our corpus, before the worker passes their ends."""
     corpus = getattr(worker, "ngram_corpus", None)
     if isinstance(corpus, Corpus):
         config = getattr(getattr(worker, "model_runner", None), "model_config", None)

@@ -1,4 +1,4 @@
-"""CorpusSettings: what the environment says about drafts; SGLang's own flags say the rest."""
+"""CorpusSettings: draft settings from the environment; SGLang's own flags set the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGING = ("dynamic", "pool")
 class CorpusSettings:
     """Drafters, and their parameters by name.
 
-    spec: names, the first whose draft is not empty wins; only suffix has trees.
+    spec: names, the first non-empty draft wins; only suffix drafts trees.
     params: parameters by drafter name.
     """
 
@@ -53,7 +53,7 @@ class CorpusSettings:
 
     @property
     def has_index(self) -> bool:
-        """Tell whether suffix reads a file."""
+        """Return whether suffix reads a file."""
         return self.params.get("suffix", {}).get("static") is not None
 
 

@@ -1,4 +1,4 @@
-"""Checks: calls of generate() that drafts cannot serve, each with its reason."""
+"""Checks: calls of generate() that drafts do not support, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ngramspec.errors import BackendError, InputError
 
-# Layers whose rejected tokens can be taken back, or that keep none.
+# Layers from which rejected tokens can be removed, or that keep none.
 DYNAMIC = ("DynamicLayer", "DynamicSlidingWindowLayer")
 STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
 LAYERS = (*DYNAMIC, *STATIC, "DummyLayer")
@@ -16,7 +16,7 @@ LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
 def check_release() -> None:
-    """Raise BackendError for a transformers whose caches are called in another way."""
+    """Raise BackendError for a release of transformers with another cache interface."""
     import transformers
 
     release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
@@ -27,7 +27,7 @@ def check_release() -> None:
 
 
 def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
-    """Raise InputError unless drafts can serve a call of generate().
+    """Raise InputError unless drafts support a call of generate().
 
     Args:
         model: The model.
@@ -70,7 +70,7 @@ def check_cache(cache: Any, config: Any) -> None:
         name = type(layer).__name__
         if name not in LAYERS:
             raise InputError(f"a cache with layers of {name} cannot take back rejected drafts")
-        # Such a layer drops what leaves its window at once.
+        # Such a layer drops tokens as soon as they leave its window.
         if name == "StaticSlidingWindowLayer" and layer.max_cache_len < config.max_length - 1:
             raise InputError(
                 f"a static cache cannot take back drafts once {config.max_length - 1} tokens "
@@ -79,15 +79,15 @@ def check_cache(cache: Any, config: Any) -> None:
 
 
 def check_batch(model: Any, kwargs: dict[str, Any]) -> None:
-    """Raise InputError unless rows of a model may stand at different places.
+    """Raise InputError unless rows of a model can be at different positions.
 
-    For that the model must take a mask and positions of our own.
+    For that the model must accept our own mask and positions.
     """
     cache = kwargs["past_key_values"]
     text = model.config.get_text_config()
     if getattr(cache, "_is_user_defined", False):
         raise InputError(
-            "past_key_values of your own needs batch size 1: for more rows leave it out, or say "
+            "past_key_values of your own needs batch size 1: for more rows leave it out, or set "
             'cache_implementation="static"'
         )
     if text._attn_implementation not in ("sdpa", "eager"):

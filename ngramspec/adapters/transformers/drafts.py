@@ -19,18 +19,18 @@ class Drafts:
     """The drafts of one call of generate().
 
     Row i of the batch has slot i. A drafter that raises is logged once and drafts nothing for the
-    rest of the call: the text goes on as without drafts.
+    rest of the call: generation goes on without drafts.
 
     Args:
         drafter: With at least one slot per row of the batch.
         rows: Rows of the batch.
         width: Longest draft in tokens.
-        vocab_size: Drafts end before an id that is not below it.
-        ends: Ids behind which a draft ends.
+        vocab_size: Drafts end before an id >= it.
+        ends: Ids after which a draft ends.
 
     Attributes:
-        tokens: int32 (rows, width), the drafts; what lies behind their ends is 0 or old.
-        lengths: int32 (rows,), their tokens, 0 for rows that were not asked.
+        tokens: int32 (rows, width), the drafts; after their ends 0 or old data.
+        lengths: int32 (rows,), their lengths, 0 for rows that were not asked.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Drafts:
         return int(lens.max(initial=0))
 
     def accept(self, row: int, token_ids: TokenIds, num_accepted: int) -> None:
-        """Tell what a row emitted, drafted tokens first."""
+        """Tell the drafter what a row emitted, accepted tokens first."""
         self._guard(lambda: self._drafter.accept(row, token_ids, num_accepted))
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Teach the policy what a pass of this size took."""
+        """Tell the policy how long a pass of this size took."""
         policy = self._drafter.policy
         if policy is not None:
             self._guard(lambda: policy.observe(num_tokens, seconds))
 
     def end(self, row: int) -> None:
-        """End a row's request, once; what it said is now the pool's."""
+        """End a row's request, once; its text is now in the pool."""
         if self._begun[row]:
             self._begun[row] = False
             self._guard(lambda: self._drafter.end(row))
@@ -90,7 +90,7 @@ class Drafts:
             return
         drafted = np.arange(out.shape[1]) < lens[:, None]
         stop = drafted & ((out < 0) | (out >= self._vocab_size))
-        # A token behind an end is never said, one that is no token cannot be looked up.
+        # A token after an end is never emitted; an invalid id cannot be looked up.
         stop[:, 1:] |= (drafted & np.isin(out, self._ends))[:, :-1]
         for i in np.flatnonzero(stop.any(axis=1)):
             length = min(int(stop[i].argmax()), int(lens[i]))

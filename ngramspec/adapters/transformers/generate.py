@@ -33,8 +33,8 @@ def ngramspec_generate(
     """Generate with drafts: `model.generate(..., custom_generate=ngramspec_generate, drafter=...)`.
 
     Greedy search and sampling for any batch size, with everything that generate() prepares: logits
-    processors and warpers, stopping criteria, generation_config, left-padding, streamer. drafter,
-    verification, seeds and max_draft are given to generate(); it hands over the rest.
+    processors and warpers, stopping criteria, generation_config, left-padding, streamer. Pass
+    drafter, verification, seeds and max_draft to generate(); it supplies the rest.
 
     Args:
         model, input_ids, logits_processor, stopping_criteria, generation_config, streamer,
@@ -43,25 +43,25 @@ def ngramspec_generate(
             remembers texts and costs from call to call; or a Drafter, whose slots 0..rows - 1
             are used, by one call at a time.
         verification: How sampled drafts are verified: "compare" gives the text that the same seed
-            gives without drafts; "reject" gives another of the same distribution for less work.
-        seeds: Of the random numbers, one per row or one for all (row i then has seeds + i), whole
-            numbers of 63 bits; None takes them from torch's default generator.
+            gives without drafts; "reject" gives another of the same distribution, for less work.
+        seeds: Random seeds, one per row or one for all (row i then has seeds + i), integers of 63
+            bits; None = drawn from torch's default generator.
         max_draft: Longest draft in tokens, 0 for none; None = the drafter's.
 
     Returns:
-        As generate(): int64 tensor (rows, length), prompts and text, padded behind a row's end; or
+        As generate(): int64 tensor (rows, length), prompts and text, padded after a row's end; or
         a GenerateDecoderOnlyOutput, with the cache for batch size 1.
 
     Raises:
-        InputError: An argument is not as described, or generate() was asked for what drafts cannot
-            serve: beams, recurrent or encoder-decoder models, scores, attentions and so on.
+        InputError: An argument is not as described, or generate() was asked for what drafts do not
+            support: beams, recurrent or encoder-decoder models, scores, attentions and so on.
         BackendError: This transformers is too old.
         Whatever the model, a processor, a criterion or the streamer raises.
 
     Cost: A pass per step. Batch size 1 cuts rejected tokens off the model's own cache, O(layers). A
     batch runs on buffers where each row has its own places: no step moves or copies tokens, but a
     mask of rows x queries x tokens is made per pass, all rows are padded to the longest draft, and
-    rows that ended are computed along until they are half of all, and then dropped.
+    ended rows are still computed until they are half of all, and then dropped.
     Threads: as the model; see NgramSpeculator. Source: Leviathan et al. (arXiv 2211.17192).
     """
     from ngramspec.adapters.transformers.checks import check_call, check_release
@@ -105,8 +105,8 @@ def _seeds(seeds: Any, input_ids: Any) -> Any:
 def _kept_streamer(frame: Any) -> Any:
     """Return the streamer that generate() was given, None for none.
 
-    generate() of transformers 5 puts the prompt into it, but does not hand it to a custom_generate
-    function: its keywords are those that _sample does not have.
+    generate() of transformers 5 puts the prompt into it, but does not pass it to a custom_generate
+    function: that gets only the keywords that _sample does not have.
     """
     home = frame.f_globals.get("__name__")
     if home != "transformers.generation.utils" or frame.f_code.co_name != "generate":

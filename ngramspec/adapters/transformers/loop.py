@@ -58,7 +58,7 @@ class Loop:
         self._seeds, self._method = seeds, method
 
     def run(self, drafter: Drafter, max_draft: int, streamer: Any) -> Any:
-        """Generate, and return what generate() is to return."""
+        """Generate, and return the result of generate()."""
         rows = self._input_ids.shape[0]
         self._drafts = Drafts(drafter, rows, max_draft, self._vocab_size(), self._stops.ends)
         self._width, self._streamer = max_draft, streamer
@@ -95,18 +95,18 @@ class Loop:
         self._settle(made, width + 1)
 
     def _batch(self, width: int) -> Any:
-        """Return the newest token of each row and its draft behind it."""
+        """Return the newest token of each row, followed by its draft."""
         import torch
 
         ids = np.empty((len(self._newest), 1 + width), dtype=np.int64)
         ids[:, 0] = self._newest
         ids[:, 1:] = self._drafts.tokens[:, :width]
-        # What stood behind a draft is of another text, or no token at all.
+        # What follows a draft is of another text, or not a token at all.
         ids[:, 1:][np.arange(width) >= self._drafts.lengths[:, None]] = 0
         return torch.from_numpy(ids).to(self._input_ids.device)
 
     def _verified(self, logits: Any, width: int) -> npt.NDArray[np.int32]:
-        """Return what each row emits, int32 (rows, 1 + width), -1 behind it; the only wait."""
+        """Return what each row emits, int32 (rows, 1 + width), then -1; waits for the device."""
         import torch
 
         drafts, lengths = self._drafts.tokens[:, :width], self._drafts.lengths
@@ -156,7 +156,7 @@ class Loop:
             self._pass.release(row)
 
     def _stream(self) -> None:
-        """Hand on the tokens that all rows have, one place of the text after the other."""
+        """Stream the tokens that all rows have, position by position."""
         lengths = self._texts.lengths
         end = int(lengths[self._open].min()) if self._open.any() else int(lengths.max())
         columns = self._texts.columns(self._streamed, end)

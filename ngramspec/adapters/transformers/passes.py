@@ -1,4 +1,4 @@
-"""Passes over the model: one row whose cache is cut, or many rows at places of their own."""
+"""Passes over the model: for one row, whose cache is cut, or for many rows at their own places."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy.typing as npt
 from ngramspec.adapters.transformers.checks import STATIC, check_batch
 from ngramspec.adapters.transformers.row_cache import Places, RowStore, make_layers
 
-FIRST_ROOM = 256  # tokens behind the prompts that a growing buffer has at first
+FIRST_ROOM = 256  # initial room after the prompts in a growing buffer, in tokens
 
 
 class Pass:
-    """What both kinds share: the prompt's pass, and how a pass is made.
+    """What both kinds share: the prompt's pass, and how a pass is run.
 
     Args:
         model: The model.
         input_ids: Prompts, int64 tensor (rows, prompt_len).
         config: The prepared GenerationConfig.
-        kwargs: What generate() hands to the model; kept.
+        kwargs: Model inputs from generate(); kept.
     """
 
     def __init__(self, model: Any, input_ids: Any, config: Any, kwargs: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class CutPass(Pass):
         self._seen = 0
 
     def prefill(self) -> Any:
-        """Compute the prompt, then let the cache remember what a cut may bring back."""
+        """Compute the prompt, then let the cache keep what a cut may bring back."""
         import torch.nn.functional
 
         logits = super().prefill()
@@ -109,7 +109,7 @@ class CutPass(Pass):
 
 
 class RowsPass(Pass):
-    """Many rows: each has its tokens without gaps at places of its own, and a mask that says so.
+    """Many rows: each has its tokens without gaps at its own places, and a mask for them.
 
     Raises:
         InputError: The model does not take such a mask.
@@ -125,7 +125,7 @@ class RowsPass(Pass):
 
         fixed = isinstance(self.cache, StaticCache)
         rows, prompt_len = input_ids.shape
-        # Behind a short draft the pass writes padding, which the next one replaces.
+        # After a short draft the pass writes padding, which the next pass replaces.
         room = config.max_length - prompt_len + longest_draft
         capacity = prompt_len + (room if fixed else min(room, FIRST_ROOM))
         make_layers(self.cache, self._places, capacity, fixed)
@@ -167,14 +167,14 @@ class RowsPass(Pass):
         return logits.new_zeros((len(token_ids), *logits.shape[1:])).index_copy_(0, held, logits)
 
     def keep(self, counts: npt.NDArray[np.int64], queries: int) -> None:
-        """Keep each row's first tokens of the pass. O(rows): the next pass writes over the rest."""
+        """Keep each row's first tokens of the pass. O(rows): the next pass overwrites the rest."""
         self._starts += counts
 
     def release(self, row: int) -> None:
         """Forget a row that has ended.
 
-        It is computed along, at the start of its buffer, until half of the rows held have ended:
-        then the others are copied, so that all copies of a call are as much as one of its cache.
+        It is still computed, at the start of its buffer, until half of the held rows have ended;
+        then the others are copied. All copies of a call together cost about one of its cache.
         """
         self._ended[row] = True
         self._starts[row] = 0

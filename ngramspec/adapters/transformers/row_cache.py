@@ -2,7 +2,7 @@
 
 The caches of transformers put new tokens of all rows at the same index, so rows that accepted
 different numbers of drafted tokens would need holes or a copy. Here a rejected token is simply
-written over by the next pass.
+overwritten by the next pass.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Places:
 
 
 class RowStore:
-    """One layer's buffers of shape (rows, heads, capacity, width); grown, unless fixed.
+    """One layer's buffers of shape (rows, heads, capacity, width), growing unless fixed.
 
-    A mixin: make_layers gives it the base class that transformers asks of a layer of a cache.
+    A mixin: make_layers adds the base class that transformers requires of a cache layer.
     """
 
     is_compileable = False
@@ -54,7 +54,7 @@ class RowStore:
     def update(
         self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
-        """Store a pass and return views of all that is stored. O(pass), but when buffers grow."""
+        """Store a pass and return views of all that is stored. O(pass), unless buffers grow."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         places, queries = self._places, key_states.shape[2]
@@ -78,7 +78,7 @@ class RowStore:
         return self._length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Return the tokens stored, of the longest row."""
+        """Return the number of tokens in the longest row."""
         return self._length
 
     def get_max_length(self) -> int:
@@ -98,7 +98,7 @@ class RowStore:
 def make_layers(cache: Any, places: Places, capacity: int, fixed: bool) -> None:
     """Replace the layers of a cache that holds nothing yet by RowStores.
 
-    Layers that keep nothing, because they use those of another, stay.
+    Layers that store nothing, because they use another layer's, stay.
     """
     from transformers.cache_utils import CacheLayerMixin, DummyLayer
 

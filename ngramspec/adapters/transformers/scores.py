@@ -11,14 +11,14 @@ import numpy as np
 from ngramspec.adapters.transformers.texts import Texts
 from ngramspec.errors import InputError
 
-# Those of transformers that look at scores alone: one call for all rows of a pass.
+# Processors of transformers that read only scores: one call for all rows of a pass.
 PLAIN = {
     *("EpsilonLogitsWarper", "EtaLogitsWarper", "InfNanRemoveLogitsProcessor"),
     *("LogitNormalization", "MinPLogitsWarper", "SuppressTokensLogitsProcessor"),
     *("TemperatureLogitsWarper", "TopHLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"),
     "TypicalLogitsWarper",
 }
-# Those that count calls, or run the model: they must see each token once, in order.
+# Processors that count calls, or run the model: they must see each token once, in order.
 STATEFUL = {
     *("AlternatingCodebooksLogitsProcessor", "ClassifierFreeGuidanceLogitsProcessor"),
     *("DiaClassifierFreeGuidanceLogitsProcessor", "DiaEOSChannelFilterLogitsProcessor"),
@@ -32,7 +32,7 @@ class Scores:
     """The processors of a call, in their order.
 
     Processors that look at the text are called once for each length of text in the pass, with the
-    whole batch, as generate() does; rows of another length are then not looked at. So they must be
+    whole batch, as generate() does; results for rows of another length are ignored. So they must be
     functions of ids and scores.
 
     Args:
@@ -47,7 +47,7 @@ class Scores:
         for processor in known:
             if _name(processor) in STATEFUL:
                 raise InputError(
-                    f"{_name(processor)} must see every token once, in order: not with drafts"
+                    f"{_name(processor)} must see every token once, in order: unusable with drafts"
                 )
         groups = groupby(known, key=lambda processor: _name(processor) in PLAIN)
         self._parts = [(plain, list(group)) for plain, group in groups]
@@ -57,8 +57,8 @@ class Scores:
         """Return the scores of a pass.
 
         Args:
-            rows: float32 tensor (batch, queries, vocab_size), the logits; may be written over.
-            texts: With each row's draft behind its text, where `reads_text`.
+            rows: float32 tensor (batch, queries, vocab_size), the logits; may be overwritten.
+            texts: With each row's draft after its text, if `reads_text`.
             lengths: int (batch,), tokens of the drafts.
             active: int, rows of the batch that still generate.
         """
@@ -76,7 +76,7 @@ class Scores:
 def _apply_by_length(
     processors: list[Any], rows: Any, texts: Texts, lengths: Any, active: Any
 ) -> Any:
-    """Call processors for each length of text that a row of the pass follows."""
+    """Call processors once for each length of text before a row of logits."""
     import torch
 
     starts = texts.lengths

@@ -20,16 +20,16 @@ from ngramspec.stats import SourceStats
 
 
 class NgramSpeculator:
-    """Keep what drafts are made from across calls of generate().
+    """Keep drafters, pools and policy across calls of generate().
 
-    The next call drafts from the texts of those before it, as far as its drafters share a pool
-    (suffix, ngram-mod) or keep counts (ngram-cache), and the policy remembers what passes cost.
+    A call drafts from the texts of earlier calls if its drafters share a pool (suffix, ngram-mod)
+    or keep counts (ngram-cache), and the policy remembers what passes cost.
 
     Args:
-        spec: Drafter names as for create_drafter, one or a comma list.
+        spec: Drafter names as for create_drafter, comma-separated.
         max_draft: Longest draft in tokens, 1..1024.
-        policy: "auto": drafts go as far as their tokens pay, by what passes are seen to cost;
-            "fixed": as far as the drafters go; or an AutoPolicy of your own.
+        policy: "auto": drafts are as long as their tokens pay, by the measured cost of passes;
+            "fixed": as long as the drafters make them; or an AutoPolicy of your own.
         params: Drafter parameters as for create_drafter: pool=, static=, size_n= and so on;
             `params={"suffix": {...}}` for one member of a chain.
 
@@ -37,8 +37,8 @@ class NgramSpeculator:
         InputError: An argument is out of range, or unknown.
         FormatError, VocabMismatchError, OSError: As create_drafter, for statistics files.
 
-    Threads: calls of generate() may run at the same time, each on slots of its own; with an
-    AutoPolicy of your own, one at a time.
+    Threads: calls of generate() may run at the same time, each on its own slots; with an
+    AutoPolicy of your own, only one at a time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class NgramSpeculator:
         }
         for name, own in (params or {}).items():
             self._params.setdefault(name, {}).update(own)
-        # What nobody knows is create_drafter's to refuse, with the nearest name.
+        # create_drafter refuses unknown parameters, with the nearest name.
         strange = {key: shared[key] for key in shared if not any(key in k for k in known.values())}
         self._idle: list[Drafter] = []
         self._gone: dict[str, SourceStats] = {}
@@ -73,7 +73,7 @@ class NgramSpeculator:
 
     @property
     def policy(self) -> AutoPolicy | None:
-        """Return the policy of the drafter that was used last, None where drafts are not cut."""
+        """Return the policy of the drafter that was used last, None for "fixed"."""
         with self._lock:
             return (self._lent or self._idle)[-1].policy
 
@@ -117,7 +117,7 @@ class NgramSpeculator:
         return drafter
 
     def _grow(self, smaller: Drafter | None, slots: int) -> Drafter:
-        """Make a drafter; it replaces a smaller idle one and goes on with its policy."""
+        """Make a drafter; it replaces a smaller idle one and keeps its policy."""
         policy = self._fresh_policy()
         if smaller is not None:
             policy = smaller.policy
@@ -149,10 +149,10 @@ class GivenDrafter:
 
 
 def as_lender(drafter: Any) -> NgramSpeculator | GivenDrafter:
-    """Return what lends the drafter of a call.
+    """Return a lender of the drafter for one call.
 
     Raises:
-        InputError: It is none of names, Drafter and NgramSpeculator, or as create_drafter.
+        InputError: It is not names, a Drafter or an NgramSpeculator, or as create_drafter.
     """
     if isinstance(drafter, NgramSpeculator):
         return drafter

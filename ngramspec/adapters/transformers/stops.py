@@ -15,14 +15,14 @@ from ngramspec.errors import InputError
 class Stops:
     """The stopping criteria of a call.
 
-    End tokens and the longest length are looked up here; other criteria are called once for each
-    length of text that a pass brought, with the whole batch, and count for the rows that have just
-    reached it. So they must be functions of the ids.
+    End tokens and the length limit are checked here. Other criteria are called once for each text
+    length that a pass reached, with the whole batch, and count for the rows that have just reached
+    it; so they must be functions of the ids.
 
     Args:
         criteria: As generate() prepared them.
         prompt_len: Tokens of the padded prompts.
-        pad: Id behind a row's end, None for none.
+        pad: Id after a row's end, None for none.
         rows: Rows of the batch.
 
     Attributes:
@@ -31,7 +31,7 @@ class Stops:
 
     Raises:
         InputError: Nothing bounds the length, or rows may end before others and there is no id to
-            fill them up with.
+            pad them with.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Stops:
             else:
                 self._others.append(criterion)
         if not longest:
-            raise InputError("generate() gave no longest length: set max_new_tokens")
+            raise InputError("generate() set no length limit: set max_new_tokens")
         if rows > 1 and pad is None and (self.ends or self._others):
             raise InputError("rows of a batch end one by one: set pad_token_id to fill them up")
         self.room = max(1, min(longest) - prompt_len)
@@ -61,7 +61,7 @@ class Stops:
         self._ends = np.array(self.ends, dtype=np.int32)
 
     def cut(self, texts: Texts, row: int, token_ids: npt.NDArray[np.int32]) -> tuple[int, bool]:
-        """Return how many of a row's next tokens are its text, and whether it ends with them."""
+        """Return how many of a row's next tokens belong to its text, and whether they end it."""
         room = self.room - int(texts.lengths[row])
         found = np.flatnonzero(np.isin(token_ids[:room], self._ends))
         if found.size:
@@ -74,7 +74,7 @@ class Stops:
         """Ask the other criteria about tokens just written.
 
         Args:
-            texts: With the tokens written, their lengths still those before.
+            texts: With the tokens written, but the lengths from before.
             counts: New tokens per row, shortened here where a row ends earlier.
             ended: Set here for rows that end.
         """

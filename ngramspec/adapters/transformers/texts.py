@@ -1,4 +1,4 @@
-"""Texts: the ids of a batch, on the host and, for whoever looks at them there, on the device."""
+"""Texts: the ids of a batch, on the host and, if something reads them there, on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Texts:
     Args:
         input_ids: The prompts, int64 tensor (rows, prompt_len).
         room: Tokens that a row may emit.
-        pad: Id behind a row's end.
+        pad: Id after a row's end.
         watched: Keep `ids` up to date at every token, for processors and stopping criteria.
 
     Attributes:
@@ -33,25 +33,25 @@ class Texts:
         self.lengths = np.zeros(rows, dtype=np.int64)
 
     def write(self, row: int, start: int, token_ids: npt.NDArray[np.int32]) -> None:
-        """Put tokens behind the first `start` that a row emitted; its length stays."""
+        """Write tokens after the first `start` that a row emitted; its length stays."""
         place = slice(self.prompt_len + start, self.prompt_len + start + len(token_ids))
         self._host[row, place] = token_ids
         if self._watched and not self._shared:
             self._to_device(row, place)
 
     def close(self, row: int) -> None:
-        """Pad what is behind a row's end."""
+        """Pad a row after its end."""
         place = slice(self.prompt_len + int(self.lengths[row]), None)
         self._host[row, place] = self._pad
         if self._watched and not self._shared:
             self._to_device(row, place)
 
     def seen(self, length: int) -> Any:
-        """Return what all rows hold after a number of emitted tokens, a view."""
+        """Return all rows up to `length` emitted tokens, a view."""
         return self.ids[:, : self.prompt_len + length]
 
     def columns(self, start: int, end: int) -> Any:
-        """Return emitted tokens number start..end - 1 of all rows, int64 tensor on the host."""
+        """Return emitted tokens start..end - 1 of all rows, int64 tensor on the host."""
         import torch
 
         first = self.prompt_len + start

@@ -1,4 +1,4 @@
-"""RequestAsk: what one request says about drafts, in extra_args of its sampling parameters."""
+"""RequestAsk: a request's draft options, from extra_args of its sampling parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HELD_AT = "_ngramspec_asks"  # attribute of an InputBatch: asks by request id
 
 @dataclass(frozen=True, kw_only=True)
 class RequestAsk:
-    """SamplingParams(extra_args={"ngramspec": {...}}) of a request.
+    """Draft options of a request: SamplingParams(extra_args={"ngramspec": {...}}).
 
-    Or flat, {"ngramspec.namespace": ...}: vllm_xargs of an HTTP request has no nested values.
+    Or flat, {"ngramspec.namespace": ...}: vllm_xargs of an HTTP request cannot be nested.
     """
 
     speculate: bool = True
@@ -45,7 +45,7 @@ DEFAULT = RequestAsk()
 
 
 def read_ask(sampling_params: Any) -> RequestAsk:
-    """Return what a request's sampling parameters say.
+    """Return the draft options in a request's sampling parameters.
 
     Raises:
         InputError: A field is unknown, of the wrong type or out of its bounds.
@@ -63,14 +63,14 @@ def read_ask(sampling_params: Any) -> RequestAsk:
         if name not in known:
             raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), known)}")
     if type(own.get("speculate")) is int and own["speculate"] in (0, 1):
-        own["speculate"] = bool(own["speculate"])  # HTTP brings no truth values
+        own["speculate"] = bool(own["speculate"])  # vllm_xargs has no booleans
     return RequestAsk(**own)
 
 
 def hold_asks(add_request: Callable[..., Any]) -> Callable[..., Any]:
-    """Return InputBatch.add_request, which also keeps what the request says about drafts.
+    """Return InputBatch.add_request, wrapped to also keep the request's draft options.
 
-    A batch holds no sampling parameters, and a proposer sees nothing but the batch.
+    A batch holds no sampling parameters, and a proposer sees only the batch.
     """
 
     @functools.wraps(add_request)
@@ -92,7 +92,7 @@ def hold_asks(add_request: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def held_asks(input_batch: Any) -> dict[str, RequestAsk]:
-    """Return the asks of the requests in a batch that said something; those gone are dropped."""
+    """Return the asks of a batch's requests that differ from the default; drop those of others."""
     held: dict[str, RequestAsk] = getattr(input_batch, HELD_AT, None) or {}
     present = input_batch.req_id_to_index
     if len(held) > len(present):

@@ -1,4 +1,4 @@
-"""StepClock: what the steps of an engine cost, for the policy that chooses draft lengths."""
+"""StepClock: times an engine's steps for the policy that chooses draft lengths."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ngramspec._native.policy.auto import AutoPolicy
 
 
 class StepClock:
-    """Take the time from one step's drafts to the next step's call: the pass and all around it.
+    """Measure the time from one step's drafts to the next step's call: the pass and its overhead.
 
     Args:
-        policy: Learns it; None = nothing is to be learnt.
+        policy: Learns the times; None = none are measured.
     """
 
     def __init__(self, policy: AutoPolicy | None) -> None:
@@ -20,16 +20,16 @@ class StepClock:
         self._started = self._stopped = 0.0
 
     def stop(self) -> None:
-        """End a step: its tokens are there."""
+        """End a step: its tokens have arrived."""
         if self._policy is not None:
             self._stopped = time.perf_counter()
 
     def start(self, num_tokens: int, steady: bool) -> None:
-        """Begin the next one, and learn from the last.
+        """Begin the next step, and let the policy learn from the last.
 
         Args:
             num_tokens: Tokens that the pass will verify, 0 = not known.
-            steady: The last pass had the rows that it was thought to have: no prompts, no pause.
+            steady: The last pass had the expected rows: no prompts, no pause.
         """
         if self._policy is None:
             return

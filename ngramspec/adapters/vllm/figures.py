@@ -1,8 +1,8 @@
-"""SourceFigures: what each drafter did, told through vLLM's log and, where shared, Prometheus.
+"""SourceFigures: counts by drafter, in vLLM's log and, across processes, in Prometheus.
 
-vLLM counts drafts, drafted and accepted tokens itself, in its log and as vllm:spec_decode_*. Only
-what came from which drafter is added here. Proposers run in worker processes, whose counters are
-seen by nobody unless PROMETHEUS_MULTIPROC_DIR is set, as vLLM does for several API servers.
+vLLM counts drafts, drafted and accepted tokens itself, in its log and as vllm:spec_decode_*. This
+module adds the split by drafter. Proposers run in worker processes, whose counters nobody reads
+unless PROMETHEUS_MULTIPROC_DIR is set; vLLM sets it for several API servers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from ngramspec.stats import SourceStats
 
-log = logging.getLogger("vllm.ngramspec")  # a logger of vLLM's, so that its settings hold
+log = logging.getLogger("vllm.ngramspec")  # below vLLM's logger, so that its settings apply
 _COUNTERS = {
     "drafts": ("num_drafts", "Drafts that were proposed."),
     "draft_tokens": ("num_draft_tokens", "Tokens of the drafts that were proposed."),
     "accepted_tokens": ("num_accepted_tokens", "Drafted tokens that the model confirmed."),
 }
-_made: dict[str, Any] = {}  # counters of this process: prometheus_client knows each name once
+_made: dict[str, Any] = {}  # of this process: prometheus_client accepts each name once
 
 
 class SourceFigures:
@@ -48,7 +48,7 @@ class SourceFigures:
         self._counters = _prometheus_counters() if shared else {}
 
     def report(self) -> None:
-        """Report what is new, if it is time. Cost between reports: a look at the clock."""
+        """Report new counts, if it is time. Cost between reports: one reading of the clock."""
         if self._seconds <= 0 or self._clock() < self._due:
             return
         self._due = self._clock() + self._seconds
@@ -77,7 +77,7 @@ class SourceFigures:
 def _prometheus_counters() -> dict[str, Any]:
     try:
         from prometheus_client import Counter
-    except ImportError:  # vLLM brings it; without vLLM nobody reads it
+    except ImportError:  # vLLM depends on it; without vLLM nobody reads it
         return {}
     for name, (_, text) in _COUNTERS.items():
         if name not in _made:

@@ -21,15 +21,15 @@ NAME = "SuffixDecodingProposer"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 BATCH = "vllm.v1.worker.gpu_input_batch"
 CONFIG = "vllm.config.speculative"
-CHECK = "has_arctic_inference"  # a name in CONFIG; the method is refused while it says no
-# What the replaced class is called with, self left out.
+CHECK = "has_arctic_inference"  # a function in CONFIG; the method is refused if it returns False
+# Parameters of the replaced class's methods, without self.
 INIT = ("vllm_config",)
 PROPOSE = ("num_speculative_tokens", "input_batch", "sampled_token_ids", "slot_mappings")
 BATCH_FIELDS = ("req_id_to_index", "num_prompt_tokens", "token_ids_cpu", "num_tokens_no_spec")
 
 
 def register() -> None:
-    """Put the proposer in place, if the environment asks for it; log why it cannot be done."""
+    """Install the proposer if the environment asks for it; log why if that is not possible."""
     wanted = os.environ.get(SWITCH, "")
     if not wanted:
         return
@@ -48,7 +48,7 @@ def install() -> str:
     """Replace the proposer class; return why it was left alone, "" when it is in place.
 
     Raises:
-        ImportError, AttributeError: vLLM has not what is looked for; nothing is changed.
+        ImportError, AttributeError: vLLM lacks a module or name that is needed.
     """
     home = importlib.import_module(HOME)
     base = getattr(home, NAME)
@@ -62,7 +62,7 @@ def install() -> str:
         setattr(home, NAME, made)
         _hold_asks()
         base = made
-    runner = sys.modules.get(RUNNER)  # it takes the name over when it is imported
+    runner = sys.modules.get(RUNNER)  # it imports the class by name
     if runner is not None:
         setattr(runner, NAME, base)
     _allow_method()
@@ -70,7 +70,7 @@ def install() -> str:
 
 
 def misfit(base: Any, input_batch: Any) -> str:
-    """Return what of vLLM is not as it was when this was written, "" when all is."""
+    """Return how vLLM differs from what the proposer expects, "" if it does not."""
     for method, known in (("__init__", INIT), ("propose", PROPOSE)):
         found = tuple(inspect.signature(getattr(base, method)).parameters)[1:]
         if found != known:
@@ -85,7 +85,7 @@ def misfit(base: Any, input_batch: Any) -> str:
 
 
 def _hold_asks() -> None:
-    """Let batches keep what requests say about drafts; without it all are drafted for alike."""
+    """Let batches keep the draft options of requests; without them all get the defaults."""
     from ngramspec.adapters.vllm.asks import hold_asks
 
     batch = importlib.import_module(BATCH).InputBatch
@@ -97,8 +97,8 @@ def _hold_asks() -> None:
 
 
 def _allow_method() -> None:
-    """Let the configuration take the method where Arctic Inference is not installed."""
+    """Let the configuration accept the method if Arctic Inference is not installed."""
     if importlib.util.find_spec("arctic_inference") is None:
         config = importlib.import_module(CONFIG)
-        getattr(config, CHECK)  # an AttributeError names what is gone
+        getattr(config, CHECK)  # raises AttributeError if it is gone
         setattr(config, CHECK, lambda: True)

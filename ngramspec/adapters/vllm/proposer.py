@@ -22,10 +22,10 @@ class Proposer:
     Configure: speculative_config={"method": "custom_class", "model":
     "ngramspec.adapters.vllm.Proposer", "num_speculative_tokens": K}; options in
     additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/integrations.md. All requests
-    share the pool. vLLM does not say which request a row is of: rows are known by their content.
+    share the pool. vLLM does not pass request ids here, so rows are recognised by their content.
 
-    Only the rank whose drafts vLLM uses makes any. With the external launcher, where every rank
-    schedules for itself, all do; nothing then depends on time, so equal steps give equal drafts.
+    Only the rank whose drafts vLLM uses makes any. With the external launcher every rank schedules
+    for itself, so all do; then no draft depends on time, so that equal steps give equal drafts.
 
     Args:
         vllm_config: vllm.config.VllmConfig.
@@ -58,15 +58,15 @@ class Proposer:
 
         Args:
             sampled_token_ids: What the step emitted, by row; empty for a partial prefill.
-            num_tokens_no_spec: int32, shape (r,), r >= rows: tokens of each, those included.
+            num_tokens_no_spec: int32, shape (r,), r >= rows: tokens of each, the step's included.
             token_ids_cpu: int32, shape (r, max_model_len): the texts. Not kept.
             slot_mappings: Not used.
 
         Returns:
             One list per row of at most num_speculative_tokens ids, empty for no draft. After a
-            failure, which is logged once, all are empty for good.
+            failure, which is logged once, all stay empty.
 
-        Cost: O(rows + emitted and drafted tokens); a prompt that begins, its length.
+        Cost: O(rows + emitted and drafted tokens), plus the length of each new prompt.
         """
         num = len(sampled_token_ids)
         if self.drafts is None or self._failed or not num:
@@ -79,7 +79,7 @@ class Proposer:
                 counts_of(sampled_token_ids),
                 self.settings.max_draft,
             )
-        except Exception:  # whatever it is, the engine goes on
+        except Exception:  # of any kind: the engine must go on
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
@@ -114,5 +114,5 @@ def make_drafter(settings: ProposerSettings, params: Any) -> Drafter:
 
 
 def make_drafts(settings: ProposerSettings, drafter: Drafter) -> BatchDrafts:
-    """Return what drafts for the engine's rows with a drafter."""
+    """Return the BatchDrafts of a drafter for the engine's rows."""
     return BatchDrafts(drafter, settings.max_draft, settings.max_length, settings.vocab_size)

@@ -1,4 +1,4 @@
-"""ProposerSettings: what vLLM's configuration and the environment say about drafts."""
+"""ProposerSettings: draft settings from vLLM's configuration and the environment."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FROM_TEXT: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What can be set, besides parameters of the drafters."""
+    """Options other than drafter parameters."""
 
     drafter: str = "suffix"  # names, separated by commas
     policy: str = "auto"  # "auto": drafts as long as they pay; "fixed": as far as the drafters go
-    namespaces: int = 32  # namespaces of requests with pools of their own at a time, 0 = one pool
-    log_seconds: float = 60.0  # between lines of the log with figures by source, 0 = none
+    namespaces: int = 32  # namespaces with their own pools at a time, 0 = one pool for all
+    log_seconds: float = 60.0  # between log lines with figures by source, 0 = none
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class Options:
 class ProposerSettings:
     """Facts of an engine, and the options for it.
 
-    drafts_here: Drafts of this process are used; on other ranks none are made.
-    one_drafts: No other rank's drafts must be equal, so measured time may decide.
+    drafts_here: Drafts of this process are used; other ranks make none.
+    one_drafts: No other rank must make equal drafts, so measured times may decide their length.
     """
 
     options: Options
@@ -89,7 +89,7 @@ class ProposerSettings:
 def read_settings(
     vllm_config: Any, environment: Mapping[str, str] | None = None
 ) -> ProposerSettings:
-    """Read additional_config["ngramspec"], which goes before NGRAMSPEC_* of the environment.
+    """Read additional_config["ngramspec"], which overrides NGRAMSPEC_* of the environment.
 
     Args:
         vllm_config: vllm.config.VllmConfig.
@@ -127,10 +127,10 @@ def read_settings(
 
 
 def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the parameters of each drafter: those that it knows of the shared ones, and its own.
+    """Return the parameters of each drafter: the shared ones that it has, and its own.
 
     Raises:
-        InputError: No drafter knows a parameter, or params names one that is not used.
+        InputError: No drafter has a parameter, or params names a drafter that is not used.
     """
     names = parse_names(options.drafter, "priority")
     known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}

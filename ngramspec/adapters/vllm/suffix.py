@@ -1,4 +1,4 @@
-"""The proposer behind vLLM's `method="suffix"`, where the plugin put it: it knows the requests."""
+"""BatchProposer: what the plugin puts behind vLLM's `method="suffix"`; it sees request ids."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BatchProposer:
         try:
             most = min(int(num_speculative_tokens), self.settings.max_draft)
             drafted = self._draft(input_batch, counts_of(sampled_token_ids), most)
-        except Exception:  # whatever it is, the engine goes on
+        except Exception:  # of any kind: the engine must go on
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
@@ -105,7 +105,7 @@ class BatchProposer:
         for name in present:
             self._group(name)
         self._forget_oldest(present)
-        for name in list(self.groups):  # those without a row have requests to end
+        for name in list(self.groups):  # groups without a row may have requests to end
             own = np.array([one == name for one in names], np.bool_) & wanted
             made = self._draft_group(
                 self.groups[name], batch, np.where(own, counts, 0), limits, keys
@@ -123,7 +123,7 @@ class BatchProposer:
         return group.draft(batch.token_ids_cpu, lengths, counts, most, keys, prompts)
 
     def _group(self, namespace: str) -> BatchDrafts:
-        """Return what drafts for a namespace."""
+        """Return the BatchDrafts of a namespace; make them if new."""
         group = self.groups.get(namespace)
         if group is None:
             params = {name: dict(own) for name, own in self.settings.params.items()}
@@ -134,7 +134,7 @@ class BatchProposer:
         return group
 
     def _forget_oldest(self, present: Collection[str]) -> None:
-        """Keep no more namespaces than were asked for, but those that have a row now."""
+        """Drop the oldest namespaces beyond the limit, but none that has a row now."""
         too_many = len(self.groups) - 1 - self.settings.options.namespaces
         old = [name for name in self.groups if name and name not in present]
         for name in old[: max(0, too_many)]:
@@ -145,5 +145,5 @@ class BatchProposer:
 
 def suffix_proposer(base: type) -> type:
     """Return the class to put in place of vLLM's SuffixDecodingProposer `base`."""
-    said = "BatchProposer, for vLLM's isinstance checks one of its own proposers, too."
+    said = "BatchProposer that passes vLLM's isinstance checks for its own proposer."
     return type("NgramspecProposer", (BatchProposer, base), {"__doc__": said})

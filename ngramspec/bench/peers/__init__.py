@@ -1,6 +1,6 @@
-"""Other projects' drafters as Subjects, one file per project, each imported when it is asked for.
+"""Other projects' drafters as Subjects, one file per project, each imported on demand.
 
-These files and what they import need numpy and the peer, so that an interpreter without
+These files and what they import need only numpy and the peer, so that an interpreter without
 ngramspec's own dependencies can run them.
 """
 
@@ -19,7 +19,7 @@ ORACLE_OF = "arctic-f4p0"
 
 
 class PeerMissing(Exception):
-    """The peer is not installed; the message says what is."""
+    """The peer is not installed; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,6 @@ def open_peer(peer: Peer, *, vllm_wheel: Path | None = None) -> Subject:
         settings["wheel"] = vllm_wheel
     try:
         subject: Subject = module.open_subject(peer.name, **settings)
-    except (ImportError, OSError) as error:  # OSError: a library of it cannot be loaded
+    except (ImportError, OSError) as error:  # OSError: one of its libraries cannot be loaded
         raise PeerMissing(str(error)) from error
     return subject

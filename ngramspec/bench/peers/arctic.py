@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, Subject, Text, Tokens
+from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
 
 MAX_TOKENS = 64  # of a draft, and of the matched context: the tree's depth
 
@@ -21,7 +21,7 @@ def open_subject(name: str, **settings: Any) -> Subject:
 class _Suffix:
     def __init__(self, cache: Any, settings: dict[str, Any]) -> None:
         self._cache, self._settings = cache, settings
-        self._text, self._request = Text(), -1
+        self._text, self._request = GrowingText(), -1
 
     def begin(self, prompt: Tokens) -> None:
         self._text.begin(prompt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ngramspec.bench.player import FixedSubject, Subject, Text, Tokens
+from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
 
 
 def open_subject(name: str, **settings: Any) -> Subject:
@@ -16,7 +16,7 @@ def open_subject(name: str, **settings: Any) -> Subject:
 
 class _Lookup:
     def __init__(self, lookup: Any) -> None:
-        self._lookup, self._text = lookup, Text()
+        self._lookup, self._text = lookup, GrowingText()
         self.begin = self._text.begin
 
     def propose(self, limit: int) -> Tokens:
@@ -27,7 +27,7 @@ class _Lookup:
         self._text.add(tokens)
 
     def end(self) -> None:
-        """Nothing stays."""
+        """Keep nothing."""
 
     def nbytes(self) -> int:
         return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, Subject, Text, Tokens
+from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
 
 ENDLESS = 1 << 30
 
@@ -28,7 +28,7 @@ def open_subject(name: str, **settings: Any) -> Subject:
 class _Lookup:
     def __init__(self, torch: Any, generator: Any) -> None:
         self._tensor, self._generator = torch.from_numpy, generator
-        self._text = Text(np.int64)
+        self._text = GrowingText(np.int64)
         self.begin = self._text.begin
 
     def propose(self, limit: int) -> Tokens:
@@ -41,7 +41,7 @@ class _Lookup:
         self._text.add(tokens)
 
     def end(self) -> None:
-        """Nothing stays."""
+        """Keep nothing."""
 
     def nbytes(self) -> int:
         return 0

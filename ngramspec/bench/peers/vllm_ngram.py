@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, Subject, Text, Tokens
+from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
 
 SOURCE = "v1/spec_decode/ngram_proposer.py"
 ENDLESS = 1 << 30
@@ -42,7 +42,7 @@ def _source(wheel: Path | None) -> str:
     if wheel is None:
         found = importlib.util.find_spec("vllm")
         if found is None or not found.submodule_search_locations:
-            raise ImportError("vllm is not installed and no wheel of it is given")
+            raise ImportError("vllm is not installed and no --vllm-wheel is given")
         return Path(found.submodule_search_locations[0], SOURCE).read_text("utf-8")
     if wheel.suffix == ".py":
         return wheel.read_text("utf-8")
@@ -50,11 +50,11 @@ def _source(wheel: Path | None) -> str:
         with zipfile.ZipFile(wheel) as files:
             return files.read(f"vllm/{SOURCE}").decode("utf-8")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ImportError(f"{wheel}: no wheel of vLLM: {error}") from None
+        raise ImportError(f"{wheel}: not a wheel of vLLM: {error}") from None
 
 
 def _load(source: str) -> types.ModuleType:
-    """Run the file; of two of the modules that it imports it needs only names of types."""
+    """Run the file, with stubs for imports of which it needs only the names of types."""
     module = types.ModuleType("ngramspec_vllm_ngram_proposer")
     sys.modules[module.__name__] = module  # numba looks functions up there
     stubs = _stubs()
@@ -92,7 +92,7 @@ def _config(settings: dict[str, int]) -> SimpleNamespace:
 
 class _Ngrams:
     def __init__(self, proposer: Any) -> None:
-        self._proposer, self._text = proposer, Text()
+        self._proposer, self._text = proposer, GrowingText()
         proposer.max_model_len = ENDLESS
         self.begin = self._text.begin
 
@@ -108,7 +108,7 @@ class _Ngrams:
         self._text.add(tokens)
 
     def end(self) -> None:
-        """Nothing stays."""
+        """Keep nothing."""
 
     def nbytes(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""`ngramspec bench calibrate`: what a batch costs on this machine, saved for whoever drafts."""
+"""`ngramspec bench calibrate`: measure what a batch costs on this machine, for later commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ngramspec.bench.calibrate import Calibration
 
 MEASURE = "Measurement"
-NOTE = "interrupted; Ctrl-C again ends at once"
+NOTE = "interrupted; Ctrl-C again quits at once"
 COLUMNS = ("tokens", "ms", "relative to 1", "ms per token")
 EPILOG = """\b
 Examples:
@@ -45,24 +45,24 @@ options that you serve with. Ctrl-C prints what was measured and saves nothing.
 @click.command("calibrate", cls=SectionCommand, epilog=EPILOG)
 @options(
     option("Model", "-m", "--model", type=FILE,
-           help="GGUF file; the embedded model when left out."),
+           help="GGUF file; default: the embedded model."),
     running("Model"),
     option(MEASURE, "--context", type=COUNT, default=512,
-           help="Tokens in the cache, as far as the model has room."),
+           help="Tokens in the cache, at most what the model has room for."),
     option(MEASURE, "--max-batch", type=AT_LEAST_1, default=128,
            help="Largest batch, at most --batch-size."),
     option(MEASURE, "--rounds", type=click.IntRange(1, 1000), default=7,
-           help="Samples of each size; medians count."),
+           help="Samples per size; the median is used."),
     json_option(),
     option("Options", "-o", "--output", type=FILE, metavar="FILE",
-           help="Save there, not where they are looked for."),
+           help="Save the costs to this file instead of the usual place."),
 )  # fmt: skip
 def calibrate(**values: Any) -> None:
     """Measure what verification costs, by tokens in the batch.
 
-    Real decodes of 1 to 8 and of selected larger numbers of tokens with logits for all of them, in
-    rounds of random order, after a warm-up. The cost is not linear in the batch size: kernels
-    change with it.
+    Times real decodes of 1 to 8 tokens and of some larger batches, with logits for every token, in
+    rounds of random order after a warm-up. The cost is not linear in the batch size: llama.cpp
+    chooses other kernels for other sizes.
     """
     from ngramspec.bench.calibrate import save_calibration
 
@@ -83,7 +83,7 @@ def calibrate(**values: Any) -> None:
 
 
 def _usual_output(target: LlamaTarget) -> Path:
-    """Return where the costs are looked for; what stands in the way is said before the work."""
+    """Return where the costs are looked for; make the folder, so that errors come early."""
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path
 
     path = costs_path(target.model, target.settings)
@@ -134,5 +134,5 @@ def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: 
         times = (1e3 * row["seconds"], 1e3 * row["seconds_per_token"])
         table.add_row(str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}")
     console.print(table)
-    told = "not saved: it is not complete" if saved is None else f"saved: {saved}"
+    told = "not saved: incomplete" if saved is None else f"saved: {saved}"
     return console.print(told, soft_wrap=True)

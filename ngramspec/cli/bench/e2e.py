@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.bench.e2e import Bench, Mode, Outcome, PromptResult
+    from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.tasks import Task
     from ngramspec.engine.request import TokenIds
 
@@ -40,29 +40,29 @@ COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass"
 NOTE = """\
 tok/s: after the prompt, median; ratio: over plain decoding, median of the
 rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
-runs; tok/pass: tokens per decode of the model; same: whether the text is the
-plain one, or else the first other token.
+runs; tok/pass: tokens per decode of the model; same: whether the text equals
+the plain one, or the position of the first token that differs.
 """
 DIFFERS = """\
-Texts part where rounding decides between two tokens: --exact is without that,
-and docs/exactness.md says why."""
+Texts differ where rounding decides between two tokens. --exact avoids that;
+docs/exactness.md explains why."""
 
 
 @click.command("e2e", cls=SectionCommand, epilog=EPILOG)
 @options(
     option("Model", "-m", "--model", type=FILE,
-           help="GGUF file; the embedded model when left out."),
+           help="GGUF file; default: the embedded model."),
     running("Model"),
     option(PROMPTS, "--prompts", "files", multiple=True, metavar="FILE", type=OLD_FILE,
-           help="Text or .jsonl; again for more. Without it the tasks of the demo and free text."),
+           help="Text or .jsonl file (repeatable). Default: the demo's tasks and free text."),
     option(PROMPTS, "--chat/--raw", default=None,
-           help="Use the model's chat template, if it has one (default), or the prompt as it is."),
+           help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
-           help="none, or names with commas between, then :NAME=VALUE,... for parameters; "
-           "again for more. Without it each drafter. Plain decoding always runs."),
+           help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
+           "(repeatable). Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
-           help="How long drafts may be: as long as tokens pay, by how right they were, or as "
-           "they come; NAME:policy=... sets that of one drafter."),
+           help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
+           "as proposed. NAME:policy=... sets it for one drafter."),
     option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=62, help="Longest draft, in tokens."),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
            help="Timed runs of each prompt with each drafter."),
@@ -77,9 +77,9 @@ and docs/exactness.md says why."""
 def e2e(**values: Any) -> None:
     """Measure tokens/s with and without drafts.
 
-    All drafters run in one process and in turns, each round once, and are compared with plain
-    decoding in the same round. Every run has a fresh drafter: nothing is learned from the run
-    before, which had the same prompt. Times are those after the prompt.
+    All drafters run in one process, in turn, once per round, and are compared with plain decoding
+    in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
+    had the same prompt. Times do not include the prompt.
     """
     from ngramspec.adapters.llama_cpp.saved_costs import find_costs
     from ngramspec.bench.e2e import Bench, tokenize_tasks
@@ -179,7 +179,7 @@ def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
         console.print(DIFFERS)
 
 
-def _cells(outcome: Outcome) -> Iterator[str | Text]:
+def _cells(outcome: PromptOutcome) -> Iterator[str | Text]:
     is_plain, difference = not outcome.mode.names, outcome.difference
     yield outcome.mode.spec
     yield f"{outcome.tokens_per_second:.1f}"

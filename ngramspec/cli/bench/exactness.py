@@ -20,10 +20,10 @@ Examples:
   ngramspec bench exactness --model model.gguf --threads 1,4 --flash-attn on
   ngramspec bench exactness --model model.gguf --cache-type f16,q8_0 --json
 
-A batch of n tokens is a verified draft of n - 1 and the token before it, or that of
-several slots together. "up to 50" means: every row of every batch of 1 to 50 tokens
-has the bits that the token has when it is decoded alone. Such a setting is what
---exact of `ngramspec serve` chooses.
+A batch of n tokens is a draft of n - 1 and the token before it, or such batches of
+several slots together. "1 to 50" means: in every batch of 1 to 50 tokens, every row
+of logits has the same bits as when the token is decoded alone. --exact of
+`ngramspec serve` chooses such a setting.
 """
 
 
@@ -33,7 +33,7 @@ FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
 @click.command("exactness", cls=SectionCommand, epilog=EPILOG)
 @options(
     option("Options", "-m", "--model", type=click.Path(dir_okay=False),
-           help="GGUF file; the embedded model when left out."),
+           help="GGUF file; default: the embedded model."),
     option("Options", "-t", "--threads", default="1,2", metavar="LIST",
            help="Numbers of threads to try."),
     option("Options", "-fa", "--flash-attn", default="both", type=click.Choice(list(FLASH_ATTN)),
@@ -41,16 +41,16 @@ FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
     option("Options", "-ct", "--cache-type", default="f16", metavar="LIST",
            help="Types of the key-value cache to try."),
     option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20), metavar=None,
-           help="Length of the text; long ones show what depends on it."),
+           help="Length of the text; a long one also shows effects of the length."),
     option("Options", "--no-extra-buffers", is_flag=True,
-           help="Keep weights as they are in the file, not repacked for the CPU."),
+           help="Use weights as stored in the file, not repacked for the CPU."),
     json_option(),
 )  # fmt: skip
 def exactness(**values: Any) -> None:
     """Measure in which batches logits keep all their bits.
 
-    The same tokens are decoded one by one and in batches of 2 to 64, alone, beside other slots, and
-    with wrong drafts decoded and taken back on the way. Every bit of every row is compared.
+    Decodes the same tokens one by one and in batches of 2 to 64: alone, beside other slots, and
+    with wrong drafts decoded and rolled back in between. Compares every bit of every row.
     """
     from ngramspec.engine.exactness import combinations
 
@@ -113,7 +113,7 @@ def _show(found: list[Exactness]) -> None:
             _range(result.limit()),
         )
     console = plain_console()
-    console.print("Tokens per batch for which all bits of all logits are those of single tokens:")
+    console.print("Batch sizes at which all logits have the same bits as those of single tokens:")
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""`ngramspec bench replay`: how drafters would have done on recorded outputs."""
+"""`ngramspec bench replay`: replay recorded outputs with drafters, without a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOTE = (
 )
 BEST = " *: the best for these costs, the oracle aside."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
-RECORDED = " Peers from a record have the times of the machine that it was made on."
+RECORDED = " Peers from a record have the times of the machine it was made on."
 MEAN = "geometric mean"
 EPILOG = """\b
 Examples:
@@ -47,10 +47,10 @@ TRACES are files, or folders of files: NAME.txt.xz or NAME.txt hold a request pe
 numbers (prompt length, prompt ids, output ids), NAME.jsonl.xz or NAME.jsonl hold records
 with text (session, turn, messages, output), for which --tokenizer is needed.
 
-The target is a model of costs: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
+The target is a cost model: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
 1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b), with b tokens in the batch, 1 + drafted.
-The modelled speed-up is tokens x T(1) / (sum over passes of T(b)); the times of drafting,
-"µs/pass", are measured here and not part of it.
+The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of drafting,
+"µs/pass", is measured here and not part of it.
 """
 
 
@@ -60,40 +60,41 @@ The modelled speed-up is tokens x T(1) / (sum over passes of T(b)); the times of
     option("Options", "--tokenizer", type=FILE,
            help="GGUF file or tokenizer.json, for traces with text."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="SPEC",
-           help="Names with commas between, then :NAME=VALUE,... for parameters; again for "
-           "more drafters. Without it the default."),
+           help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
+           "Without it: auto."),
     option("Options", "--cold", is_flag=True,
            help="A fresh drafter for every request instead of one that keeps what it learned."),
-    option("Options", "--limit", type=AT_LEAST_1, help="First requests of each set."),
+    option("Options", "--limit", type=AT_LEAST_1,
+           help="Number of requests to read from the start of each set."),
     option("Options", "--max-prompt", type=AT_LEAST_1, default=12_000,
-           help="Last tokens of a prompt."),
+           help="Tokens to keep from the end of a prompt."),
     option("Options", "--max-output", type=click.IntRange(2), default=1_200,
-           help="First tokens of an output."),
+           help="Tokens to keep from the start of an output."),
     option("Options", "--costs", multiple=True, type=OLD_FILE, metavar="FILE",
-           help="A measured table of costs as one more profile."),
+           help="Measured cost table to use as one more profile (repeatable)."),
     option("Options", "--growth", is_flag=True,
            help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
     option("Options", "--plot", type=NEW_FILE, metavar="FILE",
-           help="Draw a picture, .png or .svg."),
+           help="Draw a plot into this file, .png or .svg."),
     json_option(),
     option("Options", "-o", "--output", type=NEW_FILE, metavar="FILE",
-           help="Write the JSON there."),
+           help="Write the JSON to this file."),
     option(PEER, "--peers", is_flag=True, help="Run other projects' drafters on the same tokens."),
     option(PEER, "--peers-python", "pythons", multiple=True, metavar="PYTHON",
-           help="Interpreter that has peers which this one lacks."),
+           help="Python interpreter with peers that this one lacks (repeatable)."),
     option(PEER, "--vllm-wheel", type=OLD_FILE, metavar="FILE",
-           help="vLLM's wheel or the ngram_proposer.py from it."),
+           help="vLLM's wheel, or ngram_proposer.py from it."),
     option(PEER, "--llamacpp", type=OLD_FILE, metavar="PROGRAM",
            help="llama.cpp's drafters as a replay program."),
     option(PEER, "--save-peers", type=NEW_FILE, metavar="FILE", help="Record what the peers did."),
     option(PEER, "--peers-from", type=OLD_FILE, metavar="FILE",
-           help="Such a record, for peers that do not run."),
+           help="Read such a record, for peers that do not run."),
 )  # fmt: skip
 def replay(**values: Any) -> None:
     """Replay recorded outputs as the target's greedy choice.
 
-    A draft is accepted up to its first wrong token, so no model is needed to tell how many passes
-    of the target a drafter would have saved, and what that is worth for different costs of a batch.
+    A draft is accepted up to its first wrong token, so no model is needed to count the passes of
+    the target that a drafter would have saved, and their worth for different batch costs.
     """
     _check(values)
     found = _replay(values)
@@ -151,9 +152,9 @@ def _replay(values: dict[str, Any]) -> Replays:
 
 
 def _show(found: Replays, recorded: bool = False) -> None:
-    """Print a table per set, or one of all sets for a single drafter, and what they say.
+    """Print a table per set, or one of all sets for a single drafter, with notes.
 
-    The tables fit a terminal of 80 columns, or are wider.
+    Counts and speed-ups share a table if the console has WIDE columns.
     """
     console = plain_console()
     for table in _tables(found, console.width >= WIDE):
@@ -287,7 +288,7 @@ def _show_missing(console: Console, found: Replays) -> None:
     for name, reason in found.missing.items():
         hints.setdefault((PEERS[name].install, reason), []).append(name)
     for (install, reason), names in hints.items():
-        console.print(f"Not there: {', '.join(names)}: {reason}.\n  {install}", soft_wrap=True)
+        console.print(f"Missing: {', '.join(names)}: {reason}.\n  {install}", soft_wrap=True)
 
 
 def _best(found: Replays, name: str, profile: str) -> str:

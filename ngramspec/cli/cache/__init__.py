@@ -22,9 +22,9 @@ Examples:
 
 @click.group("cache", epilog=EPILOG)
 def cache() -> None:
-    """Look into statistics files, check, merge, convert and prune them.
+    """Inspect, check, merge, convert and prune statistics files.
 
-    Files are those of build-cache, of drafters that learn, and llama.cpp's lookup caches.
+    Such files come from build-cache, from drafters that learn, and from llama.cpp (lookup caches).
     """
 
 

@@ -34,14 +34,14 @@ NGRAMSPEC, LLAMA_CPP = "ngramspec", "llama.cpp"
 @options(
     option("Options", "--to", "target", type=click.Choice([LLAMA_CPP, NGRAMSPEC]),
            help="Format of OUT; default: llama.cpp's if it ends in .bin."),
-    tokenizer_options("states the tokenizer in OUT"),
+    tokenizer_options("its tokenizer is recorded in OUT"),
     json_option(),
 )  # fmt: skip
 def convert(source: Path, output: Path, target: str | None, as_json: bool, **values: Any) -> None:
     """Convert to a lookup cache of llama.cpp, or from one.
 
-    A lookup cache says nothing about its tokenizer; name it, so that it can be compared with that
-    of a model. llama.cpp reads n-grams of 1 to 4 tokens, as a static cache those of 2.
+    A lookup cache does not record its tokenizer; name it, so that it can be checked against that of
+    a model. llama.cpp reads n-grams of 1 to 4 tokens, from a static cache only those of 2.
     """
     from ngramspec.formats.cache_file import Origin
     from ngramspec.formats.convert import from_lookup_cache, to_lookup_cache
@@ -57,6 +57,8 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
         origin = None if known is None else Origin(known.digest, known.vocab_size)
         return say_written(output, from_lookup_cache(found, output, origin), as_json)
     if given is not None:
-        raise click.UsageError("a lookup cache of llama.cpp cannot state a tokenizer")
+        raise click.UsageError(
+            "a lookup cache of llama.cpp cannot record a tokenizer: drop --model and --tokenizer"
+        )
     to_lookup_cache(found, output)
     return say_written(output, None, as_json)

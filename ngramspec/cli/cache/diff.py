@@ -1,4 +1,4 @@
-"""`ngramspec cache diff`: in what two statistics files differ."""
+"""`ngramspec cache diff`: how two statistics files differ."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ Facts = dict[str, Any]
 @click.argument("second", type=FILE, metavar="B")
 @options(
     option("Options", "--top", type=click.IntRange(0, 10000), default=10,
-           help="Largest differences of each size."),
-    tokenizer_options("shows n-grams as text"),
+           help="Number of largest differences to show per n-gram size."),
+    tokenizer_options("its tokenizer shows n-grams as text"),
     json_option(),
 )  # fmt: skip
 def diff(first: Path, second: Path, top: int, as_json: bool, **values: Any) -> None:
     """Compare the statistics of two files.
 
-    That is n-grams, followers and counts, or the cells of pools. The exit code is 0 if they are
-    equal, 1 if not, 2 if they cannot be compared. Provenance, version and vocab_size are told but
-    do not count; tokenizers that are both known do.
+    Compares n-grams, followers and counts, or the cells of pools. The exit code is 0 if they are
+    equal, 1 if not, 2 if they cannot be compared. Provenance, version and vocab_size are shown but
+    do not count as a difference; tokenizers do if both are known.
     """
     from ngramspec.formats.compare import compare_statistics
     from ngramspec.formats.statistics import open_statistics

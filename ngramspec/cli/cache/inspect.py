@@ -41,14 +41,14 @@ Lines = Iterator[tuple[str, str]]  # titles and their texts
 @click.argument("file", type=FILE)
 @options(
     option("Options", "--top", type=click.IntRange(0, 10000), default=10,
-           help="Most frequent n-grams of each size; 0: none, and no pass over the file."),
-    tokenizer_options("shows n-grams as text"),
+           help="Number of most frequent n-grams to show per size; 0: none, without a scan."),
+    tokenizer_options("its tokenizer shows n-grams as text"),
     json_option(),
 )  # fmt: skip
 def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
-    """Tell what a file holds.
+    """Show what a file holds.
 
-    N-grams are shown as text when the tokenizer is known: given, or the embedded model's.
+    N-grams are shown as text if a tokenizer is given, or if the file is of the embedded model's.
     """
     from ngramspec.formats.describe import describe
     from ngramspec.formats.statistics import open_statistics
@@ -108,7 +108,7 @@ def _head_lines(facts: Facts) -> Lines:
         index = facts["index"]
         tokens = f"{index['num_tokens']:,} in {number_of(index['num_texts'], 'text')}"
         yield "tokens", tokens + _each(index["bytes_per_token"])
-        yield "contexts", f"{index['num_positions']:,} places where some were seen"
+        yield "contexts", f"{index['num_positions']:,} positions where one was seen"
     else:
         yield "n-grams", f"{facts['num_ngrams']:,}" + _each(facts["bytes_per_ngram"])
 
@@ -154,7 +154,7 @@ def _origin(about: Mapping[str, Any]) -> str:
 
 
 def _in_words(given: Mapping[str, Any]) -> str:
-    """Return options in words, without those that say nothing."""
+    """Return options as text, without the empty ones."""
     said = [f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in given.items()
             if v not in (None, [], False, 0.0)]  # fmt: skip
     return ", ".join(said)
@@ -169,7 +169,7 @@ def _size_table(sizes: list[Facts]) -> Table:
 
 
 def _top_table(facts: Facts, tokenizer: Tokenizer | None) -> Table:
-    """Return count, n-gram, most frequent follower and its share of the n-grams of a size."""
+    """Return a table of a size's n-grams: count, text, top follower, its share, followers."""
     from rich.text import Text
 
     columns = ("count", "n-gram", "most often followed by", "share", "followers")

@@ -1,4 +1,4 @@
-"""`ngramspec cache lookup`: what a file would have a drafter draft after a text."""
+"""`ngramspec cache lookup`: what a drafter with a file would draft after a text."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ Facts = dict[str, Any]
 @options(
     option("Options", "-n", "--max-draft", type=click.IntRange(1, 4096), default=8,
            help="Longest draft, in tokens."),
-    tokenizer_options("without it the embedded model's tokenizer, if the file is of that"),
+    tokenizer_options("default: the embedded model's tokenizer, if the file was built with it"),
     json_option(),
 )  # fmt: skip
 def lookup(file: Path, text: str, max_draft: int, as_json: bool, **values: Any) -> None:
     """Show what a file would draft after a text.
 
-    TEXT - reads stdin. The draft is that of ngram-cache with this file as its static cache: the
-    text itself counts too, as it does in a request. Of a hash pool it is that of ngram-mod, however
-    short. Below it: what followed the last tokens of the text in the corpus.
+    If TEXT is -, it is read from stdin. The draft is that of ngram-cache with this file as its
+    static cache; the text itself counts too, as in a request. For a hash pool it is that of
+    ngram-mod, however short. Below it: what followed the last tokens of the text in the corpus.
     """
     from ngramspec.drafters.lookup import draft_after, followers_after
     from ngramspec.formats.statistics import POOL_KIND, open_statistics

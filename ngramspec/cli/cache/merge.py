@@ -1,4 +1,4 @@
-"""`ngramspec cache merge`: counts of several files added up."""
+"""`ngramspec cache merge`: add up the counts of several files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Examples:
 @options(
     output_option(),
     option("Options", "--min-count", type=AT_LEAST_1, default=1,
-           help="Leave out followers that came less often in all."),
+           help="Drop followers seen fewer than N times in all files together."),
     option("Options", "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful within this size."),
+           help="Keep the most useful n-grams within this file size."),
     option("Options", "--any-tokenizer", is_flag=True,
            help="Also merge files of different tokenizers."),
     json_option(),
@@ -50,8 +50,8 @@ def merge(
 ) -> None:
     """Add up the counts of several files.
 
-    The order of the files does not matter, and the output may be one of them. Of hash pools, which
-    must have one shape, each cell keeps the entry that is more often confirmed.
+    The order of the files does not matter, and the output can be one of them. Hash pools must have
+    the same shape; each cell keeps the entry that was confirmed more often.
     """
     from ngramspec.formats.merge import merge_statistics
     from ngramspec.formats.statistics import POOL_KIND, open_statistics

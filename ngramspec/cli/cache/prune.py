@@ -1,4 +1,4 @@
-"""`ngramspec cache prune`: a smaller file that is nearly as useful."""
+"""`ngramspec cache prune`: make a smaller file that is nearly as useful."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Examples:
 @options(
     output_option(),
     option("Options", "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful within this size."),
+           help="Keep the most useful n-grams within this file size."),
     option("Options", "--min-count", type=AT_LEAST_1, default=1,
-           help="Leave out followers that came less often."),
+           help="Drop followers seen fewer than N times."),
     option("Options", "--ngram-min", type=click.IntRange(1, 4), help="Shortest n-gram to keep."),
     option("Options", "--ngram-max", type=click.IntRange(1, 4), help="Longest n-gram to keep."),
     json_option(),
@@ -50,7 +50,7 @@ def prune(
 ) -> None:
     """Keep the part of a statistics file that helps most.
 
-    --max-size chooses n-grams by the accepted tokens per byte that they promise. The output may be
+    --max-size keeps the n-grams that promise the most accepted tokens per byte. The output can be
     the file itself.
     """
     from ngramspec.formats.prune import prune_statistics

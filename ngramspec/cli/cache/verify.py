@@ -1,4 +1,4 @@
-"""`ngramspec cache verify`: whether statistics files are whole and unharmed."""
+"""`ngramspec cache verify`: check that statistics files are complete and undamaged."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Examples:
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @json_option()
 def verify(files: tuple[Path, ...], as_json: bool) -> None:
-    """Tell whether files are whole and unharmed.
+    """Check that files are complete and undamaged.
 
-    Checksums are compared, and every n-gram, follower, index word and cell is looked at. The exit
-    code is 1 if one is damaged. A lookup cache of llama.cpp has no checksums, only records.
+    Compares checksums and checks every n-gram, follower, index word and cell. The exit code is 1 if
+    a file is damaged. llama.cpp's lookup caches have no checksums: only their records are checked.
     """
     made = []
     for path in files:

@@ -24,14 +24,14 @@ def embedded_fingerprint() -> Fingerprint | None:
 
 
 def tokenizer_of(fingerprint: bytes | None, given: Path | None) -> Tokenizer | None:
-    """Return the tokenizer of a file: the given one, else the embedded model's if it is that.
+    """Return the tokenizer of a file: the given one, or the embedded model's if it matches.
 
     Args:
-        fingerprint: That the file states, None = unknown.
+        fingerprint: The file's, None = unknown.
         given: --model or --tokenizer.
 
     Raises:
-        VocabMismatchError: The given one is another than the file's.
+        VocabMismatchError: The given one is not the file's.
         FormatError, BackendError, OSError: As load_tokenizer.
     """
     from ngramspec.models import embedded_model
@@ -74,7 +74,7 @@ def needed_tokenizer(fingerprint: bytes | None, given: Path | None) -> Tokenizer
 
 
 def text_of(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
-    """Return the text of token ids; those beyond the vocabulary as numbers between < and >."""
+    """Return the text of token ids; ids beyond the vocabulary become <id>."""
     parts: list[str] = []
     known: list[int] = []
     for token in token_ids:

@@ -1,4 +1,4 @@
-"""What merge, convert and prune print about the file that they have written."""
+"""What merge, convert and prune print about the file they wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def say_written(
     path: Path, header: Header | None, as_json: bool, *, before: int | None = None
 ) -> None:
-    """Print what was written. header: None of a lookup cache. before: bytes of its source."""
+    """Print what was written. header: None for a lookup cache. before: bytes of its source."""
     num_bytes = path.stat().st_size
     if as_json:
         facts: dict[str, Any] = {"path": str(path), "file_bytes": num_bytes, "header": None}

@@ -1,4 +1,4 @@
-"""`ngramspec serve`: its command, what shapes its options, and how the server runs and ends."""
+"""`ngramspec serve`: its command, where its options come from, and how it runs and shuts down."""
 
 from ngramspec.cli.serve.command import serve
 

@@ -1,4 +1,4 @@
-"""--config FILE: option names and values in YAML or TOML, below command line and environment."""
+"""--config FILE: options in YAML or TOML, which command line and environment override."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ngramspec.errors import InputError
 
 
 def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Make what a file says the defaults of the command's options.
+    """Make the values in a file the defaults of the command's options.
 
     Raises:
         click.BadParameter: The file names an option that does not exist.
-        InputError: It is not YAML or TOML, or no table of options.
+        InputError: It is not YAML or TOML, or does not hold a table.
         OSError: It cannot be read.
     """
     if path is not None:
@@ -26,7 +26,7 @@ def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the table in a file; TOML by its ending, YAML otherwise.
+    """Return the table in a file: TOML if its name ends in .toml, otherwise YAML.
 
     Raises:
         As take_config.
@@ -58,7 +58,7 @@ def _read_yaml(text: str) -> Any:
 
 
 def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any]) -> dict[str, Any]:
-    """Return the values by parameter name."""
+    """Return the values of a table by parameter name."""
     known: dict[str, click.Parameter] = {}
     for one in ctx.command.params:
         for flag in (*one.opts, *one.secondary_opts):
@@ -76,11 +76,11 @@ def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any])
 
 
 def _shaped(value: Any, param: click.Parameter) -> Any:
-    """Return a value as the option takes it: lists for repeated ones, commas for the others."""
+    """Return a value as the option takes it: a list if repeatable, otherwise joined by commas."""
     if param.multiple:
         return [str(one) for one in (value if isinstance(value, list) else [value])]
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, bool) and not isinstance(param.type, click.types.BoolParamType):
-        return "on" if value else "off"  # YAML reads on and off so
+        return "on" if value else "off"  # YAML reads on and off as booleans
     return value

@@ -1,4 +1,4 @@
-"""--model NAME and --modelfile: what Ollama knows of a model becomes options of the server."""
+"""--model NAME and --modelfile: turn Ollama's settings of a model into options of the server."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ OTHER_NAME = {
 
 
 def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Find what --model or --modelfile names and set `recipe` and the options that it asks for.
+    """Find what --model or --modelfile names and set `recipe` and the options that it implies.
 
-    What was given by the command line, the environment or a configuration file stays.
+    Options given by the command line, the environment or a configuration file are kept.
 
     Raises:
         click.UsageError: Both options are given.
@@ -66,7 +66,7 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def names_of(recipe: Recipe) -> list[str]:
-    """Return the names that a model of a store has, the one that clients are told first."""
+    """Return the names of a model from a store, with the name that clients see first."""
     if recipe.name is None:
         return []
     short = recipe.name.short()
@@ -74,13 +74,13 @@ def names_of(recipe: Recipe) -> list[str]:
 
 
 def _is_modelfile(path: Path) -> bool:
-    """Tell whether a file is a Modelfile, by its name: Modelfile, Modelfile.x, x.modelfile."""
+    """Return whether a file is a Modelfile, by its name: Modelfile, Modelfile.x, x.modelfile."""
     name = path.name.lower()
     return path.is_file() and (name.startswith("modelfile") or name.endswith(".modelfile"))
 
 
 def _is_name(path: Path) -> bool:
-    """Tell whether a value that names no file may name a model."""
+    """Return whether a value that names no file may name a model."""
     text = str(path)
     file = path.suffix.lower() == ".gguf" or text.startswith((".", "~")) or path.is_absolute()
     return not file and not path.exists()
@@ -107,9 +107,9 @@ def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
             made[OTHER_NAME[name]] = value
         elif isinstance(value, tuple):
             continue
-        elif name == "num_ctx":  # of one request, the option is for all slots together
+        elif name == "num_ctx":  # per request; the option is for all slots together
             made["ctx_size"] = int(value) * slots
-        elif name == "num_gpu" and value >= 0:  # -1: as the server likes
+        elif name == "num_gpu" and value >= 0:  # -1: the server decides
             made["n_gpu_layers"] = str(int(value))
         elif name == "num_thread" and value > 0:
             made["threads"] = int(value)

@@ -1,4 +1,4 @@
-"""Runs `ngramspec serve`: what it builds of its options, from the first line to the last."""
+"""Runs `ngramspec serve`: builds model, engine and server from the options, serves, shuts down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafts import DraftChoice
-from ngramspec.cli.serve.ending import Ending
 from ngramspec.cli.target import layers_of, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import DraftModel, Engine, EngineThread, Sampling
@@ -28,11 +27,12 @@ from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
+from ngramspec.server.http.shutdown import Shutdown
 
-# Seconds for the parts of the end, after --drain-timeout.
+# Seconds for the parts of the shutdown, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0
-REQUEST_SECONDS = 5.0  # for requests that the server's own drain has left
-STEP_SECONDS = 30.0  # for the step that runs then
+REQUEST_SECONDS = 5.0  # for requests that still run after the server's own drain
+STEP_SECONDS = 30.0  # for the step that runs after that
 SAVE_SECONDS = 60.0
 PREPARE_SECONDS = 15.0  # for threads that prepare requests
 FREE_SECONDS = 60.0
@@ -55,7 +55,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
     """Serve until a signal ends it.
 
     Raises:
-        NgramspecError, OSError: Something cannot be set up, or the address not be bound.
+        NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
         Failure: The engine has failed.
     """
     logging.basicConfig(
@@ -67,11 +67,11 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
-        ending = stack.enter_context(Ending())
-        sock = stack.enter_context(bind(settings.host, settings.port))  # fails before the loading
+        shutdown = stack.enter_context(Shutdown())
+        sock = stack.enter_context(bind(settings.host, settings.port))  # fails before loading
         models = stack.enter_context(contextlib.ExitStack())
-        stack.callback(ending.part, "freeing the model", FREE_SECONDS)
-        stack.push(ending.leave)
+        stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
+        stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(contextlib.ExitStack())
         model = models.enter_context(open_model(options))
@@ -83,27 +83,27 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         )
 
         def begin_end() -> None:
-            ending.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
+            shutdown.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
 
         url = url_of(sock, bool(settings.ssl_key_file))
         app = create_app(served, settings)
         http = HttpServer(app, lambda: _say(f"listening on {url}"), begin_end)
         preparing.callback(http.workers.join)
         preparing.callback(app.state.service.bridge.join)
-        preparing.callback(ending.part, "preparing requests", PREPARE_SECONDS)
-        stack.callback(ending.part, "saving what was learned", SAVE_SECONDS)
-        stack.callback(_close, EngineThread(engine), ending)
+        preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
+        stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
+        stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, choice, engine, served.name)
         if settings.isolates:
-            _say("each key learns for itself; with --share-between-keys they share")
+            _say("each key learns for itself; --share-between-keys lets keys share")
 
         def stop() -> None:
             if not http.should_exit:
                 begin_end()  # here too: the event loop may be what hangs
             http.stop()
 
-        ending.take_signals(stop, lambda: report(engine))
+        shutdown.take_signals(stop, lambda: report(engine))
         http.run(sockets=[sock])
     report(engine)
     if http.failure:
@@ -127,12 +127,12 @@ def report(engine: Engine) -> None:
     _say("\n".join(lines))
 
 
-def _close(worker: EngineThread, ending: Ending) -> None:
+def _close(worker: EngineThread, shutdown: Shutdown) -> None:
     """End the engine's thread, or note that it hangs."""
-    ending.part("the engine's end", REQUEST_SECONDS + STEP_SECONDS + 5.0)
+    shutdown.part("stopping the engine", REQUEST_SECONDS + STEP_SECONDS + 5.0)
     worker.close(drain=True, timeout=REQUEST_SECONDS, last=STEP_SECONDS)
     if worker.alive:
-        ending.hang("a step of the engine does not end")
+        shutdown.hang("a step of the engine does not end")
 
 
 def _say(line: str) -> None:
@@ -140,7 +140,7 @@ def _say(line: str) -> None:
 
 
 def _greet(options: Mapping[str, Any], choice: DraftChoice, engine: Engine, name: str) -> None:
-    """Say what is served."""
+    """Print what is served."""
     if options["model"] is None:
         _say("no --model given: using the embedded model")
     drafters = choice.label
@@ -178,7 +178,7 @@ def open_draft_model(
     """Load the draft model; the stack closes it.
 
     Raises:
-        As open_model and open_target; BackendError when its vocabulary is another one.
+        As open_model and open_target; BackendError if its vocabulary differs.
     """
     path = options["model_draft"]
     if path is None:
@@ -217,7 +217,7 @@ def open_engine(
         options: Those of `serve`.
         choice: The drafters.
         target: The model.
-        models: Frees the draft model.
+        models: Closes the draft model.
         saves: Saves what drafters learn.
 
     Raises:
@@ -239,7 +239,7 @@ def open_engine(
 
 
 def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what requests get that say nothing else, as fields of ServedModel.
+    """Return the defaults for requests, as fields of ServedModel.
 
     Raises:
         InputError: A default is out of its bounds, or the template variables are not JSON.
@@ -264,7 +264,7 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
-    """Return the model's ids for clients, the first one above all."""
+    """Return the model's names for clients; the first is its id, the others are aliases."""
     names = [name for text in options["alias"] for name in text.split(",") if name]
     return tuple(names or [model.path.stem])
 
@@ -273,8 +273,8 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
     """Return the settings of the HTTP side.
 
     Raises:
-        InputError: There are no keys although an option is about them, or a file that all keys
-            would share although they do not.
+        InputError: --pool-per-key is given without keys, or each key learns for itself and a file
+            would hold what all of them said.
         OSError: The file with keys cannot be read.
     """
     keys = _keys(options)
@@ -321,7 +321,8 @@ def _template(options: Mapping[str, Any]) -> str | None:
         return CHATML
     if text and "{" not in text:
         raise InputError(
-            f"--chat-template {text!r} is no template and not chatml: give its text, or its file"
+            f"--chat-template {text!r} is no template: give its text, chatml, or use "
+            "--chat-template-file"
         )
     return text or None
 

@@ -12,16 +12,16 @@ from ngramspec.server.errors import ApiError, api_error
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation
 
-Item = tuple[int, "Chunk"]  # which generation of the answer, and what a step added to it
+Item = tuple[int, "Chunk"]  # index of the generation in the answer, and a chunk of it
 
 
 class Answer:
-    """What one response is made of.
+    """The generations of one response and their chunks that are not yet taken.
 
     Belongs to the event loop.
 
-    generations: in the order of the choices, complete when `open` made the answer.
-    failure: what went wrong; the generations are cancelled then.
+    generations: In the order of the choices; all are there once Bridge.open has returned.
+    failure: The error, None = none; with an error all generations are cancelled.
     """
 
     def __init__(self, *, streamed: bool, max_items: int) -> None:
@@ -30,7 +30,7 @@ class Answer:
         self.failure: ApiError | None = None
         self.opened = 0.0  # loop time of the start
         self.written = 0.0  # loop time of the last write, or of the start
-        self.blocked_since = 0.0  # loop time since when a write waits for the client, 0 = none does
+        self.blocked_since = 0.0  # loop time since a write waits for the client, 0 = none waits
         self.ping_due = False
         self.drop: Callable[[], None] = _nothing  # closes the client's connection
         self._max_items = max_items
@@ -40,16 +40,16 @@ class Answer:
 
     @property
     def ended(self) -> bool:
-        """Tell whether nothing more can come."""
+        """Return whether all generations have ended."""
         return self._num_ended == len(self.generations)
 
     @property
     def started(self) -> bool:
-        """Tell whether a generation was given a slot."""
+        """Return whether a generation was given a slot."""
         return any(made.timings.started for made in self.generations)
 
     def deliver(self, index: int, chunk: Chunk) -> None:
-        """Take a chunk in."""
+        """Add a chunk of a generation."""
         reason = chunk.finish_reason
         if reason is not None:
             self._num_ended += 1
@@ -63,7 +63,7 @@ class Answer:
         self._wake()
 
     def cancel(self, failure: ApiError) -> None:
-        """End all generations; `take` raises the failure once what came before is taken."""
+        """Cancel all generations; `take` raises the failure after the chunks that came before."""
         for made in self.generations:
             made.cancel()
         if self.failure is None:
@@ -76,7 +76,7 @@ class Answer:
         self._wake()
 
     async def take(self) -> list[Item] | None:
-        """Return what came since the last call, at least one item; [] at the end, None for a ping.
+        """Return the items since the last call, at least one; [] at the end, None for a ping.
 
         Raises:
             ApiError: The failure.

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
-CHECK_SECONDS = 0.5  # how often waiting and blocked answers are looked at
+CHECK_SECONDS = 0.5  # between two checks of waiting and blocked answers
 
 
 class RequestPlan(Protocol):
-    """What a route made of a request's body."""
+    """The engine requests that a route made from a body."""
 
     @property
     def requests(self) -> Sequence[Request]:
@@ -36,7 +36,7 @@ class RequestPlan(Protocol):
 
     @property
     def stream(self) -> bool:
-        """Tell whether chunks are wanted as they come."""
+        """Return whether the client wants a stream."""
 
 
 P = TypeVar("P", bound=RequestPlan)
@@ -46,8 +46,8 @@ T = TypeVar("T")
 class Bridge:
     """Between the engine's thread and one event loop.
 
-    The loop is woken once per step of the engine at most, however many answers get a chunk in it,
-    and not at all for answers that are not streamed until they end.
+    A step of the engine wakes the loop at most once, however many answers get a chunk in it. An
+    answer that is not streamed wakes it only when it ends.
     """
 
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
@@ -63,17 +63,17 @@ class Bridge:
 
     @property
     def num_open(self) -> int:
-        """Return how many answers are on their way."""
+        """Return the number of open answers."""
         return len(self._answers)
 
     async def open(
         self, prepare: Callable[[], P], receive: Receive, size: int, tenant: str = ""
     ) -> tuple[P, Answer]:
-        """Prepare requests and submit them, both in a thread: that may take milliseconds.
+        """Prepare requests and submit them, both in a thread: that can take milliseconds.
 
         Args:
             prepare: Makes the plan.
-            receive: Of the client's connection: nothing is submitted for one that has left.
+            receive: The connection's; nothing is submitted for a client that has left.
             size: Bytes of the body.
             tenant: Who asks, as for Engine.submit.
 
@@ -100,30 +100,30 @@ class Bridge:
         size: int,
         abandon: Callable[[Future[T]], None] = lambda future: None,
     ) -> T:
-        """Return what work() returns, which runs in a thread; arguments as Preparation.run has.
+        """Run work() in a thread and return its result; arguments as for Preparation.run.
 
         Raises:
-            ApiError: What the work raised, or there is no room for it, or the client has left.
+            ApiError: The work failed, there is no room for it, or the client left.
         """
         run = self._preparation.run
         try:
             return await run(work, size=size, receive=receive, abandon=abandon)
         except ClientGone as error:
-            raise ApiError(499, "the client has gone") from error
+            raise ApiError(499, "the client disconnected") from error
         except NgramspecError as error:
             raise api_error(error, self._settings.retry_after) from error
         except RecursionError as error:
             raise bad_request("the body is nested too deep") from error
 
     async def finish(self, work: Callable[[], T]) -> T:
-        """Return what work() returns, which runs in a thread: the end of an answer."""
+        """Run work(), the end of an answer, in a thread and return its result."""
         return await asyncio.wrap_future(self._preparation.submit(work))
 
     def close(self, answer: Answer) -> None:
-        """Forget an answer; what still runs of it is cancelled."""
+        """Forget an answer; cancel what still runs of it."""
         self._answers.discard(answer)
         if not answer.ended:
-            answer.cancel(ApiError(499, "the client has gone"))
+            answer.cancel(ApiError(499, "the client disconnected"))
 
     def refuse(self) -> None:
         """Take no more requests."""
@@ -135,12 +135,12 @@ class Bridge:
         self._preparation.join()
 
     def cancel_all(self) -> None:
-        """End all answers: the server closes."""
+        """Cancel all answers, at shutdown."""
         self._cancel_all(self._closed())
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Look after waiting answers in the block."""
+        """Check waiting answers at intervals while the block runs."""
         task = asyncio.create_task(self._watch())
         try:
             yield
@@ -170,7 +170,7 @@ class Bridge:
             arrived()  # before the event loop has its turn
 
     def receiver(self, answer: Answer, index: int) -> OnChunk:
-        """Return what the engine's thread calls with every chunk of one of the generations."""
+        """Return the callback that the engine's thread calls with every chunk of a generation."""
 
         def receive(chunk: Chunk) -> None:
             if not answer.streamed and chunk.finish_reason is None:
@@ -187,7 +187,7 @@ class Bridge:
     # -- in the event loop -------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        self._woken = False  # before the queue is read: what comes after that wakes again
+        self._woken = False  # reset before the queue is read, so that later chunks wake again
         arrived = self._arrived
         while arrived:
             answer, index, chunk = arrived.popleft()
@@ -203,8 +203,8 @@ class Bridge:
                     self._cancel_all(self._failed())
                 for answer in list(self._answers):
                     self._check(answer, now)
-            except Exception:  # the watch goes on
-                log.exception("looking after the answers failed")
+            except Exception:  # keep watching
+                log.exception("checking the answers failed")
 
     def _check(self, answer: Answer, now: float) -> None:
         settings = self._settings
@@ -248,8 +248,8 @@ class _Opening:
         """Submit all requests of an answer, or none.
 
         Raises:
-            NgramspecError: One is refused; the others are cancelled.
-            ClientGone: Nobody waits for them.
+            NgramspecError: A request is refused; those submitted are cancelled.
+            ClientGone: The client left.
         """
         try:
             for index, request in enumerate(requests):
@@ -263,7 +263,7 @@ class _Opening:
             raise
 
     def abandon(self, future: Future[tuple[P, Answer]]) -> None:
-        """Cancel what was submitted, and submit no more: nobody waits for it."""
+        """Cancel what was submitted, and submit no more: the client left."""
         self._gone = True
         future.add_done_callback(_cancel)
 

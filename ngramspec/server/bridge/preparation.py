@@ -1,7 +1,7 @@
-"""Preparation: threads of their own for reading bodies and submitting what they ask for.
+"""Preparation: threads that parse bodies and submit their requests.
 
-What a body asks for is made in time and memory that its size, and the caps on its fields, bound: a
-thread cannot be ended. Here is the bound on how many bodies are looked at, and wait to be.
+A thread cannot be killed, so the work for a body must be bounded in time and memory: by its size
+and by the caps on its fields. This module bounds how many bodies are processed or wait.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ngramspec.errors import CapacityError, StateError
 
 THREADS = 4
 MOST = 256  # bodies that are prepared or wait to be
-QUICK_SECONDS = 0.05  # usual preparations are over by then; only for others the client is watched
-LAST_SECONDS = 10.0  # that `finish` waits
+QUICK_SECONDS = 0.05  # most preparations end within it; the client is watched only after it
+LAST_SECONDS = 10.0  # how long `finish` waits
 
 T = TypeVar("T")
 
@@ -30,13 +30,13 @@ class ClientGone(Exception):
 
 
 class Preparation:
-    """Runs work of requests in a few threads; refuses more than a bound at once.
+    """Runs the work of requests in a few threads and refuses more than a bound at once.
 
     Args:
-        most: Works that run or wait.
-        max_bytes: Of the bodies that they are for, together; one is always taken.
+        most: Largest number of jobs that run or wait.
+        max_bytes: Largest total size of their bodies; a body alone is always accepted.
 
-    Used by one event loop. close may be called from any thread.
+    Used by one event loop. Any thread can call close.
     """
 
     def __init__(self, most: int = MOST, max_bytes: int = 1 << 27) -> None:
@@ -55,16 +55,16 @@ class Preparation:
         receive: Receive | None = None,
         abandon: Callable[[Future[T]], None] = lambda future: None,
     ) -> T:
-        """Return what work() returns.
+        """Run work() and return its result.
 
         Args:
             work: Runs in one of the threads.
             size: Bytes of the body that it is for.
-            receive: Of the client's connection; a client that leaves is not waited for.
-            abandon: Called when nobody waits for the work any more, which may go on.
+            receive: The connection's; the call ends if the client leaves.
+            abandon: Called when nobody waits for the work any more; it may still run.
 
         Raises:
-            CapacityError: Too much is there already.
+            CapacityError: Too many jobs or bytes run or wait already.
             StateError: It is closed.
             ClientGone: The client left.
         """
@@ -88,7 +88,7 @@ class Preparation:
                 abandon(future)
 
     def submit(self, work: Callable[[], T], size: int = 0) -> Future[T]:
-        """Run work() in one of the threads, however much is there; return its future.
+        """Run work() in one of the threads, without checking the bounds; return its future.
 
         Raises:
             StateError: It is closed.
@@ -109,17 +109,17 @@ class Preparation:
         return future
 
     def close(self) -> None:
-        """Take no more, and forget what has not begun."""
+        """Accept no more work, and drop what has not started."""
         self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Close, and wait for what runs, however long it takes."""
+        """Close, and wait for running work, however long it takes."""
         self.close()
         self._executor.shutdown(wait=True)
 
     def finish(self) -> bool:
-        """Close, and wait for what runs; False when it goes on after LAST_SECONDS."""
+        """Close, and wait for running work; return False if it still runs after LAST_SECONDS."""
         self.close()
         with self._lock:
             running = list(self._running)

@@ -1,4 +1,4 @@
-"""EngineWatch: tells from the event loop whether the engine's thread is alive."""
+"""EngineWatch: checks from the event loop whether the engine's thread is alive."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ngramspec.engine import Engine
 
-MOST_BETWEEN = 2.0  # seconds between two looks that count: more means that this process stood still
+MOST_BETWEEN = 2.0  # seconds between two looks that count; in the rest the process was paused
 
 
 class EngineWatch:
     """Looks at the engine's beats. Belongs to the event loop.
 
-    Only time in which the watch itself looks counts, so a process that was stopped, or a machine
-    that slept, finds nothing wrong when it goes on.
+    Only time in which the watch itself runs counts, so after a stop of the process or a sleep of
+    the machine nothing seems to hang.
 
     Args:
-        engine: What an EngineThread runs.
-        patience: Seconds without a beat after which a step hangs; 0 = it never does.
+        engine: The engine that an EngineThread runs.
+        patience: Seconds without a beat after which a step counts as hanging; 0 = never.
 
     trouble: What is wrong, "" while all is well.
-    lost: The engine will not come back: its thread has ended, or hangs for twice the patience.
+    lost: The engine will not recover: its thread has ended, or hung for twice the patience.
     """
 
     def __init__(self, engine: Engine, patience: float) -> None:

@@ -1,1 +1,1 @@
-"""Chats: messages, templates, reasoning and tool calls, in no protocol of their own."""
+"""Chats: messages, templates, reasoning and tool calls, independent of the protocol."""

@@ -1,4 +1,4 @@
-"""Conversation: what a chat's prompt is made of, the same for every protocol."""
+"""Conversation: the input of a chat's prompt, the same for every protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
 
 
 class Conversation(Body):
-    """Messages and tools in OpenAI's shape, and how the template is to write them."""
+    """Messages and tools in OpenAI's shape, and settings for the template."""
 
     messages: Objects
     tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None

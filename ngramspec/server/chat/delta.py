@@ -1,4 +1,4 @@
-"""Delta: a piece of a chat's answer, and ChatMessage, which pieces add up to."""
+"""Delta: a piece of a chat's answer, and ChatMessage, the sum of the pieces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What comes to an answer: text, reasoning, a call's name, or a piece of its arguments."""
+    """A piece of an answer: text, reasoning, a call's name, or a piece of its arguments."""
 
     kind: Literal["content", "reasoning", "call", "arguments"]
-    text: str  # of a call its name
+    text: str  # of kind "call": the name
     index: int = 0  # of the call
     call_id: str = ""
 
@@ -25,7 +25,7 @@ class ChatMessage:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, delta: Delta) -> None:
-        """Add what comes next."""
+        """Add the next piece."""
         if delta.kind == "content":
             self.content += delta.text
         elif delta.kind == "reasoning":

@@ -14,14 +14,14 @@ from ngramspec.server.chat.tools import Tools
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """What a model's formats are, and what of them a request makes use of."""
+    """A model's formats, and which of them a request uses."""
 
     calls: CallFormat
     reasoning: ReasoningFormat
     tools: Tools
-    reasoning_begun: bool  # by the prompt
-    parses_reasoning: bool  # it is told from the answer
-    shows_special: bool  # the marks of calls are control tokens
+    reasoning_begun: bool  # the prompt has opened the reasoning
+    parses_reasoning: bool  # reasoning is split from the answer
+    shows_special: bool  # the engine must show control tokens: calls begin with one
 
     def parser(self) -> ChatParser:
         """Return a parser for one answer."""
@@ -37,8 +37,8 @@ def chat_format(
     Args:
         template: "" for none.
         prompt: As the template wrote it.
-        tools: Those that may be called.
-        parses_reasoning: Reasoning is told from the answer.
+        tools: The tools that the model can call.
+        parses_reasoning: Split reasoning from the answer.
     """
     tools, reasoning = tools or Tools(), reasoning_format_of(template)
     special = (mark.text for known in CALL_FORMATS for mark in known.marks if mark.special)

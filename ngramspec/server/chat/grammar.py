@@ -1,4 +1,4 @@
-"""The grammar of a chat's answer: reasoning, then a forced call or what was asked for."""
+"""The grammar of a chat's answer: reasoning, then a forced call or the requested format."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ngramspec.server.structured.gbnf import Rules
 def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat) -> str:
     """Return the GBNF that an answer must follow, "" for none.
 
-    A required call is forced; with a schema and tools that may be called, either is allowed.
+    A required call is forced; with a schema and optional tools, either is allowed.
 
     Args:
-        body: It may have a grammar.
+        body: The body, which may have a grammar.
         schema: JSON schema, None for none.
-        field: That has the schema.
+        field: Name of the field that holds the schema.
         format: How the model answers.
 
     Raises:
-        ApiError: There are two of a grammar, a schema and tools, or one is not valid.
+        ApiError: A grammar comes with a schema or tools, or one of them is not valid.
     """
     tools = format.tools
     check_constraint(body, schema)

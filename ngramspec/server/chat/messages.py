@@ -30,7 +30,7 @@ def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Me
         system: System message for chats that have none.
 
     Raises:
-        ApiError: A message is not as OpenAI describes them, or holds more than text.
+        ApiError: A message does not have OpenAI's shape, or holds more than text.
     """
     if not given:
         raise bad_request("messages must not be empty", "messages")
@@ -41,7 +41,7 @@ def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Me
 
 
 def text_of(content: Any, field: str) -> str:
-    """Return a content, a text or a list of text parts, as one text."""
+    """Return a content as one text: it is a text or a list of text parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -64,7 +64,7 @@ def text_of(content: Any, field: str) -> str:
 
 
 def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
-    """Return messages for a template that knows nothing of tools: all of it in contents."""
+    """Return messages for a template without tools: calls, results and tools become content."""
     made: list[Message] = []
     for message in messages:
         content = message["content"]
@@ -115,7 +115,7 @@ def _message(given: Mapping[str, Any], field: str) -> Message:
 
 
 def _call(given: Any, field: str) -> dict[str, Any]:
-    """Return a call with its arguments as an object, which is what templates write out."""
+    """Return a call with its arguments as an object, as templates expect."""
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_request(f"{field} must have a function with a name", field)

@@ -10,14 +10,14 @@ from ngramspec.server.chat.tools import Tools
 
 
 class ChatParser:
-    """One answer.
+    """Parses one answer.
 
     Args:
-        reasoning: What tells reasoning from the answer, None = nothing does.
-        tools: Those that may be called.
+        reasoning: Splits reasoning from the answer, None = do not split.
+        tools: The tools that the model can call.
         calls: The model's own format of calls.
 
-    plain: Nothing is looked for any more, all further text is content.
+    plain: All further text is content.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ChatParser:
         return 0 if self._calls is None else self._calls.num_calls
 
     def feed(self, text: str, last: bool = False) -> list[Delta]:
-        """Return what is certain now; the last call returns the rest."""
+        """Return the pieces that are certain by now; with `last` all the rest."""
         if self._reasoning is None:
             return self._content(text, last)
         deltas: list[Delta] = []

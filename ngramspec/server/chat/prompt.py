@@ -1,4 +1,4 @@
-"""The prompt of a chat: messages and tools in the model's own template, Jinja's or Go's."""
+"""The prompt of a chat: messages and tools in the model's own template, Jinja or Go."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 
-# What a template gets from elsewhere.
+# Variables that the server sets itself.
 _RESERVED = {"messages", "tools", "template", "add_generation_prompt", "bos_token", "eos_token"}
 LEVELS = ("low", "medium", "high")
 
 
 def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
-    """Return the prompt of a chat, ready for the answer or to go on with the last one.
+    """Return the prompt of a chat, up to a new answer or to the end of a begun answer.
 
     Raises:
         ApiError: The model has no chat template.
@@ -41,10 +41,10 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
 
 
 def parsed_template(text: str) -> ChatTemplate:
-    """Return a template.
+    """Return a parsed Go template.
 
     Raises:
-        InputError: It is not Go's.
+        InputError: It is not a valid Go template.
     """
     try:
         return ChatTemplate.parse(text)
@@ -64,10 +64,10 @@ def go_text(
         template: In Go's language.
         messages: As messages_of returns them.
         tools: As clients write them.
-        variables: Those of Jinja templates; enable_thinking and reasoning_effort are looked at.
+        variables: Those of Jinja templates; only enable_thinking and reasoning_effort are used.
 
     Raises:
-        InputError: The template is not Go's, or does not fit the data.
+        InputError: It is not a valid Go template, or does not fit the data.
     """
     given = [_for_go(message) for message in messages]
     parsed, think = parsed_template(template), _think(variables)
@@ -81,7 +81,7 @@ def go_text(
 def with_examples(
     messages: Sequence[Message], examples: Sequence[Mapping[str, Any]]
 ) -> list[Message]:
-    """Return messages with a model's own ones before them, behind the system message."""
+    """Return messages with a model's example messages inserted after the system message."""
     if not examples:
         return list(messages)
     lead = 1 if messages[0]["role"] == "system" else 0
@@ -106,7 +106,7 @@ def _for_go(message: Message) -> Message:
 def _template_input(
     chat: Conversation, served: ServedModel, tools: Tools
 ) -> tuple[list[Message], dict[str, Any], str]:
-    """Return messages and variables for the template, and the begun answer to go on with."""
+    """Return messages and variables for the template, and the begun answer to continue."""
     if not served.chat_template:
         raise not_supported("this model has no chat template: use /v1/completions", "messages")
     messages = messages_of(chat.messages, served.system)

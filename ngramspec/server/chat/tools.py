@@ -1,4 +1,4 @@
-"""Tools: what a chat may call."""
+"""Tools: the functions that a chat can call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANY_ARGUMENTS = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call."""
+    """A function that the model can call."""
 
     name: str
     parameters: Mapping[str, Any]  # a JSON schema
@@ -23,11 +23,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools of a request and whether they may or must be called."""
+    """The tools of a request and whether one must be called."""
 
     tools: tuple[Tool, ...] = ()
     required: bool = False
-    parallel: bool | None = None  # several calls in one answer; None = as the model likes
+    parallel: bool | None = None  # several calls in one answer; None = the model decides
 
     def __bool__(self) -> bool:
         return bool(self.tools)
@@ -39,10 +39,10 @@ class Tools:
 
 
 def tools_of(chat: Conversation) -> Tools:
-    """Return the tools of a chat; a choice of one leaves only that, none leaves none.
+    """Return the tools of a chat: only the chosen one if tool_choice names it, none for "none".
 
     Raises:
-        ApiError: A tool or the choice is not as OpenAI describes them.
+        ApiError: A tool or the choice does not have OpenAI's shape.
     """
     choice = chat.tool_choice or ("auto" if chat.tools else "none")
     if choice == "none" or not chat.tools:

@@ -1,1 +1,1 @@
-"""Connections, keys, origins: what every request passes first."""
+"""Connections, keys, origins: the checks that every request passes first."""

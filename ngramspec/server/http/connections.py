@@ -1,4 +1,4 @@
-"""Connections: how many may be open, and how long a client may keep one waiting."""
+"""Connections: how many can be open, and how long a client can keep one waiting."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
-DROP = "drop_connection"  # in the state of a scope: closes the connection, unsent bytes are lost
-QUIET_SECONDS = 10.0  # between two lines of the log about dropped connections
+DROP = "drop_connection"  # key in a scope's state: function that closes it, losing unsent bytes
+QUIET_SECONDS = 10.0  # between two log lines about dropped connections
 
 HEAD, IDLE, BODY, BUSY = "head", "idle", "body", "busy"  # what a connection is waiting for
 
@@ -27,9 +27,9 @@ HEAD, IDLE, BODY, BUSY = "head", "idle", "body", "busy"  # what a connection is 
 class Connections:
     """All connections of a server, and their limits. Belongs to the event loop.
 
-    When there are too many, the one whose client has kept it waiting for longest makes room,
-    whether for the head of a request, its body or the next request. Where none waits for its
-    client the new one is refused.
+    When there are too many, the one that has waited longest for its client is closed, whether it
+    waits for the head of a request, its body or the next request. If none waits for its client, the
+    new one is refused.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -44,7 +44,7 @@ class Connections:
         return cast("type[asyncio.Protocol]", made)
 
     def add(self, made: Connection) -> None:
-        """Take a new connection in, or refuse it."""
+        """Add a new connection, or refuse it."""
         self.open.add(made)
         living = [one for one in self.open if not one.transport.is_closing()]
         if len(living) <= self._settings.max_connections:
@@ -58,7 +58,7 @@ class Connections:
     def look(self, now: float) -> None:
         """Close the connections whose clients take too long. Cost: O(connections).
 
-        Who reads a body has a timeout for it, and uvicorn one for the next request.
+        Reading a body has its own timeout, and uvicorn has one for the next request.
         """
         settings = self._settings
         for one in list(self.open):
@@ -69,7 +69,7 @@ class Connections:
                 self._drop(one, "its client does not read")
 
     def drop_unsent(self) -> None:
-        """Close the connections whose requests are not complete: the server ends."""
+        """Close the connections whose requests are not complete, at shutdown."""
         for one in list(self.open):
             if one.waits_for == BODY:
                 self._drop(one, "the server closes")
@@ -84,12 +84,12 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """What a protocol of uvicorn is told beside HTTP: since when it waits, and for what."""
+    """Added to uvicorn's protocol classes: records what the connection waits for, since when."""
 
     connections_: Connections
     # of uvicorn's protocols
     transport: asyncio.Transport
-    cycle: Any  # the request that is being answered, or was last; None before the first
+    cycle: Any  # the current or last request; None before the first
     loop: asyncio.AbstractEventLoop
     app_state: dict[str, Any]
 
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the client sent."""
+        """Handle what the client sent."""
         if self.waits_for == IDLE:
             self._wait_for(HEAD)
         super().data_received(data)
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def _note(self) -> None:
-        """Find out what is waited for now."""
+        """Update what the connection waits for."""
         cycle = self.cycle
         if cycle is None:
             self._wait_for(HEAD)
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
             pipelined = getattr(self, "pipeline", None)  # httptools': cycle is the last of several
             self._wait_for(BODY if cycle.more_body and not pipelined else BUSY)
         elif cycle.more_body or self.waits_for == HEAD:
-            # The rest of a body that nobody wants, or the head of the next request in parts.
+            # The rest of a body that nobody reads, or a part of the next request's head.
             self._wait_for(HEAD)
         else:
             self._wait_for(IDLE)
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
 
 def dropper(scope: Scope) -> Callable[[], None]:
-    """Return what closes a request's connection without waiting for its client to read."""
+    """Return a function that closes a request's connection without waiting for its client."""
     drop: Callable[[], None] = scope.get("state", {}).get(DROP, _nothing)
     return drop
 

@@ -1,4 +1,4 @@
-"""Guard: what every request passes first: origin, key, size of the body; last resort for errors."""
+"""Guard: checks origin, key and body size of every request; turns exceptions into responses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ngramspec.server.settings import ServerSettings
 log = logging.getLogger(__name__)
 # Open to everybody, as in llama-server. The page at / asks for the key itself.
 PUBLIC = frozenset(("/", "/health", "/v1/health", "/models", "/v1/models", "/favicon.ico"))
-SMALL_BODY = 256 << 10  # bytes that every request may hold, whatever others do
+SMALL_BODY = 256 << 10  # bytes that every request can hold, whatever others hold
 
 
 class Guard:
-    """ASGI middleware. What is sent does not pass it, so it costs nothing per chunk.
+    """ASGI middleware. It does not wrap `send`, so it costs nothing per chunk.
 
-    Errors that are raised become responses here: nothing below sends a part of one and raises.
+    Exceptions become responses here: nothing below raises after it has sent a part of a response.
 
-    public: Paths that need no key, besides PUBLIC.
+    public: Paths that need no key, in addition to PUBLIC.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Guard:
             raise self._too_large()
 
     def _counted(self, receive: Receive, held: HeldBody) -> Receive:
-        """Return receive, but with an end to what a body may hold."""
+        """Return `receive` with a limit on the size of the body."""
         size = 0
 
         async def counted() -> Message:
@@ -87,7 +87,7 @@ class Guard:
             if size > self._max_body:
                 raise self._too_large()
             if not held.grow(size):
-                words = "the bodies of other requests leave no room for one of this size"
+                words = "the bodies of other requests leave no room for a body of this size"
                 after = self._retry_after
                 raise ApiError(503, words, code="server_overloaded", retry_after=after)
             return message
@@ -101,7 +101,7 @@ class Guard:
 
 
 def _routing_error(error: HTTPException, scope: Scope) -> Response:
-    """Return what tells of an unknown path or a wrong method in the API's own shape."""
+    """Return the response for an unknown path or a wrong method, in the API's own shape."""
     path, method = scope["path"], scope["method"]
     words = {404: f"there is no {path}", 405: f"{path} does not take {method}"}
     made = ApiError(error.status_code, words.get(error.status_code, error.detail))
@@ -112,14 +112,14 @@ def _routing_error(error: HTTPException, scope: Scope) -> Response:
 
 
 class BodyRoom:
-    """Bytes that the bodies of all requests may hold, from their arrival to the answer's end."""
+    """Bytes that the bodies of all requests can hold, from their arrival to the answer's end."""
 
     def __init__(self, size: int) -> None:
         self.free = size
 
 
 class HeldBody:
-    """What one request's body takes of the room; SMALL_BODY bytes are free of charge.
+    """The part of the room that one request's body takes; its first SMALL_BODY bytes are free.
 
     Belongs to the event loop.
     """
@@ -129,7 +129,7 @@ class HeldBody:
         self._taken = 0
 
     def grow(self, size: int) -> bool:
-        """Reserve room for a body of this size in bytes; False when there is none."""
+        """Reserve room for a body of this size in bytes; return False if there is none."""
         more = max(0, size - SMALL_BODY) - self._taken
         if more > self._room.free:
             return False

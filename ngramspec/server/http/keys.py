@@ -1,4 +1,4 @@
-"""ApiKeys: who may ask. Keys are kept and compared as hashes."""
+"""ApiKeys: the keys that are accepted, kept and compared as hashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ID_LENGTH = 16  # hexadecimal digits
 
 
 class ApiKeys:
-    """The keys that are valid; none at all means that everybody may ask."""
+    """The valid keys; without any, all requests are allowed."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)
@@ -21,7 +21,7 @@ class ApiKeys:
     def find(self, presented: str) -> str | None:
         """Return the id of a valid key, None for any other text.
 
-        Compares with all keys in a time that does not depend on how much of one is right.
+        Compares with all keys, in a time that does not depend on how much of a key is right.
         """
         digest = _digest(presented)
         found = False
@@ -33,7 +33,7 @@ class ApiKeys:
 def presented_key(headers: Mapping[str, str]) -> str:
     """Return the key of a request: `Authorization: Bearer KEY` or `X-Api-Key: KEY`."""
     value = headers.get("authorization", "") or headers.get("x-api-key", "")
-    value = value.encode("latin-1", "replace").decode("utf-8", "replace")  # undo ASGI's reading
+    value = value.encode("latin-1", "replace").decode("utf-8", "replace")  # ASGI decodes as latin-1
     scheme, _, rest = value.partition(" ")
     return rest.strip() if scheme.lower() == "bearer" else value.strip()
 

@@ -1,4 +1,4 @@
-"""Origins: which names the server answers to, and which web pages may ask it."""
+"""Origins: the host names that the server answers to, and the web pages that can use it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ LONGEST_SHOWN = 100  # characters of a header in a message
 
 
 class Origins:
-    """Refuses what only a web page of somebody else would send.
+    """Refuses requests that only a web page of another site would send.
 
-    A page can make a browser send requests to any address, to this machine's own too, but it cannot
-    change the headers Host, Origin and Sec-Fetch-Site. Programs that are no browsers send no Origin
-    and pass.
+    A page can make a browser send requests to any address, this machine's own included, but it
+    cannot change the headers Host, Origin and Sec-Fetch-Site. Programs other than browsers send no
+    Origin and pass.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         own = () if settings.host.endswith(".sock") else (settings.host,)
         self._hosts = tuple(map(_normal, (*settings.allowed_hosts, *own)))
-        # No page reaches a Unix socket. None knows the key, though it may give itself our address.
+        # No page reaches a Unix socket, and none knows a key, even if its name has our address.
         self._any_host = (
             settings.host.endswith(".sock") or bool(settings.api_keys) or ANY in self._hosts
         )
@@ -56,7 +56,7 @@ class Origins:
         elif site != "same-origin" and not self._may_ask(origin, hosts):
             raise _foreign(_shown(origin))
         if method == "POST" and not _is_json(headers.get("content-type", "")):
-            raise ApiError(415, "a browser must send JSON as such: Content-Type: application/json")
+            raise ApiError(415, "a browser must send JSON with Content-Type: application/json")
 
     def _check_host(self, host: str) -> None:
         name = _name_of(host)
@@ -69,12 +69,12 @@ class Origins:
             )
 
     def _may_ask(self, origin: str, hosts: Collection[str]) -> bool:
-        """Tell whether a page of this origin may ask: one of ours, or of this machine."""
+        """Return whether a page of this origin can send requests: ours, or of this machine."""
         scheme, mark, place = origin.partition("://")
         if scheme not in ("http", "https"):
             return bool(mark)  # an app's or an extension's; "null" may be any page
         name = _name_of(place)
-        # Behind a proxy the scheme may be another one than here.
+        # Behind a proxy the scheme may differ from ours.
         return place in hosts or _is_loopback(name) or _matches(name, self._hosts)
 
 
@@ -108,10 +108,10 @@ def _normal(name: str) -> str:
 
 
 def _is_near(name: str) -> bool:
-    """Tell whether a name cannot be one that a stranger has pointed at our address.
+    """Return whether a name cannot be one that a stranger has pointed at our address.
 
-    Addresses need no pointing. Names without a dot, and those below LOCAL, are given by the machine
-    or its network.
+    Addresses need no DNS. Names without a dot, and names below LOCAL, come from the machine or its
+    network.
     """
     return "." not in name or _is_address(name) or name.endswith(LOCAL)
 
@@ -131,7 +131,7 @@ def _is_address(name: str) -> bool:
 
 
 def _matches(name: str, allowed: Collection[str]) -> bool:
-    """Tell whether a name is allowed, or below one that begins with a dot."""
+    """Return whether a name is allowed, or below one that begins with a dot."""
     return any(name == one or (one.startswith(".") and name.endswith(one)) for one in allowed)
 
 

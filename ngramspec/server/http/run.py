@@ -1,4 +1,4 @@
-"""HttpServer: uvicorn with bounded connections and an end that lets running requests finish."""
+"""HttpServer: uvicorn with bounded connections and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ngramspec.server.service import Service
 log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE = 65  # seconds; clients with pools of connections close theirs before
-LAST_SECONDS = 10  # after the drain timeout, for answers to say that they were cancelled
-CHECK_SECONDS = 0.25  # how often connections and engine are looked at
+LAST_SECONDS = 10  # after the drain timeout, for answers to report that they were cancelled
+CHECK_SECONDS = 0.25  # between two checks of connections and engine
 
 
 class Workers(ThreadPoolExecutor):
-    """The event loop's threads. Its end does not wait for a thread that hangs."""
+    """The event loop's threads. `shutdown` does not wait for a thread that hangs."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Begin nothing more; what runs goes on."""
+        """Start nothing more; running work continues."""
         super().shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Wait for what runs, after `shutdown`."""
+        """Wait for running work, after `shutdown`."""
         super().shutdown(wait=True)
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application until `stop`, or until its engine fails. Signals are its owner's.
+    """Serves an application until `stop`, or until its engine fails. The owner handles signals.
 
-    failure: Why it has ended by itself, "" when it did not.
+    failure: Why it ended by itself, "" if it did not.
 
     Args:
         app: Made by create_app.
-        on_start: Called when requests are taken.
-        on_end: Called when no more are taken.
+        on_start: Called when the server accepts requests.
+        on_end: Called when it accepts no more.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class HttpServer(uvicorn.Server):
         self._on_end = on_end
 
     def stop(self) -> None:
-        """Begin the end. From any thread, and from a signal's handler."""
+        """Start the shutdown. Call it from any thread or from a signal handler."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start listening."""
         asyncio.get_running_loop().set_default_executor(self.workers)
         await super().startup(sockets)
         self._looking = asyncio.create_task(self._look())
@@ -109,14 +109,14 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def _look(self) -> None:
-        """Look after connections and engine."""
+        """Check connections and engine at intervals."""
         loop, watch = asyncio.get_running_loop(), self._service.bridge.watch
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
                 self.connections.look(loop.time())
-            except Exception:  # the watch goes on
-                log.exception("looking after the connections failed")
+            except Exception:  # keep watching
+                log.exception("checking the connections failed")
             if watch.lost and not self.should_exit:
                 self.failure = watch.trouble
                 log.critical("the server ends: %s", watch.trouble)
@@ -140,11 +140,11 @@ def bind(host: str, port: int) -> socket.socket:
     """
     if host.endswith(".sock"):
         if os.path.exists(host) and stat.S_ISSOCK(os.stat(host).st_mode):
-            os.unlink(host)  # what a server before left behind
+            os.unlink(host)  # left behind by an earlier server
         family, protocol, address = socket.AF_UNIX, 0, host
     else:
         found = _resolve(host, port)
-        # asyncio turns off Nagle's delays only where the protocol is named
+        # asyncio sets TCP_NODELAY only if the protocol is named
         family, protocol, address = found[0], socket.IPPROTO_TCP, found[4]
     sock = socket.socket(family, socket.SOCK_STREAM, protocol)
     try:
@@ -159,7 +159,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket, secure: bool = False) -> str:
-    """Return where clients reach a bound socket."""
+    """Return the URL at which clients reach a bound socket."""
     name = sock.getsockname()
     if isinstance(name, str):
         return f"unix:{name}"

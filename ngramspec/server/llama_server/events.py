@@ -1,4 +1,4 @@
-"""How completions look to llama-server's own clients: objects, or a stream of them."""
+"""Completions in llama-server's own shape: objects, or a stream of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def native_json(
     plan: NativePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return one object, or a list where the request asked for several answers."""
+    """Return one object, or a list if the request asked for a list or several answers."""
     made = [_final(plan, served, index, one) for index, one in enumerate(generations)]
     return made if plan.as_list else made[0]
 
@@ -40,7 +40,7 @@ class NativeEvents:
         self._served = served
         self._format = LogprobFormat(served)
         self._slow = plan.timings_per_token or plan.spans
-        self._counts = [0] * len(generations)  # tokens told
+        self._counts = [0] * len(generations)  # tokens sent
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Return the events for some chunks."""
@@ -68,7 +68,7 @@ class NativeEvents:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return nothing: the last event of each answer says that it is the last."""
+        """Return nothing: the last event of each answer has "stop": true."""
         return b""
 
     def error(self, error: ApiError) -> bytes:
@@ -93,7 +93,7 @@ class NativeEvents:
         return event
 
     def _last(self, index: int, chunk: Chunk) -> dict[str, Any]:
-        """Return the event that closes an answer, with the text and tokens of its last step."""
+        """Return the last event of an answer, with the text and tokens of its last step."""
         event = _final(self._plan, self._served, index, chunk.generation)
         if "content" in event:
             event["content"] = chunk.text

@@ -1,4 +1,4 @@
-"""The prompt of POST /infill: extra files, prefix, suffix and the begun middle."""
+"""The prompt of POST /infill: extra files, prefix, suffix and the start of the middle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.request.infill import fill_layout, plain_tokens
 from ngramspec.server.request.prompts import tokenize_mixed
 
-PROJECT = "myproject\n"  # stands for what llama-server does not know either
+PROJECT = "myproject\n"  # placeholders for names that requests lack, as in llama-server
 FILE = "filename\n"
 SNIPPET = "\n\n--- snippet ---\n\n"
 
@@ -20,7 +20,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 def infill_prompt(body: NativeBody, served: ServedModel) -> TokenIds:
     """Return the prompt of a body.
 
-    A long prefix keeps its end, a long suffix its beginning: together they fill one batch.
+    A long prefix keeps its end, a long suffix its beginning: together they fit one batch.
 
     Raises:
         ApiError: A field is missing or has the wrong type.
@@ -52,7 +52,8 @@ def _extra(chunks: Sequence[dict[str, Any]], served: ServedModel) -> list[int]:
         text, name = chunk.get("text"), chunk.get("filename", "tmp")
         if not isinstance(text, str) or not isinstance(name, str):
             raise bad_request(
-                f"input_extra[{index}] must have a text, and a filename that is one", "input_extra"
+                f"input_extra[{index}] must have a text, and its filename must be a text",
+                "input_extra",
             )
         if model.fim_sep >= 0:
             made += [model.fim_sep, *plain_tokens(served, f"{name}\n")]

@@ -21,15 +21,15 @@ from ngramspec.server.settings import ServerSettings
 
 @dataclass(frozen=True)
 class NativePlan:
-    """Completions as engine requests and how they are told."""
+    """Completions as engine requests, and the shape of the response."""
 
     requests: Sequence[Request]
     stream: bool
-    as_list: bool  # several answers were asked for, or one in a list
+    as_list: bool  # several answers were requested, or a list of prompts
     return_tokens: bool
     timings_per_token: bool
     spans: bool
-    fields: Sequence[str] | None  # members of the answer that are wanted, None = all
+    fields: Sequence[str] | None  # members of the answer to return, None = all
 
 
 def plan_native(

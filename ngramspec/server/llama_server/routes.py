@@ -20,14 +20,14 @@ from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
 from ngramspec.server.service import routes, service_of
 
-# Routes of llama-server that generate no text, or not with this server.
+# Routes of llama-server that this server does not have.
 UNSUPPORTED_PATHS = (
     *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank"),
     *("/v1/reranking", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"),
     "/lora-adapters",
 )
-MAX_TOKENS = 1 << 22  # that /tokenize writes in one answer
-MAX_PIECES = 1 << 17  # with their texts, which take a hundred times the memory
+MAX_TOKENS = 1 << 22  # in one answer of /tokenize
+MAX_PIECES = 1 << 17  # the same with pieces, which take a hundred times the memory
 
 
 async def completion(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def detokenize(request: Request) -> Response:
 
 
 async def apply_template(request: Request) -> Response:
-    """Return the prompt that the chat template makes of messages."""
+    """Return the prompt that the chat template makes from messages."""
     return await service_of(request).compute(request, _prompt)
 
 

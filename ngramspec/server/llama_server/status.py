@@ -1,4 +1,4 @@
-"""What the server tells of itself: health, properties, slots."""
+"""The server's state: health, properties, slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ngramspec.server.service import Service, json_response, routes, service_of
 
 
 async def health(request: Request) -> Response:
-    """Tell that the model is loaded and requests are taken, or why they are not."""
+    """Return "ok", or 503 with the reason if the engine has failed."""
     trouble = service_of(request).bridge.watch.trouble
     if trouble:
         raise ApiError(503, trouble, code="engine_failed")
@@ -30,7 +30,7 @@ async def props(request: Request) -> Response:
 
 
 async def change_props(request: Request) -> Response:
-    """Do as llama-server does, which has no property to change yet."""
+    """Accept the request and change nothing, like llama-server."""
     if not service_of(request).settings.props:
         raise not_supported(
             "This server does not support changing global properties. Start it with `--props`"
@@ -39,7 +39,7 @@ async def change_props(request: Request) -> Response:
 
 
 async def slots(request: Request) -> Response:
-    """Return what every slot does."""
+    """Return the state of every slot."""
     service = service_of(request)
     if not service.settings.exposes_slots:
         raise not_supported(

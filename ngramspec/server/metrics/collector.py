@@ -1,4 +1,4 @@
-"""EngineCollector: the engine's counters as metrics, under the names that other servers use too."""
+"""EngineCollector: the engine's counters as metrics, under the names that other servers use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ngramspec.engine import Engine
     from ngramspec.stats import SourceStats
 
-# vLLM's words for why a request ended, by ours.
+# Finish reasons: ours to vLLM's.
 FINISHED = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "error"}
-MAX_POSITIONS = 64  # told of a draft; a prediction may be thousands of tokens long
+MAX_POSITIONS = 64  # positions of a draft to report; a prediction may have thousands of tokens
 Value = Callable[[EngineStats], float]
 VLLM_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("prompt_tokens_total", "Prompt tokens, those found in the cache included.",
      lambda s: s.num_prompt_tokens + s.num_cached_tokens),
     ("generation_tokens_total", "Emitted tokens.", lambda s: s.num_emitted_tokens),
-    ("prefix_cache_queries_total", "Prompt tokens looked for in the cache.",
+    ("prefix_cache_queries_total", "Prompt tokens looked up in the cache.",
      lambda s: s.num_prompt_tokens + s.num_cached_tokens),
     ("prefix_cache_hits_total", "Prompt tokens found in the cache.", lambda s: s.num_cached_tokens),
 )  # fmt: skip
@@ -42,9 +42,9 @@ LLAMACPP_COUNTERS: tuple[tuple[str, str, Value], ...] = (
 OWN_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("requests_total", "Requests submitted.", lambda s: s.num_requests),
     ("busy_slots_total", "Slots in all decodes.", lambda s: s.num_busy_slots),
-    ("slot_steps_total", "Of these the ones that emitted.", lambda s: s.num_slot_steps),
+    ("slot_steps_total", "Of the busy slots, those that emitted.", lambda s: s.num_slot_steps),
     ("rollback_failures_total",
-     "Sequences read again because the target could not take tokens back.",
+     "Sequences decoded again because the target could not roll tokens back.",
      lambda s: s.num_rollback_failures),
     ("preempted_requests_total", "Requests that failed because the cache was full.",
      lambda s: s.num_preempted),
@@ -69,18 +69,18 @@ POOL_COUNTERS = (
     ("pool_aged_total", "Entries freed for new ones.", "num_aged"),
 )
 SUFFIX_GAUGES = (
-    ("suffix_pool_tokens", "Tokens in the shared pool of suffix.", "num_tokens"),
-    ("suffix_pool_capacity_tokens", "Tokens that it may hold.", "capacity"),
-    ("suffix_pool_bytes", "Its memory.", "nbytes"),
+    ("suffix_pool_tokens", "Tokens in the shared suffix pool.", "num_tokens"),
+    ("suffix_pool_capacity_tokens", "Tokens that the shared suffix pool can hold.", "capacity"),
+    ("suffix_pool_bytes", "Memory of the shared suffix pool.", "nbytes"),
 )
 SUFFIX_COUNTERS = (
-    ("suffix_pool_known_tokens_total", "Prompt tokens that it held already.", "num_known"),
-    ("suffix_pool_evicted_tokens_total", "Tokens that made room for newer ones.", "num_evicted"),
+    ("suffix_pool_known_tokens_total", "Prompt tokens already in the pool.", "num_known"),
+    ("suffix_pool_evicted_tokens_total", "Tokens evicted for newer ones.", "num_evicted"),
 )
 
 
 class EngineCollector(Collector):
-    """Reads the engine's counters when asked; the engine does nothing for it.
+    """Reads the engine's counters on request; the engine does no work for it.
 
     Thread-safety: collect from any thread.
     """
@@ -91,9 +91,9 @@ class EngineCollector(Collector):
         self._llamacpp = MetricFamilies("llamacpp")
         self._own = MetricFamilies("ngramspec")
         self._prompt_rate, self._predicted_rate = Rate(), Rate()
-        # A draft that is being verified counts as wasted, and times are estimates.
+        # A draft under verification counts as wasted, and times are estimates: both may fall.
         self._wasted, self._seconds = Monotonic(), Monotonic()
-        self._lock = threading.Lock()  # rates and rising values remember what was read before
+        self._lock = threading.Lock()  # guards Rate and Monotonic, which keep earlier values
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering does not read the engine."""
@@ -122,12 +122,12 @@ class EngineCollector(Collector):
         for name, text, value in VLLM_COUNTERS:
             yield make.counter(name, text, value(stats))
         ended = [((word,), stats.finished.get(own, 0)) for own, word in FINISHED.items()]
-        text = "Finished requests; abort is a cancelled one."
+        text = "Finished requests; abort: cancelled."
         yield make.counters("request_success_total", text, ("finished_reason",), ended)
         histograms = (
             ("time_to_first_token_seconds", "From submitting to the first token.",
              stats.time_to_first_token),
-            ("inter_token_latency_seconds", "Between tokens; those of one decode share its time.",
+            ("inter_token_latency_seconds", "Between tokens; tokens of a decode share its time.",
              stats.inter_token_latency),
             ("e2e_request_latency_seconds", "From submitting to the end.", stats.request_latency),
             ("request_queue_time_seconds", "From submitting to a slot.", stats.queue_time),
@@ -159,7 +159,7 @@ class EngineCollector(Collector):
         for name, text, value in SOURCE_COUNTERS:
             rows = [((source.name,), value(source)) for source in sources.values()]
             yield make.counters(name, text, ("source",), rows)
-        text = "Drafted tokens not accepted, those cut off before verification too."
+        text = "Drafted tokens not accepted, including tokens cut before verification."
         wasted = [((s.name,), s.num_draft_tokens - s.num_accepted_tokens) for s in sources.values()]
         yield make.counters(
             "source_wasted_tokens_total", text, ("source",), self._wasted.read(wasted)
@@ -167,13 +167,13 @@ class EngineCollector(Collector):
         yield _per_position(make, sources)
         yield from _calls(make, sources, self._seconds)
         failures = {"ngram": 0, **self._engine.source_failures()}
-        text = "Calls of a source that raised; it is off for the request then."
+        text = "Calls of a source that raised; the source is then off for the request."
         rows = [((name,), count) for name, count in failures.items()]
         yield make.counters("source_failures_total", text, ("source",), rows)
 
 
 def _spec_decode(make: MetricFamilies, stats: EngineStats) -> Iterator[Metric]:
-    """Yield the counts of verified drafts: the same names in vLLM and llama-server."""
+    """Yield the counts of verified drafts, which have the same names in vLLM and llama-server."""
     yield make.counter("spec_decode_num_drafts_total", "Drafts verified.", stats.num_drafts)
     text = "Draft tokens verified."
     yield make.counter("spec_decode_num_draft_tokens_total", text, stats.num_draft_tokens)
@@ -194,14 +194,14 @@ def _of_engine(make: MetricFamilies, engine: Engine, stats: EngineStats) -> Iter
         (("draft",), stats.draft_seconds),
         (("verify",), stats.verify_seconds),
     ]
-    text = "Time of the engine's steps: decodes with prompt tokens, others, drafting, verifying."
+    text = "Time in the engine by phase: decodes with prompt tokens, others, drafting, verifying."
     yield make.counters("phase_seconds_total", text, ("phase",), seconds)
     yield make.histogram("draft_length_tokens", "Tokens per verified draft.", stats.draft_lengths)
     yield make.gauge("queue_length", "Requests that wait for a slot.", engine.queue_length)
-    text = "Tokens that a decode may hold."
+    text = "Tokens that a decode can hold."
     yield make.gauge("batch_capacity_tokens", text, engine.batch_capacity)
     yield make.gauge("slots", "Slots.", engine.num_slots)
-    yield make.gauge("slot_capacity_tokens", "Tokens that a slot may hold.", engine.context_size)
+    yield make.gauge("slot_capacity_tokens", "Tokens that a slot can hold.", engine.context_size)
     slots = engine.slots()
     busy = [((str(slot.id),), slot.state != "idle") for slot in slots]
     yield make.gauges("slot_busy", "1 while a request runs on the slot.", ("slot",), busy)
@@ -231,20 +231,22 @@ def _calls(
             seconds.append((key, getattr(source, f"{call}_ns") / 1e9))
     labels = ("source", "call")
     yield make.counters("source_calls_total", "Calls.", labels, calls)
-    text = "Time in calls; propose and accept are estimated from every 16th."
+    text = "Time in calls; propose and accept: estimated from every 16th call."
     yield make.counters("source_seconds_total", text, labels, rising.read(seconds))
 
 
 def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
-    """Yield metrics of the pools: all of namespaces together, and those that are shared."""
+    """Yield metrics of the pools: sums over namespaces, and the shared pools."""
     pools, suffix_pools = engine.drafters.pools(), engine.drafters.suffix_pools()
     pool, suffix_pool = pools.pop("", None), suffix_pools.pop("", None)
     used = sum(other.num_used for other in pools.values())
     tokens = sum(other.num_tokens for other in suffix_pools.values())
     count = len(pools.keys() | suffix_pools.keys())
     yield make.gauge("namespace_pools", "Namespaces with pools of their own.", count)
-    yield make.gauge("namespace_pool_used_cells", "Cells in use in all of ngram-mod.", used)
-    yield make.gauge("namespace_suffix_pool_tokens", "Tokens in all of suffix.", tokens)
+    text = "Cells in use in the ngram-mod pools of namespaces."
+    yield make.gauge("namespace_pool_used_cells", text, used)
+    text = "Tokens in the suffix pools of namespaces."
+    yield make.gauge("namespace_suffix_pool_tokens", text, tokens)
     kept = sum(engine.drafters.nbytes().values())
     yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
     if pool is not None:
@@ -265,7 +267,7 @@ def _of_dynamic_file(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
     if file is not None:
         text = "Saves of the dynamic cache."
         yield make.counter("dynamic_saves_total", text, file.num_saves)
-        text = "Saves that failed; what they would have saved is kept and tried again."
+        text = "Saves that failed; their data is kept and saved with the next try."
         yield make.counter("dynamic_save_failures_total", text, file.num_save_failures)
         failing = bool(file.save_error)
         yield make.gauge("dynamic_save_failing", "1 while the latest save has failed.", failing)

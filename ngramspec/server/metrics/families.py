@@ -1,4 +1,4 @@
-"""MetricFamilies: metric families of one prefix, with the labels that all of them have."""
+"""MetricFamilies: metric families with a common prefix and common labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MetricFamilies:
         self._values = tuple(labels.values())
 
     def counter(self, name: str, text: str, value: float) -> Metric:
-        """Return a counter of one sample; its name ends with _total."""
+        """Return a counter with one sample; its name ends with _total."""
         return self.counters(name, text, (), [((), value)])
 
     def counters(
@@ -47,7 +47,7 @@ class MetricFamilies:
         return made
 
     def gauge(self, name: str, text: str, value: float) -> Metric:
-        """Return a gauge of one sample."""
+        """Return a gauge with one sample."""
         return self.gauges(name, text, (), [((), value)])
 
     def gauges(
@@ -74,7 +74,7 @@ class MetricFamilies:
 
 
 class Rate:
-    """An amount per second of work between two readings; 0 when nothing was done."""
+    """An amount per second of work between two readings; 0 if there was no work."""
 
     def __init__(self) -> None:
         self._amount = 0.0
@@ -88,13 +88,13 @@ class Rate:
 
 
 class Monotonic:
-    """Rows of a counter whose origin may fall by a little; the highest values so far."""
+    """Keeps the highest value of each row, for counters whose source may fall a little."""
 
     def __init__(self) -> None:
         self._highest: dict[tuple[str, ...], float] = {}
 
     def read(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows, none with less than before."""
+        """Return the rows, none lower than before."""
         highest = self._highest
         for key, value in rows:
             highest[key] = max(value, highest.get(key, 0))

@@ -1,4 +1,4 @@
-"""GET /metrics: the engine's counters for Prometheus, read when somebody asks."""
+"""GET /metrics: the engine's counters for Prometheus, read on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
 def metrics_registry(served: ServedModel) -> CollectorRegistry:
-    """Return a registry of its own for the metrics of one model and of the process."""
+    """Return a new registry with the metrics of one model and of the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(served.engine, served.name))
     ProcessCollector(registry=registry)
@@ -34,7 +34,7 @@ def metrics_registry(served: ServedModel) -> CollectorRegistry:
 
 
 def metrics_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
-    """Return the route of GET /metrics; as OpenMetrics for clients that accept it."""
+    """Return the route of GET /metrics; clients that accept OpenMetrics get that format."""
     registry = metrics_registry(served)
 
     async def metrics(request: Request) -> Response:
@@ -62,10 +62,10 @@ def _accepts_openmetrics(accept: str) -> bool:
 
 
 def _openmetrics(registry: CollectorRegistry) -> bytes:
-    """Return the metrics as OpenMetrics, names as they are.
+    """Return the metrics as OpenMetrics, without escaping names.
 
-    Left to itself prometheus_client (0.22 to 0.26) escapes the colons of samples but not those of
-    their metadata. All of our names are legal without escaping.
+    By default prometheus_client (0.22 to 0.26) escapes the colons of samples but not those of their
+    metadata. All of our names are legal without escaping.
     """
     encode: Callable[..., bytes] = openmetrics.generate_latest
     if hasattr(openmetrics, "ALLOWUTF8"):

@@ -10,7 +10,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.names import serves
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 
-# Each part but the last ends with a unit, so that there is one way only to read a text.
+# Each part but the last ends with a unit, so that a text matches in one way only.
 _PART, _UNIT = r"0+(?:\.0*)?", "(?:ns|us|µs|ms|s|m|h)"
 _NOTHING = re.compile(rf"[+-]?(?=0)(?:{_PART}{_UNIT})*(?:{_PART})?")
 
@@ -25,7 +25,7 @@ class NamedBody(Body):
         """Return the name as the client wrote it.
 
         Raises:
-            ApiError: There is none, or it is another model than the served one.
+            ApiError: There is none, or it is not the served model.
         """
         name = self.model or self.name
         if not name:
@@ -49,19 +49,19 @@ class OllamaBody(NamedBody):
 
     @property
     def unloads(self) -> bool:
-        """Tell whether the model is not to be kept."""
+        """Return whether the client asks to unload the model."""
         kept = self.keep_alive
         return bool(_NOTHING.fullmatch(kept)) if isinstance(kept, str) else kept == 0
 
     @property
     def speculation(self) -> dict[str, Any]:
-        """Return the speculative.* fields, those of the options going before others."""
+        """Return the speculative.* fields; fields in the options override those of the body."""
         given = {**(self.model_extra or {}), **(self.options or {})}
         return {name: value for name, value in given.items() if _is_speculative(name)}
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the options that are Ollama's."""
+        """Return Ollama's own options."""
         given = self.options or {}
         return {name: value for name, value in given.items() if not _is_speculative(name)}
 

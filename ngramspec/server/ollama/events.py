@@ -1,4 +1,4 @@
-"""How answers look to Ollama's clients: one object, or a line of JSON per step."""
+"""Answers in Ollama's shape: one object, or a line of JSON per step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def now_text() -> str:
 
 
 def time_text(moment: datetime) -> str:
-    """Return a time of UTC in RFC 3339."""
+    """Return a UTC time in RFC 3339."""
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
@@ -62,10 +62,10 @@ class OllamaEvents:
         self._served = served
         self._generations = generations
         self._parser = plan.format.parser()
-        self._calls: list[dict[str, Any]] = []  # found so far, the last maybe not complete
-        self._num_told = 0  # of these
+        self._calls: list[dict[str, Any]] = []  # found so far; the last may be incomplete
+        self._num_told = 0  # number of these already sent
         self._format = LogprobFormat(served)
-        self._logprobs: list[dict[str, Any]] = []  # not yet told
+        self._logprobs: list[dict[str, Any]] = []  # not yet sent
         model = json.dumps(plan.model, ensure_ascii=False).encode()
         self._start = b'{"model": ' + model + b', "created_at": "'
         self._middle = b'", "response": '
@@ -90,7 +90,7 @@ class OllamaEvents:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return the line of a request that only loads; others have theirs by now."""
+        """Return the line of a request that only loads; for others nothing is left to send."""
         return b"" if self._generations else _line(_idle(self._plan))
 
     def error(self, error: ApiError) -> bytes:
@@ -122,7 +122,7 @@ class OllamaEvents:
             parts.append(_line({**_head(self._plan), **_shown(self._plan, "", "", []), **ending}))
 
     def _complete_calls(self, last: bool) -> tuple[list[dict[str, Any]], str]:
-        """Return calls that were not told yet, and at the end the text of one that has no end."""
+        """Return calls that were not sent yet, and at the end the text of an incomplete call."""
         until = len(self._calls) if last else self._parser.num_calls
         fresh, self._num_told = self._calls[self._num_told : until], until
         return _read_calls(fresh)
@@ -143,7 +143,7 @@ def _head(plan: OllamaPlan) -> dict[str, Any]:
 def _shown(
     plan: OllamaPlan, content: str, reasoning: str, calls: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the members that hold the answer; thinking and tool_calls only where there are."""
+    """Return the members that hold the answer; thinking and tool_calls only if not empty."""
     more: dict[str, Any] = {"thinking": reasoning} if reasoning else {}
     if not plan.chat:
         return {"response": content, **more}
@@ -159,7 +159,7 @@ def _idle(plan: OllamaPlan) -> dict[str, Any]:
 
 
 def _last(plan: OllamaPlan, served: ServedModel, made: Generation) -> dict[str, Any]:
-    """Return what closes an answer: why it ended, its tokens, counts and times."""
+    """Return the last members of an answer: why it ended, its tokens, counts and times."""
     final: dict[str, Any] = {"done": True, "done_reason": made.finish_reason}
     if plan.with_context:
         final["context"] = [*made.request.prompt_ids.tolist(), *_answer_ids(served, made)]
@@ -167,7 +167,7 @@ def _last(plan: OllamaPlan, served: ServedModel, made: Generation) -> dict[str, 
 
 
 def counts_and_durations(made: Generation) -> dict[str, int]:
-    """Return counts, and times in nanoseconds; the parts add up to the total or less."""
+    """Return counts, and times in nanoseconds; the parts add up to at most the total."""
     times = made.timings
     load = _nanoseconds((times.started or times.finished) - times.submitted)
     prompt, decode = _nanoseconds(times.prompt_seconds), _nanoseconds(times.decode_seconds)
@@ -198,14 +198,14 @@ def _answer_ids(served: ServedModel, made: Generation) -> list[int]:
 
 def _add_call(calls: list[dict[str, Any]], delta: Delta) -> None:
     if delta.kind == "call":
-        del calls[delta.index :]  # one that turned out to be none
+        del calls[delta.index :]  # a call that was given up
         calls.append({"name": delta.text, "arguments": ""})
     else:
         calls[delta.index]["arguments"] += delta.text
 
 
 def _read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return calls with arguments as objects, and the text of those that are not whole."""
+    """Return calls with arguments as objects, and the text of incomplete calls."""
     made: list[dict[str, Any]] = []
     loose = ""
     for call in calls:

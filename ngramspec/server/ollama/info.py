@@ -1,4 +1,4 @@
-"""What Ollama's routes tell about the served model."""
+"""What Ollama's routes report about the served model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE_TYPES = {
     **{29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0"},
     38: "MXFP4",
 }
-# Texts even where they look like numbers; two that Ollama leaves out.
+# Metadata that stays text even if it looks like a number, its exceptions, and what Ollama omits.
 TEXTS = ("general.", "tokenizer.ggml.model", "tokenizer.ggml.pre")
 NUMBERS = ("general.file_type", "general.quantization_version", "general.alignment")
 LEFT_OUT = ("general.name", "tokenizer.chat_template")
@@ -102,7 +102,7 @@ def _modified(served: ServedModel) -> datetime:
 
 
 def _digest(served: ServedModel) -> str:
-    """Return the manifest's digest; for a plain file one that changes when the file does."""
+    """Return the manifest's digest, or for a plain file one that changes when the file does."""
     stored, path = served.recipe.stored, served.model.path
     if stored is not None:
         return stored.digest

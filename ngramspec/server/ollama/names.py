@@ -8,10 +8,10 @@ from ngramspec.server.model import ServedModel
 
 
 def serves(served: ServedModel, name: str) -> bool:
-    """Tell whether a client means the served model.
+    """Return whether a name means the served model.
 
-    It goes by its aliases, the name of its file with and without the ending, and its name in
-    Ollama's store; a tag that is left out is "latest", and case does not count.
+    Its names are its name and aliases, its file name with and without the suffix, and its name in
+    Ollama's store. A missing tag means "latest"; case does not count.
     """
     path, stored = served.model.path, served.recipe.name
     known = [*served.ids, path.name, path.stem, *([stored.shown()] if stored else [])]

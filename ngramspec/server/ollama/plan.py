@@ -29,16 +29,16 @@ SAME_NAME = (
 
 @dataclass(frozen=True)
 class OllamaPlan:
-    """One answer as an engine request, and how it is told."""
+    """An engine request for one answer, and the shape of the response."""
 
     requests: Sequence[Request]  # none for a request that only loads or unloads
     stream: bool
     model: str  # as the client wrote it
     chat: bool  # /api/chat, not /api/generate
-    idle_reason: str = ""  # load or unload, where there is no request
+    idle_reason: str = ""  # load or unload, if there is no request
     format: ChatFormat = PLAIN_ANSWER
     spans: bool = False
-    with_context: bool = False  # the answer brings the tokens of prompt and answer
+    with_context: bool = False  # the response has the tokens of prompt and answer
 
 
 def plan_generate(
@@ -109,7 +109,7 @@ def _filled(
 
 
 def _check_options(body: OllamaBody, served: ServedModel) -> None:
-    """Refuse options that are not valid, and a context that the server does not have."""
+    """Refuse invalid options, and a context larger than the server's."""
     wanted = check_parameters(body.parameters).get("num_ctx", 0)
     most = served.engine.context_size
     if isinstance(wanted, int) and wanted > most:
@@ -128,7 +128,7 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:
-    """Return the tokens of the answer: 0 and less mean no limit but the context."""
+    """Return the largest number of tokens; 0 and less mean no limit but the context."""
     wanted = options.get("num_predict")
     return None if wanted is None else (int(wanted) if wanted > 0 else -1)
 

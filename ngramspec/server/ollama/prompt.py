@@ -22,15 +22,16 @@ from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatB
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_ids
 
-PLAIN = "{{ .Prompt }}"  # what Ollama takes where a model has no template at all
+PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 NO_TOOLS = Tools()
-PLAIN_ANSWER = chat_format("", "")  # nothing is looked for in it
-MAX_TEMPLATE = 1 << 16  # characters of a request's own; some 50 us for every action in it
+PLAIN_ANSWER = chat_format("", "")  # all of it is content
+MAX_TEMPLATE = 1 << 16  # characters of a request's own template; about 50 us per action in it
 
 
 @dataclass(frozen=True)
 class OllamaPrompt:
-    """What the model is to continue.
+    """The tokens that the model is to continue.
+
     format: How its answer is written.
     """
 
@@ -39,9 +40,9 @@ class OllamaPrompt:
 
 
 def ollama_view(served: ServedModel, template: str | None = None) -> ServedModel:
-    """Return the served model as Ollama's routes see it: its Go template goes first.
+    """Return the served model as Ollama's routes see it: its Go template takes precedence.
 
-    template: Instead of all others.
+    template: Use this one instead of all others.
     """
     recipe = served.recipe
     if template is not None:
@@ -67,10 +68,10 @@ def capabilities(served: ServedModel) -> list[str]:
 
 
 def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
-    """Return the prompt of a chat; of one that is too long the oldest messages are left out.
+    """Return the prompt of a chat; if it is too long, the oldest messages are dropped.
 
     Raises:
-        ApiError, InputError: It cannot be written.
+        ApiError, InputError: The prompt cannot be made.
     """
     view = ollama_view(served)
     messages = [_message(message, i) for i, message in enumerate(body.messages or [])]
@@ -84,7 +85,7 @@ def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
     """Return the prompt of POST /api/generate.
 
     Raises:
-        ApiError, InputError: It cannot be written.
+        ApiError, InputError: The prompt cannot be made.
     """
     if body.images:
         raise bad_request("this server takes text only, no images", "images")
@@ -125,7 +126,7 @@ def _insert(body: GenerateBody, view: ServedModel) -> OllamaPrompt:
 
 
 def _ids(text: str, body: GenerateBody, served: ServedModel) -> TokenIds:
-    """Return the tokens of a text behind those of an earlier answer."""
+    """Return the tokens of a text, after those of the body's context if it has one."""
     model = served.model
     if not body.context:
         return model.tokenize_prompt(text)
@@ -143,7 +144,8 @@ def _fitting(
 ) -> tuple[str, TokenIds]:
     """Return the longest end of a chat that fits, with the system messages before it.
 
-    A chat that is cut leaves room for an answer: a quarter of the context, or what was asked for.
+    A shortened chat leaves room for an answer: a quarter of the context, or num_predict tokens up
+    to half of it.
     """
 
     def written(first: int) -> tuple[str, TokenIds]:
@@ -172,9 +174,9 @@ def _text(
 
 
 def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
-    """Return the members of an OpenAI body that say how to think; a thinking model does.
+    """Return the members of an OpenAI body that control thinking; by default able models think.
 
-    A model whose template knows nothing of it may think as well, but is not told to.
+    A model whose template does not mention thinking may still think, but is not told to.
     """
     able = "thinking" in capabilities(view)
     wanted = able if body.think is None else body.think
@@ -196,7 +198,7 @@ def _parses(think: Mapping[str, Any]) -> bool:
 
 
 def _message(given: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Return a message of Ollama's as OpenAI has them."""
+    """Return one of Ollama's messages in OpenAI's shape."""
     if given.get("images"):
         raise bad_request("this server takes text only, no images", f"messages[{index}].images")
     role = given.get("role")

@@ -1,4 +1,4 @@
-"""Ollama's routes: generate, chat, and what is told about the served model."""
+"""Ollama's routes: generate, chat, and information about the served model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 
-API_VERSION = "0.12.6"  # Ollama's version whose API this is; clients ask for a least one
+API_VERSION = "0.12.6"  # version of Ollama that has this API; clients require a minimum
 
 
 async def generate(request: Request) -> Response:
@@ -48,7 +48,7 @@ async def show_model(request: Request) -> Response:
 
 
 async def version(request: Request) -> Response:
-    """Tell which version of Ollama's API this is."""
+    """Return the version of Ollama's API."""
     return json_response({"version": API_VERSION, "ngramspec": __version__})
 
 

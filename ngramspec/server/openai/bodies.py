@@ -17,7 +17,7 @@ class StreamOptions(Body):
 
 
 class Prediction(Body):
-    """OpenAI's prediction: what the answer will be for the most part."""
+    """OpenAI's prediction: a text that the answer will mostly repeat."""
 
     type: str
     content: str | Objects
@@ -37,13 +37,13 @@ class OpenAIBody(SamplingBody):
 
     @property
     def num_tokens(self) -> int | None:
-        """Return how many tokens are wanted at most."""
+        """Return the largest number of tokens, None = the server's default."""
         given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
         return next((number for number in given if number is not None), None)
 
     @property
     def include_usage(self) -> bool:
-        """Tell whether a stream ends with the usage."""
+        """Return whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
@@ -67,7 +67,7 @@ class ChatBody(OpenAIBody, Conversation):
 
 
 def schema_of(body: OpenAIBody) -> tuple[Any, str]:
-    """Return the JSON schema that an answer must follow, None for none, and the field that has it.
+    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
 
     Raises:
         ApiError: The response format is not known, or lacks its schema.

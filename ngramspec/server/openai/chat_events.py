@@ -1,4 +1,4 @@
-"""How a chat's answer looks to OpenAI's clients: one object, or a stream of chunks."""
+"""Chat answers in OpenAI's shape: one object, or a stream of chunks."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 
 @dataclass(frozen=True)
 class ChatPlan:
-    """A chat as engine requests, one per choice, and how its answer is told."""
+    """A chat as engine requests, one per choice, and the shape of the response."""
 
     requests: Sequence[Request]
     stream: bool
@@ -77,7 +77,7 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
 
 
 def prediction_of(body: OpenAIBody, served: ServedModel) -> TokenIds:
-    """Return the tokens of what the client expects the answer to be."""
+    """Return the tokens of the client's prediction of the answer."""
     if body.prediction is None:
         return NO_TOKENS
     if body.prediction.type != "content":
@@ -95,7 +95,7 @@ def _logprobs(body: ChatBody) -> int | None:
 
 
 def _refuse(body: ChatBody) -> None:
-    """Refuse what would be left out in silence otherwise."""
+    """Refuse what would otherwise be ignored silently."""
     extra = body.model_extra or {}
     for name in ("functions", "function_call"):
         if extra.get(name):

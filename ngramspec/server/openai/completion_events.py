@@ -1,4 +1,4 @@
-"""How text completions look to OpenAI's clients: one object, or a stream of chunks."""
+"""Text completions in OpenAI's shape: one object, or a stream of chunks."""
 
 from __future__ import annotations
 

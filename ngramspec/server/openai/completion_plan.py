@@ -21,12 +21,12 @@ from ngramspec.server.settings import ServerSettings
 
 @dataclass(frozen=True)
 class CompletionPlan:
-    """Text completions as engine requests and how they are told."""
+    """Text completions as engine requests, and the shape of the response."""
 
     requests: Sequence[Request]
     stream: bool
     choices: int  # how many requests in a row belong to one prompt
-    echoes: Sequence[str]  # per request, the text that its answer begins with
+    echoes: Sequence[str]  # per request, the prompt text to repeat before the answer
     include_usage: bool
     timings_per_token: bool
     spans: bool

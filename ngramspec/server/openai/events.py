@@ -1,4 +1,4 @@
-"""What OpenAI's answers have in common: how they begin and end, and their usage."""
+"""Common parts of OpenAI's answers: how they begin and end, and their usage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class OpenAIEvents:
-    """Events of chat completions or text completions, but for what is in them.
+    """Base of the events of chat completions and text completions.
 
     Args:
-        plan: What was asked for.
+        plan: The request's plan.
         served: The model.
-        generations: All of the answer.
-        kind: What the events are, as they say it themselves.
-        choices: So many generations in a row belong to one prompt.
+        generations: All generations of the answer.
+        kind: The events' "object", such as "text_completion".
+        choices: Number of consecutive generations that belong to one prompt.
     """
 
     media_type = SSE
@@ -44,22 +44,22 @@ class OpenAIEvents:
         self._generations = generations
         self._choices = choices
         self._with_usage = plan.include_usage
-        self._members = (plan.timings_per_token, plan.spans)  # which further ones an event has
+        self._members = (plan.timings_per_token, plan.spans)  # further members that an event has
         self._common = head(served, kind)
         if plan.include_usage:
             self._common["usage"] = None
         with_logprobs = any(made.request.logprobs is not None for made in generations)
-        # Most events are bytes made ahead around a text: see encode.
+        # Most events are a text between bytes prepared ahead: see encode.
         self._quick = not (with_logprobs or any(self._members))
 
     def heads(self, field: bytes) -> list[bytes]:
-        """Return the beginnings of events, by generation, up to the text in a field of a choice."""
+        """Return the start of an event per generation, up to the text in a field of its choice."""
         start = b"data: " + json.dumps(self._common, ensure_ascii=False).encode()[:-1]
         count = len(self._generations)
         return [start + b', "choices": [{"index": %d, %b: ' % (i, field) for i in range(count)]
 
     def end(self) -> bytes:
-        """Return the usage, where it is wanted, and the end mark."""
+        """Return the usage, if requested, and the end mark."""
         if not self._with_usage:
             return SSE_DONE
         usage = usage_of(self._generations, self._choices)
@@ -67,12 +67,12 @@ class OpenAIEvents:
         return json_event({**whole, "timings": timings_of(self._generations)}) + SSE_DONE
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error event, as OpenAI's clients know it."""
+        """Return an error event in OpenAI's shape."""
         return json_event(error.body("/v1/")) + SSE_DONE
 
 
 def head(served: ServedModel, kind: str) -> dict[str, Any]:
-    """Return the members that an answer, or every event of a streamed one, begins with."""
+    """Return the first members of an answer, or of every event of a streamed answer."""
     prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
     return {
         "id": f"{prefix}-{uuid.uuid4().hex}",
@@ -86,8 +86,8 @@ def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, A
     """Return OpenAI's usage.
 
     Args:
-        generations: All of the response.
-        choices: So many in a row belong to one prompt, which counts once.
+        generations: All generations of the response.
+        choices: Number of consecutive generations that belong to one prompt, which counts once.
     """
     firsts = [made.timings for made in generations[::choices]]
     prompt = sum(t.num_prompt for t in firsts)

@@ -43,7 +43,7 @@ async def chat_completions(request: Request) -> Response:
 
 
 def model_info(served: ServedModel) -> dict[str, Any]:
-    """Return what is told about the model, with llama-server's `meta`."""
+    """Return OpenAI's object for the model, with llama-server's `meta`."""
     model = served.model
     return {
         "id": served.name,

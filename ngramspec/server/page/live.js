@@ -9,9 +9,9 @@ const $ = (id) => document.getElementById(id);
 const count = new Intl.NumberFormat("en");
 const percent = (share) => `${Math.round(share * 100)} %`;
 
-/** Show figures for as long as the page lives; returns a function that reads again at once. */
+/** Show figures as long as the page is open; return a function that reads again at once. */
 export function watch(getKey) {
-  let last = null; // the reading before
+  let last = null; // the previous reading
   let trace = [];
   let timer = 0;
 
@@ -52,7 +52,7 @@ function show(now, last) {
   if (drafted > 0) $("acceptance").textContent = percent(since("accepted_tokens") / drafted);
   $("live-brief").textContent = `${count.format(Math.round(speed))} tokens/s · ${$("acceptance").textContent} accepted`;
   $("queue").textContent = now.queue ? `${now.queue} waiting` : "";
-  list($("sources"), now.sources.map(ofSource), "Nothing was drafted yet.");
+  list($("sources"), now.sources.map(ofSource), "Nothing drafted yet.");
   list($("slots"), now.slots.map((slot) => ofSlot(slot, now.context)), "");
   list($("pools"), now.pools.map(ofPool), "No drafter with a pool.");
   $("live-note").hidden = true;
@@ -75,7 +75,7 @@ function ofPool({ name, unit, used, capacity }) {
   return { name, words: `${count.format(used)} of ${count.format(capacity)} ${unit}`, share: used / capacity };
 }
 
-/** Make the list hold one bar per row, without rebuilding what is there: widths then move smoothly. */
+/** Make the list hold one bar per row; reuse existing bars, so that widths change smoothly. */
 function list(element, rows, empty) {
   while (element.children.length > Math.max(rows.length, 1)) element.lastChild.remove();
   if (!rows.length) {
@@ -121,7 +121,7 @@ function draw(trace) {
 function explain(error) {
   const words = {
     401: "Live figures need an API key: enter it in the settings.",
-    501: "Live figures are off on this server. It shows them when it is started with --slots.",
+    501: "Live figures are off on this server. Start it with --slots to enable them.",
   };
   const note = words[error.status] ?? "No live figures: the server does not answer.";
   $("live-note").textContent = note;

@@ -1,4 +1,4 @@
-// The chat. Text of the model and of people is only ever put into text nodes.
+// The chat. Text from the model and the user only ever goes into text nodes.
 
 import { watch } from "./live.js";
 import { Refused, chat } from "./stream.js";
@@ -27,7 +27,7 @@ const EXAMPLES = {
 };
 
 let messages = []; // what the next request sends
-let running = null; // AbortController of the answer that comes in
+let running = null; // AbortController of the current answer
 
 // -- settings ------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ function append(content, text, accepted) {
   else if (text) content.append(element("span", kind, text));
 }
 
-/** Keep the end in view, unless the reader has scrolled up. */
+/** Return whether the end is in view, so that new text should scroll. */
 function following() {
   const box = $("scroll");
   return box.scrollHeight - box.scrollTop - box.clientHeight < 60;
@@ -120,14 +120,14 @@ function complain(item, error) {
   const box = element("div", "error");
   box.setAttribute("role", "alert");
   if (error.status === 401) {
-    box.append(element("span", "", "The server asks for an API key that it knows."));
+    box.append(element("span", "", "The server requires a valid API key."));
     const button = element("button", "quiet", "Enter a key");
     button.type = "button";
     button.addEventListener("click", () => openSettings("key"));
     box.append(button);
   } else {
     const known = error instanceof Refused;
-    box.append(element("span", "", known ? error.message : "The connection to the server broke off."));
+    box.append(element("span", "", known ? error.message : "The connection to the server was lost."));
   }
   item.append(box);
 }
@@ -135,7 +135,7 @@ function complain(item, error) {
 // -- one answer ----------------------------------------------------------------------------------
 
 async function answer() {
-  const conversation = messages; // "New chat" may begin another one meanwhile
+  const conversation = messages; // "New chat" may start another conversation meanwhile
   const { item, content } = add("assistant", "");
   const told = { timings: null, steps: 0, accepted: 0 };
   item.classList.add("busy");
@@ -162,13 +162,13 @@ async function answer() {
   toEnd();
 }
 
-/** Take a question without an answer out of the conversation, and offer it for another try. */
+/** Remove a question without an answer from the conversation, and put it back in the prompt. */
 function takeBack(conversation) {
   const { content } = conversation.pop();
   if (conversation === messages) $("prompt").value ||= content;
 }
 
-/** Show what one event brings. */
+/** Show one event. */
 function take(event, content, told) {
   const follow = following();
   const { speculative, timings, choices } = event;
@@ -188,7 +188,7 @@ function busy(controller) {
   $("send").hidden = Boolean(controller);
   $("stop").hidden = !controller;
   $("messages").setAttribute("aria-busy", String(Boolean(controller)));
-  if (controller) $("status").textContent = "The answer comes in.";
+  if (controller) $("status").textContent = "Receiving the answer.";
   else if (document.activeElement === document.body) $("prompt").focus();
 }
 

@@ -1,4 +1,4 @@
-"""The page at /: a chat that shows what drafts guessed, with live figures of the engine."""
+"""The page at /: a chat that marks accepted draft tokens, with live figures of the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ngramspec.server.model import ServedModel
     from ngramspec.server.settings import ServerSettings
 
-# Path -> file and type. All are open to everybody: the page asks for the key itself.
+# Path -> file and type. No path needs a key: the page asks for the key.
 ASSETS = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -28,7 +28,7 @@ ASSETS = {
     "/stream.js": ("stream.js", "text/javascript; charset=utf-8"),
     "/live.js": ("live.js", "text/javascript; charset=utf-8"),
 }
-# Nothing but the page's own files, no scripts or styles inside the HTML, in no other site's frame.
+# Only the page's own files, no inline scripts or styles, not in another site's frame.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -51,14 +51,14 @@ def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
     async def live(request: Request) -> Response:
         if not settings.exposes_slots:
             raise not_supported("Live figures are off. Start the server with `--slots`")
-        # drafters may hold their locks for a while
+        # in a thread: drafters may hold their locks for a while
         return json_response(await asyncio.to_thread(engine_counters, served.engine))
 
     return [*made, *routes(live, "/v1/ngramspec/live")]
 
 
 def engine_counters(engine: Engine) -> dict[str, Any]:
-    """Return what the page shows: counters since the start, and what slots and pool hold now."""
+    """Return what the page shows: counters since the start, and the state of slots and pools."""
     stats = engine.stats()
     sources = [source for source in engine.source_stats().values() if source.propose_calls]
     return {

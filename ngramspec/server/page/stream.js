@@ -1,6 +1,6 @@
 // Server-sent events of a chat completion.
 
-/** What the server said instead of an answer. */
+/** An error response of the server. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -22,7 +22,7 @@ export async function refusal(response) {
     const { error } = await response.json();
     message = typeof error === "string" ? error : error.message;
   } catch {
-    // not JSON: the status has to do
+    // not JSON: keep the message with the status
   }
   return new Refused(response.status, message);
 }

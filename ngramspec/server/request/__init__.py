@@ -1,1 +1,1 @@
-"""What all protocols need to ask: from the fields of a body to the engine's requests."""
+"""Requests of all protocols: from the fields of a body to the engine's requests."""

@@ -1,4 +1,4 @@
-"""Request bodies: the fields that several protocols have, and how a bad body is told."""
+"""Request bodies: the fields that several protocols share, and the errors for bad bodies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ngramspec.server.errors import ApiError, bad_request
 
 Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
-# Every integer of a body: what 64 bits hold with or without a sign, as clients have them.
+# Every integer of a body: what fits 64 bits, signed or unsigned.
 Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 
 
 def at_most(most: int) -> BeforeValidator:
-    """Return a bound on the members of a list or object, looked at before any of them is."""
+    """Return a bound on the members of a list or object, checked before any member."""
 
     def check(value: Any) -> Any:
         if isinstance(value, (list, dict)) and len(value) > most:
@@ -40,13 +40,13 @@ Objects = Annotated[list[dict[str, Any]], at_most(1 << 16)]  # messages, files
 
 
 class Body(BaseModel):
-    """A JSON object; members that are not fields are kept in model_extra."""
+    """A JSON object; unknown members are kept in model_extra."""
 
     model_config = ConfigDict(extra="allow", strict=True, hide_input_in_errors=True)
 
 
 class SamplingBody(Body):
-    """Fields that every generating route knows; None = the server's default."""
+    """Fields of every generating route; None = the server's default."""
 
     temperature: float | None = None
     dynatemp_range: float | None = None
@@ -92,14 +92,14 @@ async def read(request: Request, seconds: float = 60.0) -> bytes:
     """Return the body of a request.
 
     Raises:
-        ApiError: The client went away before its end, or takes longer.
+        ApiError: The client left before its end, or takes longer than `seconds`.
     """
     try:
         return await asyncio.wait_for(request.body(), seconds)
     except asyncio.TimeoutError as error:
-        raise ApiError(408, f"the body did not come within {seconds:g} seconds") from error
+        raise ApiError(408, f"the body did not arrive within {seconds:g} seconds") from error
     except ClientDisconnect as error:
-        raise ApiError(499, "the client has gone") from error
+        raise ApiError(499, "the client disconnected") from error
 
 
 def parse(raw: bytes, model: type[B]) -> B:
@@ -118,7 +118,7 @@ def parse(raw: bytes, model: type[B]) -> B:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        if not first["loc"]:  # no field is at fault but the name of one
+        if not first["loc"]:  # the name of a field is wrong, not its value
             raise bad_request("the name of a field is not valid Unicode") from error
         field = _place(first["loc"], model)
         what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
@@ -127,7 +127,7 @@ def parse(raw: bytes, model: type[B]) -> B:
 
 
 def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:
-    """Return where a field is, as in messages[0]; alternatives of a type are left out."""
+    """Return the path of a field, such as messages[0], without pydantic's names of types."""
     name = str(loc[0])
     for part in loc[1:]:
         if not isinstance(part, int):

@@ -1,4 +1,4 @@
-"""The engine's requests for what a body says, made the same way for every protocol."""
+"""The engine's requests for a body, made the same way for every protocol."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def make_requests(
 ) -> list[Request]:
     """Return the requests of all prompts, `choices` in a row for each.
 
-    logprobs: The field that says how many of the likeliest tokens to report, and that; None = none.
+    logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
+    value; None = none.
 
     Raises:
-        ApiError: Too many, or a field that cannot be followed.
+        ApiError: A field that cannot be used, or too many log-probabilities.
         InputError: A value is out of its bounds.
     """
     sampling = sampling_of(body, served, grammar)
@@ -75,14 +76,14 @@ def make_requests(
 
 
 def check_request(body: SamplingBody, settings: ServerSettings, choices: int) -> None:
-    """Refuse, before any work, fields that cannot be followed, and too many choices.
+    """Refuse, before any work, unsupported fields and too many choices.
 
     Raises:
-        ApiError: There are some.
+        ApiError: An unsupported field is set, or choices is out of bounds.
     """
     most = settings.max_generations
     if not 1 <= choices <= most:
-        raise bad_request(f"a request can have at most {most} generations", "n")
+        raise bad_request(f"a request must have 1..{most} generations, got {choices}", "n")
     extra = body.model_extra or {}
     for name in UNSUPPORTED_FIELDS:
         if extra.get(name) or getattr(body, name, None):
@@ -93,7 +94,7 @@ def check_request(body: SamplingBody, settings: ServerSettings, choices: int) ->
 
 
 def _reported(wanted: int, field: str, reported: int, generations: int, served: ServedModel) -> int:
-    """Return how many tokens an answer may have whose log-probabilities are kept until its end.
+    """Return how many tokens an answer with log-probabilities may have; they are kept to its end.
 
     Raises:
         ApiError: More were asked for.
@@ -104,14 +105,14 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
     if min(wanted, served.engine.context_size) > most:
         raise bad_request(
             f"{field} must be less: with {reported} and {generations} generations an answer can "
-            f"have {most} tokens, and {wanted} are asked for",
+            f"have at most {most} tokens, but {wanted} were requested",
             field,
         )
     return most if wanted < 0 else wanted
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:
-    """Return the slot that is asked for, -1 for any."""
+    """Return the requested slot, -1 for any."""
     slot, most = body.id_slot, served.engine.num_slots - 1
     if slot is not None and slot > most:
         raise bad_request(f"id_slot must be in 0..{most}, or -1 for any, got {slot}", "id_slot")
@@ -119,6 +120,6 @@ def _slot(body: SamplingBody, served: ServedModel) -> int:
 
 
 def _timeout(body: SamplingBody, settings: ServerSettings) -> float:
-    """Return the seconds that a generation may run."""
+    """Return the seconds that a generation can run."""
     wanted = body.t_max_predict_ms or 0
     return min(settings.request_timeout, wanted / 1e3) if wanted > 0 else settings.request_timeout

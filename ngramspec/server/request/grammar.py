@@ -17,12 +17,12 @@ def grammar_of(body: SamplingBody, schema: Any, field: str = "json_schema") -> s
     """Return the GBNF that an answer must follow, "" for none.
 
     Args:
-        body: It may have a grammar.
+        body: The body, which may have a grammar.
         schema: JSON schema, None for none.
-        field: That has the schema.
+        field: Name of the field that holds the schema.
 
     Raises:
-        ApiError: There are both, or one is not valid.
+        ApiError: Both are given, or one is not valid.
     """
     check_constraint(body, schema)
     if schema is None:
@@ -32,10 +32,10 @@ def grammar_of(body: SamplingBody, schema: Any, field: str = "json_schema") -> s
 
 
 def check_constraint(body: SamplingBody, schema: Any) -> None:
-    """Refuse a grammar beside a JSON schema, and one that is too long.
+    """Refuse a grammar together with a JSON schema, and a grammar that is too long.
 
     Raises:
-        ApiError: It is.
+        ApiError: There are both, or the grammar has more than MAX_GRAMMAR characters.
     """
     if body.grammar and schema is not None:
         raise bad_request("give either a grammar or a JSON schema", "grammar")
@@ -44,5 +44,5 @@ def check_constraint(body: SamplingBody, schema: Any) -> None:
 
 
 def answer_rule(rules: Rules, schema: Any, field: str) -> str:
-    """Return the grammar of a JSON schema; one that says nothing means an object."""
+    """Return the grammar of a JSON schema; an empty schema means an object."""
     return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field)

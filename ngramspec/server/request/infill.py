@@ -29,7 +29,7 @@ def fill_layout(
     suffix: Sequence[int],
     prompt: Sequence[int],
 ) -> TokenIds:
-    """Return a prompt: other files, the texts around the gap, and its begun middle."""
+    """Return a prompt: other files, the text around the gap, and the start of the middle."""
     model = served.model
     before, after = [model.fim_pre, *prefix, *prompt], [model.fim_suf, *suffix]
     if served.spm_infill:
@@ -39,6 +39,6 @@ def fill_layout(
 
 
 def plain_tokens(served: ServedModel, text: str, parse_special: bool = False) -> list[int]:
-    """Return the tokens of a text by itself."""
+    """Return the tokens of a text, without a begin token."""
     ids = served.model.tokenize(text, add_special=False, parse_special=parse_special)
     return [int(token) for token in ids]

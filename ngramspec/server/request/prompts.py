@@ -22,7 +22,7 @@ def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
         most: Prompts that a request may have.
 
     Raises:
-        ApiError: It has another shape than llama-server's prompts, none is in it, or too many.
+        ApiError: It does not have the shape of llama-server's prompts, is empty, or has too many.
     """
     if is_list(given):
         if not given:
@@ -36,17 +36,17 @@ def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
 
 
 def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
-    """Refuse what is no list of token ids.
+    """Refuse a list that holds anything but token ids of the vocabulary.
 
     Raises:
-        ApiError: It is not.
+        ApiError: It does.
     """
     if not all(_is_token(token) and 0 <= token < vocab_size for token in given):
         raise bad_request(f"{field} must hold token ids in 0..{vocab_size - 1}", field)
 
 
 def is_list(given: Any) -> bool:
-    """Tell whether a `prompt` field holds a list of prompts, so that the answer is a list too."""
+    """Return whether a `prompt` field is a list of prompts; the answer is then a list too."""
     return isinstance(given, list) and not any(_is_token(part) for part in given)
 
 
@@ -58,9 +58,9 @@ def tokenize_mixed(
     parse_special: bool,
     field: str = "prompt",
 ) -> TokenIds:
-    """Return the tokens of a text, of ids, or of a list of both.
+    """Return the tokens of a text, or of a list of texts and token ids.
 
-    Special tokens are added when a text comes first.
+    Special tokens are added only to a text that comes first.
     """
     model = served.model
     if isinstance(given, str):

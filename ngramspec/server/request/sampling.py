@@ -19,8 +19,8 @@ SAME_NAME = tuple(
     if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers")
 )
 ANY_SEED = 0xFFFFFFFF
-RANDOM_SEEDS = (-1, ANY_SEED)  # what llama-server and its clients write for "any"
-# llama-server's samplers in their order, with the letter of each and what leaves it out.
+RANDOM_SEEDS = (-1, ANY_SEED)  # llama-server and its clients write these for a random seed
+# llama-server's samplers in their order, with the letter of each and the values that turn it off.
 SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "penalties": ("e", {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}),
     "dry": ("d", {"dry_multiplier": 0.0}),
@@ -46,7 +46,7 @@ def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampli
     given: dict[str, Any] = {name: getattr(body, name, None) for name in SAME_NAME}
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("top_k", 0) < 0:
-        given["top_k"] = 0  # "all", as -1 is with other servers
+        given["top_k"] = 0  # all tokens; other servers take -1 for it
     if body.seed is not None:
         seed = body.seed % (1 << 32)
         given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
@@ -67,13 +67,13 @@ def with_seed(sampling: Sampling, index: int) -> Sampling:
 
 
 def stops_of(body: SamplingBody, served: ServedModel) -> tuple[str, ...]:
-    """Return the stop texts of a request; without any the server's."""
+    """Return the stop texts of a request, or the server's if it has none."""
     given = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return tuple(text for text in given if text) or served.stop
 
 
 def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedModel) -> Iterable[Any]:
-    """Yield (token id, bias); texts stand for all of their tokens, false for never."""
+    """Yield (token id, bias); a text stands for all of its tokens, false for never."""
     pairs = given.items() if isinstance(given, dict) else given
     for pair in pairs:
         if len(pair) != 2:

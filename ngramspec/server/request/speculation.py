@@ -1,4 +1,4 @@
-"""The speculative.* fields of a request: Speculation, and what the stream tells of drafts."""
+"""The speculative.* fields of a request: Speculation, and whether the stream reports drafts."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ DRAFTERS = {name.replace("-", "_"): name for name in CONFIGS}
 
 @dataclass(frozen=True)
 class SpeculationFields:
-    """What a request says about drafts."""
+    """A request's settings for drafts."""
 
     speculation: Speculation
-    spans: bool  # stream events tell which text accepted drafts made
+    spans: bool  # stream events mark the text that accepted drafts made
 
 
 def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationFields:
-    """Return what the members of a body say that are not fields of their own.
+    """Return the settings for drafts from the extra members of a body.
 
-    Both shapes are taken: flat, as in {"speculative.ngram_mod.n_match": 16}, and nested, as in
+    Both shapes are accepted: flat, as in {"speculative.ngram_mod.n_match": 16}, and nested, as in
     {"speculative": {"ngram_mod": {"n_match": 16}}}.
 
     Args:
-        extra: Members of the body.
-        key_id: Part of the namespace; "" where all keys share what is learned.
+        extra: Members of the body that are not fields of its class.
+        key_id: Part of the namespace; "" if all keys share what is learned.
 
     Raises:
         ApiError: An unknown name, or a value of the wrong type.
@@ -72,7 +72,7 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
 
 
 def _flat(extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (path after "speculative.", value) of every member, nested ones unfolded."""
+    """Yield (path after "speculative.", value) of every member, with nested objects flattened."""
     for name, value in extra.items():
         if name == PREFIX and isinstance(value, bool):
             yield "enabled", value
@@ -110,7 +110,7 @@ def _check_values(drafter: str, own: Mapping[str, Any]) -> None:
 
 
 def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
-    """Return the drafters that are asked for, and False where the answer is "none"."""
+    """Return the requested drafters, None = the server's, and False if drafts are off."""
     if value is None:
         return None, True
     if isinstance(value, list) and all(isinstance(name, str) for name in value):

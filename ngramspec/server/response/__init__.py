@@ -1,1 +1,1 @@
-"""What all protocols need to answer: streams, timings, log-probabilities."""
+"""Responses of all protocols: streams, timings, log-probabilities."""

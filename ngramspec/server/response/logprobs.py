@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ngramspec.engine import TokenLogprob
     from ngramspec.server.model import ServedModel
 
-LOWEST = -9999.0  # stands for minus infinity, which JSON has not
+LOWEST = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 class LogprobFormat:
@@ -44,7 +44,7 @@ class LogprobFormat:
         }
 
     def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
-        """Return the likeliest tokens' values by text; of those that read alike, the likeliest."""
+        """Return the likeliest tokens' values by text; of equal texts the likeliest counts."""
         made: dict[str, float] = {}
         for token, value in top:
             made.setdefault(self._text(token), _finite(value))

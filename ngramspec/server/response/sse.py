@@ -1,4 +1,4 @@
-"""EventStream: writes what an answer's chunks become, with little work per chunk."""
+"""EventStream: writes an answer's chunks as events, with little work per chunk."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
 log = logging.getLogger(__name__)
-FIRST_CHUNK_SECONDS = 1.0  # so long the status may still become that of an error
+FIRST_CHUNK_SECONDS = 1.0  # wait for the first chunk, so that an error can still set the status
 SSE = "text/event-stream; charset=utf-8"
 SSE_PING = b": ping\n\n"
 SSE_DONE = b"data: [DONE]\n\n"
 
 
 class Events(Protocol):
-    """How chunks look in one API. Bytes made ahead are what keeps `encode` cheap."""
+    """How chunks look in one API. Bytes prepared ahead keep `encode` cheap."""
 
     media_type: str
     ping: bytes  # keeps the connection visible while nothing else is sent, b"" for none
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks, finished generations included; maybe none."""
+        """Return the events for some chunks, finished generations included; may be empty."""
 
     def end(self) -> bytes:
-        """Return what follows when all generations are finished."""
+        """Return the bytes to send when all generations are finished."""
 
     def error(self, error: ApiError) -> bytes:
-        """Return the event for a failure after the first one was sent."""
+        """Return the event for a failure after the response has started."""
 
 
 def json_text(text: str) -> bytes:
@@ -56,7 +56,7 @@ def json_event(value: Any) -> bytes:
 
 
 class EventStream(Response):
-    """Streams an answer. A client that goes away, or reads too slowly, loses its slot."""
+    """Streams an answer. A client that disconnects, or reads too slowly, loses its slot."""
 
     def __init__(self, bridge: Bridge, answer: Answer, events: Events) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write until the answer or the client is at its end."""
+        """Write until the answer is complete or the client disconnects."""
         answer = self._answer
         answer.drop = dropper(scope)
         run = asyncio.create_task(self._run(scope, receive, send))
@@ -73,7 +73,7 @@ class EventStream(Response):
         try:
             await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
             if not run.done():
-                answer.cancel(ApiError(499, "the client has gone"))
+                answer.cancel(ApiError(499, "the client disconnected"))
             await run
         finally:
             watch.cancel()
@@ -104,7 +104,7 @@ class EventStream(Response):
         await self._write(send, body, last=True)
 
     async def _first(self) -> list[Item] | None:
-        """Wait a little for the first chunk: until it comes an error may still have its status."""
+        """Wait a little for the first chunk: until then an error can still set the status."""
         with contextlib.suppress(asyncio.TimeoutError):
             return await asyncio.wait_for(self._answer.take(), FIRST_CHUNK_SECONDS)
         return None
@@ -125,17 +125,17 @@ class EventStream(Response):
 
 
 async def finished(bridge: Bridge, answer: Answer, receive: Receive) -> list[Generation]:
-    """Wait for all of an answer that is not streamed; without a client it is cancelled.
+    """Wait for all of an answer that is not streamed; cancel it if the client disconnects.
 
     Raises:
-        ApiError: A generation failed, or the client has gone.
+        ApiError: A generation failed, or the client disconnected.
     """
     run = asyncio.create_task(answer.finish())
     watch = asyncio.create_task(until_gone(receive))
     try:
         await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
-            answer.cancel(ApiError(499, "the client has gone"))
+            answer.cancel(ApiError(499, "the client disconnected"))
         return await run
     finally:
         watch.cancel()

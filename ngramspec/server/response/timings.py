@@ -1,4 +1,4 @@
-"""What a response tells about cost and drafts: timings, and further members of events."""
+"""What a response reports about cost and drafts: timings, and further members of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
-    """Return llama-server's timings; of several, counts add up and times are the longest."""
+    """Return llama-server's timings; for several generations, summed counts and longest times."""
     all_timings = [made.timings for made in generations]
     cached = sum(t.num_cached for t in all_timings)
     prompt = sum(t.num_prompt - t.num_cached for t in all_timings)
@@ -38,8 +38,8 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
 def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
     """Return further members of a chunk's event.
 
-    timings: llama-server's timings so far. spans: "speculative", with the text in pieces, each
-    with True where accepted draft tokens made it, and how many tokens were accepted.
+    timings: Add llama-server's timings so far. spans: Add "speculative": the text in pieces, each
+    with True if accepted draft tokens made it, and the number of accepted tokens.
     """
     made: dict[str, Any] = {}
     if timings:

@@ -1,4 +1,4 @@
-"""Rules: a GBNF grammar under construction, and how texts and characters are written in it."""
+"""Rules: a GBNF grammar under construction; functions that write texts and characters in GBNF."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ngramspec.server.errors import bad_request
 
 MAX_RULES = 4000
 MAX_CHARS = 1 << 20  # of all rules
-MAX_STEPS = 100_000  # parts of schemas that are looked at, or copied
-MAX_GROUPS = 30  # that one_of puts inside one another
-MAX_NAME = 40  # characters; longer names of rules are cut
+MAX_STEPS = 100_000  # parts of schemas that are visited or copied
+MAX_GROUPS = 30  # nested groups in one_of
+MAX_NAME = 40  # characters; longer rule names are cut
 MAX_REPEAT = 2000  # llama.cpp's own limit
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL = r"\x00-\x1F\x7F"
 CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" hex hex hex hex)'
-# Text of the rules that every JSON grammar may use, and which others they need.
+# Rules that JSON grammars can use: text, and the other rules it needs.
 PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "space": ('| " " | "\\n" [ \\t]{0,20}', ()),
     "hex": ("[0-9a-fA-F]", ()),
@@ -52,7 +52,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
 class Rules:
     """Named rules; equal names get a number.
 
-    All that makes one grammar shares its bounds: rules, characters, and steps of the making.
+    All schemas of one grammar share its bounds: rules, characters, and steps of conversion.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,17 @@ class Rules:
         self._num_steps = 0
 
     def spend(self, steps: int) -> None:
-        """Take some of the steps that making the grammar may take.
+        """Take some of the steps that the conversion can take.
 
         Raises:
             ApiError: None are left.
         """
         self._num_steps += steps
         if self._num_steps > MAX_STEPS:
-            raise bad_request(f"the schema has more than {MAX_STEPS} parts, with their repetitions")
+            raise bad_request(f"the schema has more than {MAX_STEPS} parts, repeated ones included")
 
     def primitive(self, name: str) -> str:
-        """Return the name of a rule of PRIMITIVES, which is added with all that it needs."""
+        """Add a rule of PRIMITIVES, with the rules it needs, and return its name."""
         if name not in self._rules:
             text, needs = PRIMITIVES[name]
             self._rules[name] = text
@@ -97,12 +97,12 @@ class Rules:
         """Set a reserved rule and return its name.
 
         Raises:
-            ApiError: The grammar gets too large.
+            ApiError: The grammar becomes too large.
         """
         self._num_chars += len(text)
         if self._num_chars > MAX_CHARS:
             raise bad_request(f"the grammar would have more than {MAX_CHARS} characters")
-        self._rules[name] = text or '""'  # a line without anything would take in the next one
+        self._rules[name] = text or '""'  # an empty line would continue on the next one
         return name
 
     def add(self, name: str, text: str) -> str:
@@ -110,7 +110,7 @@ class Rules:
         return self.set(self.reserve(name), text)
 
     def grammar(self, root: str) -> str:
-        """Return the grammar with a text for its root."""
+        """Return the grammar with the given text as its root rule."""
         lines = [f"{name} ::= {text}" for name, text in self._rules.items()]
         return "\n".join([f"root ::= {root}", *lines, ""])
 
@@ -124,7 +124,7 @@ def json_text(value: Any) -> str:
     """Return a JSON value as text.
 
     Raises:
-        ApiError: It holds a number that is not finite, which JSON cannot say.
+        ApiError: It holds a number that is not finite, which JSON cannot represent.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -140,7 +140,7 @@ def json_literal(value: Any) -> str:
 def one_of(texts: Iterable[str], depth: int = 0) -> str:
     """Return GBNF for one of several texts.
 
-    What they begin with in common is written once, so that llama.cpp follows few ways at a time.
+    A common beginning is written once, so that llama.cpp follows few alternatives at a time.
     """
     left = sorted(set(texts))
     if len(left) == 1 or depth == MAX_GROUPS:
@@ -148,7 +148,7 @@ def one_of(texts: Iterable[str], depth: int = 0) -> str:
     parts = []
     for _, group in itertools.groupby(left, key=lambda text: text[:1]):
         same = list(group)
-        start = _common_start(same[0], same[-1])  # of all between them, too: they are sorted
+        start = _common_start(same[0], same[-1])  # also of those between: they are sorted
         if len(same) == 1:
             parts.append(literal(start))
         else:

@@ -16,10 +16,10 @@ _NAMES = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 def integer_text(schema: Mapping[str, Any]) -> str | None:
-    """Return GBNF for the whole numbers within a schema's bounds, None where it has none.
+    """Return GBNF for the whole numbers within a schema's bounds, None if it has no bounds.
 
     Raises:
-        ApiError: A bound is no finite number, or no whole number lies between them.
+        ApiError: A bound is not a finite number, or no whole number lies between them.
     """
     low, high = _whole_bounds(schema)
     low = None if low is None or low <= -_BEYOND else low
@@ -54,7 +54,7 @@ def number_text(schema: Mapping[str, Any]) -> str | None:
 
 
 def has_no_sign(schema: Mapping[str, Any]) -> bool:
-    """Tell whether a schema's bounds leave no number below 0."""
+    """Return whether a schema's bounds exclude all numbers below 0."""
     lows = [*_given(schema, "minimum"), *_given(schema, "exclusiveMinimum")]
     return max(lows, default=-1) >= 0
 
@@ -69,7 +69,7 @@ def _whole_bounds(schema: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _given(schema: Mapping[str, Any], name: str) -> list[float]:
-    """Return a bound if there is one; true and false, as old drafts have them, are none."""
+    """Return a bound if there is one; true and false, as in old JSON schema drafts, are not."""
     bound = schema.get(name)
     if bound is None or isinstance(bound, bool):
         return []
@@ -80,7 +80,7 @@ def _given(schema: Mapping[str, Any], name: str) -> list[float]:
 
 
 def _natural(low: int, high: int | None) -> str:
-    """Return GBNF for whole numbers of 0 or more; no upper bound is as many digits as may be."""
+    """Return GBNF for whole numbers >= 0; without an upper bound up to MAX_DIGITS digits."""
     parts = []
     longest = len(str(low)) if high is None else len(str(high))
     for length in range(len(str(low)), longest + 1):
@@ -93,7 +93,7 @@ def _natural(low: int, high: int | None) -> str:
 
 
 def _digits(low: str, high: str) -> str:
-    """Return GBNF for the digits between two texts of one length."""
+    """Return GBNF for the digit texts from `low` to `high`, which have the same length."""
     rest = len(low) - 1
     if low[0] == high[0]:
         return f'"{low[0]}" {_digits(low[1:], high[1:])}' if rest else f'"{low}"'

@@ -1,7 +1,7 @@
 """From regular expressions to GBNF, for strings with a `pattern`.
 
-The expression is read by Python's own parser. Characters that JSON writes with a backslash are
-matched in that form. Look-around, back references and word boundaries cannot be said in a grammar.
+Python's own parser reads the expression. Characters that JSON writes with a backslash are matched
+in that form. A grammar cannot express look-around, back references and word boundaries.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CATEGORIES = {
     "CATEGORY_SPACE": ((9, 13), (32, 32)),
 }
 LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))  # what JavaScript's dot does not match
-JSON_SPECIAL = ((0, 31), (34, 34), (92, 92), (127, 127))  # not as they are in a JSON string
+JSON_SPECIAL = ((0, 31), (34, 34), (92, 92), (127, 127))  # not plain in a JSON string
 
 
 def pattern_text(pattern: Any, rules: Rules, name: str) -> str:
-    """Return GBNF for the texts that a pattern matches, inside of a JSON string.
+    """Return GBNF for the texts that a pattern matches, inside a JSON string.
 
     Raises:
-        ApiError: It is no regular expression, or one that a grammar cannot say.
+        ApiError: It is not a regular expression, or a grammar cannot express it.
     """
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
         raise bad_request(f"a pattern must be a text of at most {MAX_PATTERN} characters")
@@ -55,7 +55,7 @@ class _Pattern:
         self._name = name
 
     def whole(self, nodes: list[tuple[Any, Any]]) -> str:
-        """Return the text of a whole pattern; it may match anywhere unless it is anchored."""
+        """Return the GBNF of a whole pattern; it can match anywhere unless it is anchored."""
         anywhere = f"{self._rules.primitive('char')}*"
         before = after = anywhere
         if nodes and _is_at(nodes[0], "BEGINNING"):
@@ -85,11 +85,11 @@ class _Pattern:
             low, high, inner = value
             repeating = self._sequence(inner)
             if not repeating:
-                return ""  # nothing, however often
+                return ""  # an empty text, however often it is repeated
             item = self._rules.add(f"{self._name}-part", repeating)
             return repeated(item, low, None if str(high) == "MAXREPEAT" else high)
         what = op.lower().replace("_", " ")
-        raise bad_request(f"a grammar cannot say the {what} in the pattern {self._pattern!r:.80}")
+        raise bad_request(f"no grammar can express the {what} in the pattern {self._pattern!r:.80}")
 
     def _in(self, members: Sequence[tuple[Any, Any]]) -> str:
         negated = bool(members) and str(members[0][0]) == "NEGATE"
@@ -124,7 +124,7 @@ def _category(name: str) -> list[tuple[int, int]]:
 def _without(
     ranges: Sequence[tuple[int, int]], holes: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return ranges of code points with others taken out."""
+    """Return ranges of code points without the holes."""
     left = list(ranges)
     for low, high in holes:
         cut = []

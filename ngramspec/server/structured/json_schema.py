@@ -1,9 +1,9 @@
 """From JSON schemas to GBNF rules, so that an answer follows a schema token by token.
 
-Followed: type (also lists of them), properties, required, additionalProperties, items, prefixItems,
-minItems, maxItems, enum, const, anyOf, oneOf, allOf, $ref within the schema, pattern, minLength,
-maxLength, the formats date, time, date-time and uuid, bounds of integers, and bounds of numbers as
-far as json_number has them. Other keywords are ignored.
+Supported: type (also lists of types), properties, required, additionalProperties, items,
+prefixItems, minItems, maxItems, enum, const, anyOf, oneOf, allOf, $ref within the schema, pattern,
+minLength, maxLength, the formats date, time, date-time and uuid, bounds of integers, and bounds of
+numbers as far as json_number supports them. Other keywords are ignored.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str) -> str:
     Args:
         rules: The grammar; its bounds hold for all of its schemas together.
         schema: The schema.
-        name: For the rule.
-        field: Of the body, to be named where the schema is refused.
+        name: Name of the rule.
+        field: Field of the body, for error messages.
 
     Raises:
-        ApiError: It is no JSON schema, needs what a grammar cannot say, or is too large.
+        ApiError: It is not a JSON schema, a grammar cannot express it, or it is too large.
 
     Cost: linear in the schema; parts that are shared by $ref become one rule.
     """
@@ -65,12 +65,12 @@ class _Converter:
         self._rules = rules
         self._whole = whole
         self._refs: dict[str, str] = {}  # reference -> rule
-        # By the id of a schema: it, so that the id stays its own, and the rule, or the flat one.
+        # By id of a schema: the schema, which keeps the id unique, and its rule or flat form.
         self._made: dict[int, tuple[Any, str]] = {}
         self._flattened: dict[int, tuple[Any, Schema]] = {}
 
     def visit(self, schema: Any, name: str, depth: int) -> str:
-        """Return the name of a rule for a schema; parts that are met again share theirs."""
+        """Return the name of a rule for a schema; a schema that occurs again shares its rule."""
         known = self._made.get(id(schema))
         if known is None:
             known = self._made[id(schema)] = schema, self._visit(schema, name, depth)
@@ -111,7 +111,7 @@ class _Converter:
         if kind is None:
             return self._rules.primitive("value")
         if kind not in TYPES:
-            raise bad_request(f"{kind!r:.80} is no type of JSON schema; known: {', '.join(TYPES)}")
+            raise bad_request(f"{kind!r:.80} is not a JSON schema type; known: {', '.join(TYPES)}")
         if kind == "object":
             return self._object(schema, name, depth)
         if kind == "array":
@@ -141,7 +141,7 @@ class _Converter:
             try:
                 found = found[int(key)] if isinstance(found, list) else found[key]
             except (KeyError, IndexError, ValueError, TypeError) as error:
-                raise bad_request(f"$ref {ref!r:.80} leads nowhere") from error
+                raise bad_request(f"$ref {ref!r:.80} is not in the schema") from error
         return found
 
     def _one_of(self, schema: Schema, word: str, name: str, depth: int) -> str:
@@ -157,7 +157,7 @@ class _Converter:
         return " | ".join(dict.fromkeys(made))
 
     def _flat(self, schema: Any, depth: int) -> Schema:
-        """Return what a schema says without $ref and allOf, which are replaced by what they say."""
+        """Return a schema with its $ref and allOf replaced by their contents."""
         if "$ref" not in schema and "allOf" not in schema:
             return cast("Schema", schema)
         if depth > MAX_DEPTH:
@@ -175,7 +175,7 @@ class _Converter:
         return known[1]
 
     def _merged(self, parts: list[Any], depth: int) -> dict[str, Any]:
-        """Return one schema that says what all parts say."""
+        """Return one schema with the members of all parts; later parts override earlier ones."""
         whole: dict[str, Any] = {}
         properties: dict[str, Any] = {}
         required: dict[str, None] = {}
@@ -215,7 +215,7 @@ class _Converter:
         return self._rules.add(f"{name}-member", f'{json_literal(key)} space ":" space {value}')
 
     def _members(self, members: list[tuple[str, bool]], extra: str | None, name: str) -> str:
-        """Return the inside of an object: members in order, each optional one there or not."""
+        """Return the inside of an object: members in order, each optional member present or not."""
         tail = f"({COMMA}{extra})*" if extra else ""
         first = next((i for i, (_, needed) in enumerate(members) if needed), None)
         if first is not None:
@@ -226,7 +226,7 @@ class _Converter:
             return " ".join([*parts, tail, "space"])
         if not members and not extra:
             return ""
-        # Without a required one, any member may be the first: a rule for what may follow each.
+        # Without a required member any can be the first: make a rule for what can follow each.
         rest = self._rules.add(f"{name}-rest", tail)
         starts = [f"{extra} {rest}"] if extra else []
         for member, _ in reversed(members):

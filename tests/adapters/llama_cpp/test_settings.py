@@ -48,7 +48,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"slots": 257}, r"slots must be in 1\.\.256"),
     ({"slots": 256, "pad": True, "kv_unified": True}, r"slots must be in 1\.\.255"),
     ({"pad": True}, "pad needs kv_unified"),
-    ({"cells": 512}, "cells are those of a unified cache"),
+    ({"cells": 512}, "cells needs kv_unified"),
     ({"cells": 255, "kv_unified": True}, "255 cells cannot hold a sequence of 256"),
     ({"n_batch": 2, "slots": 3}, "n_batch must be >= 3, got 2"),
     ({"n_ubatch": 0}, "n_ubatch must be >= 1"),

@@ -211,7 +211,7 @@ def test_files_are_read(tmp_path: Path) -> None:
     write_suffix_index(path, tokens(*LONG, -1), Origin(None, 1000))
     made = corpus(environment={"NGRAMSPEC_STATIC": str(path)})
     assert drafted(made, "a", LONG[:4]) == LONG[4:9]
-    with pytest.raises(InputError, match="read by the drafter suffix, where it reads no file"):
+    with pytest.raises(InputError, match="need the drafter suffix, without a static file"):
         made.load_external_corpus_named("x", [[1]])
     other = tmp_path / "b.ngs"
     other.write_bytes(b"no index")
@@ -227,7 +227,7 @@ def test_other_drafters_give_chains(spec: str) -> None:
     made.meet([request("a", text)])
     assert drafted(made, "a", text)[:3] == LONG[40:43]
     if "suffix" not in spec:
-        with pytest.raises(InputError, match="read by the drafter suffix"):
+        with pytest.raises(InputError, match="need the drafter suffix"):
             made.load_external_corpus_named("x", [[1]])
 
 

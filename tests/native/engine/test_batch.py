@@ -100,7 +100,7 @@ def test_bad_entries_are_refused_and_change_nothing(name: str) -> None:
 def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     batch = Batch(4)
     batch.add(0, 0, [5, 6])
-    with pytest.raises(CapacityError, match=r"1 \+ 2 tokens do not fit behind 2 of 4"):
+    with pytest.raises(CapacityError, match=r"1 \+ 2 tokens do not fit: 2 of 4 are taken"):
         batch.add(1, 0, [1], draft=[2, 3])
     assert contents(batch) == [(5, 0, 0, False), (6, 1, 0, True)]
     batch.add(1, 0, [1], draft=[2])

@@ -106,7 +106,7 @@ BAD_CALLS: dict[str, tuple[Callable[[Rows], Any], str]] = {
     "negative": (lambda r: r.argmax(-1), "row must be in 0..1, got -1"),
     "copy": (lambda r: r.copy(2), "row must be in 0..1, got 2"),
     "logprobs": (lambda r: r.logprobs(5, 0, 0), "row must be in 0..1, got 5"),
-    "token": (lambda r: r.logprobs(0, 3, 0), "must be below 4, got 3 and 0"),
+    "token": (lambda r: r.logprobs(0, 3, 0), "token must be in 0..2 and top in 0..3, got 3 and 0"),
     "negative token": (lambda r: r.logprobs(0, -1, 0), "got -1 and 0"),
     "top": (lambda r: r.logprobs(0, 0, 4), "got 0 and 4"),
     "columns": (lambda r: r.set(np.zeros((1, 4), np.float32)), "must have 3 columns, got 4"),

@@ -98,7 +98,7 @@ BAD_CALLS: dict[str, tuple[Call, str]] = {
     "row": (lambda r, out: verify(r, 2, [], GreedySampler(), out), r"row must be in 0\.\.1"),
     "negative row": (lambda r, out: verify(r, -1, [], GreedySampler(), out), "got -1"),
     "draft": (lambda r, out: verify(r, 0, [1, 2], GreedySampler(), out), "a draft of 2 tokens"),
-    "behind": (lambda r, out: verify(r, 1, [1], GreedySampler(), out), "rows after 1 of 2"),
+    "behind": (lambda r, out: verify(r, 1, [1], GreedySampler(), out), r"reads rows 1\.\.2 of 2"),
     "out": (lambda r, out: verify(r, 0, [1], GreedySampler(), out[:1]), "2 places in out"),
     "token": (lambda r, out: verify(r, 0, [-1], GreedySampler(), out), "got -1"),
 }

@@ -1,17 +1,16 @@
-# CountsC: n-gram -> followers with counts. The store behind all three roles of ngram-cache.
+# CountsC: n-gram -> followers with counts. Holds the context and dynamic counts of ngram-cache.
 # ContextC: the counts of one slot's history; tokens can be taken back exactly.
 # SharedC: counts that threads share, in shards by the newest token of an n-gram, each with a lock.
 from ngramspec._native.core.table cimport TableC, table_home
 from ngramspec._native.core.types cimport (
-    Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint32_t, uint64_t, uint8_t,
+    NGRAM_MAX, Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint32_t, uint64_t, uint8_t,
 )
 
 cdef enum:
-    NGRAM_MAX = 4         # tokens of an n-gram at most, as in llama.cpp's files
     TOGETHER = 16         # tokens whose n-grams are fetched together
 
 cdef struct NgramC:
-    token_t[NGRAM_MAX] key  # oldest first, -1 behind the last token; key[0] = -1: entry is free
+    token_t[NGRAM_MAX] key  # oldest first, -1 after the last token; key[0] = -1: entry is free
     count_t total         # sum over all followers, saturating
     token_t best          # most frequent follower; the one that reached the count last on ties
     count_t best_count    # its count, always up to date
@@ -38,12 +37,12 @@ cdef struct CountsC:
     TableC follower_table
     uint8_t* ages             # per entry 0..3 for the clock hand; only when max_ngrams > 0
     Py_ssize_t ages_capacity
-    Py_ssize_t max_ngrams     # entries in use at most; 0 = unbounded
+    Py_ssize_t max_ngrams     # most entries in use; 0 = unbounded
     Py_ssize_t hand
     int64_t num_adds          # calls of counts_add so far: tells whether anything changed
 
 cdef inline uint64_t ngram_hash_step(uint64_t h, token_t token) noexcept nogil:
-    """Hash of an n-gram of one token more; start with 0 at the newest token and go back in time."""
+    """Extend an n-gram's hash by the token before it; start with 0 at the newest token."""
     h = (h + <uint64_t>token + 1) * <uint64_t>0x9E3779B97F4A7C15u
     return h ^ (h >> 29)
 
@@ -103,7 +102,7 @@ cdef const char* counts_check(const CountsC* c) noexcept nogil
 cdef size_t counts_nbytes(const CountsC* c) noexcept nogil
 cdef void counts_free(CountsC* c) noexcept nogil
 
-# A follower that became the best one, so that taking its token back can restore the one before.
+# A change of the best follower, kept so that removing the token restores the previous one.
 cdef struct BestChangeC:
     uint32_t place        # history position of the follower * 8 + n-gram size
     token_t old_best
@@ -112,7 +111,7 @@ cdef struct ContextC:
     CountsC counts
     Py_ssize_t ngram_min
     Py_ssize_t ngram_max
-    Py_ssize_t num_learned  # tokens of the history that are counted; fewer than all only without memory
+    Py_ssize_t num_learned  # tokens of the history that are counted; fewer than all only when out of memory
     BestChangeC* changes  # oldest first
     Py_ssize_t num_changes
     Py_ssize_t changes_capacity
@@ -124,11 +123,11 @@ cdef const char* context_check(const ContextC* x, Py_ssize_t history_len) noexce
 cdef size_t context_nbytes(const ContextC* x) noexcept nogil
 cdef void context_free(ContextC* x) noexcept nogil
 
-# Those who read enter the lock together, those who add one at a time.
+# Readers share the lock; a writer holds it alone.
 cdef struct ShardC:
     CountsC counts
     int lock
-    char[124] apart       # from what threads write to the next shard
+    char[124] apart       # padding: the next shard is on other cache lines
 
 cdef struct SharedC:
     ShardC* shards
@@ -137,7 +136,7 @@ cdef struct SharedC:
     Py_ssize_t ngram_min  # n-gram sizes that are learned
     Py_ssize_t ngram_max
 
-# Of all shards together; each as it was at one time.
+# Sums over all shards, each read at one moment.
 cdef struct FiguresC:
     Py_ssize_t num_ngrams
     Py_ssize_t num_followers  # records ever handed out, free ones included
@@ -146,11 +145,11 @@ cdef struct FiguresC:
 
 cdef enum:
     MAX_SHARDS = 16
-    BLOCK = 256           # what is put in the order of the shards at a time
+    BLOCK = 256           # items sorted by shard at a time
 
 
 cdef inline int shared_number(const SharedC* x, token_t newest) noexcept nogil:
-    """Which shard has all n-grams that end with a token."""
+    """The number of the shard with all n-grams that end with a token."""
     return <int>(<uint64_t>(<uint32_t>newest * <uint32_t>0x85EBCA6Bu) >> x.shift)
 
 
@@ -164,7 +163,7 @@ cdef void shared_free(SharedC* x) noexcept nogil
 cdef Status shared_reserve(SharedC* x, const Py_ssize_t* num_adds) noexcept nogil
 # count tokens[start:end] as followers of the n-grams before each
 cdef Status shared_learn(SharedC* x, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil
-# the places 0..num-1 of things whose shards are given, sorted by shard and otherwise as they come; num <= BLOCK
+# write the indexes 0..num-1 of items, sorted by their shards, ties in order; num <= BLOCK
 cdef void shared_order(const uint8_t* numbers, int num, uint8_t* order) noexcept nogil
 cdef FiguresC shared_figures(const SharedC* x) noexcept nogil
 # first broken invariant or NULL; O(n-grams)

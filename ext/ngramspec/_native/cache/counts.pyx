@@ -3,11 +3,11 @@
 An n-gram with one follower, the usual case, is one 32-byte entry. Further followers are 16-byte
 records found by a second table. The most frequent follower and the total are kept up to date, so
 that proposing a token costs one probe per n-gram size. Adding can be undone exactly, newest first:
-a context logs the changes of one slot's counts. With a bound on the n-grams a clock hand drops those
-not touched for longest.
+a context logs the changes of one slot's counts. If the number of n-grams is bounded, a clock hand drops
+those unused for longest.
 
-Counts that threads share lie in shards. All n-grams that end with the same token lie in one of them,
-so a lookup and a token that is learned enter one lock each, and threads meet only where their texts do.
+Counts that threads share are split into shards. All n-grams that end with the same token are in one
+shard, so a lookup or a learned token takes one lock, and threads contend only where their texts agree.
 """
 
 from libc.stdlib cimport calloc, free
@@ -18,8 +18,8 @@ from ngramspec._native.core.table cimport (
     CellsC, table_check, table_clear, table_erase, table_free, table_nbytes, table_put, table_reserve, table_side,
 )
 from ngramspec._native.core.types cimport (
-    COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_give_way, ngs_lock, ngs_lock_shared, ngs_release,
-    ngs_unlock, ngs_unlock_shared, uint64_t,
+    COUNT_MAX, NGRAM_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_give_way, ngs_lock,
+    ngs_lock_shared, ngs_release, ngs_unlock, ngs_unlock_shared, uint64_t,
 )
 
 cdef enum:
@@ -27,7 +27,7 @@ cdef enum:
     NO_ROOM = -2
     MAX_AGE = 3
     SHARD_BITS = 4        # MAX_SHARDS of them
-    MIN_SHARED = 1 << 16  # n-grams from which on they are worth the memory and an uneven bound
+    MIN_SHARED = 1 << 16  # max_ngrams from which shards are worth the memory and an uneven bound
     CHUNK = 4             # tokens learned per hold of a lock
 
 
@@ -79,9 +79,9 @@ cdef const NgramC* counts_find(const CountsC* c, uint32_t hash, const token_t* n
 
 
 cdef const NgramC* counts_find_next(const CountsC* c, const NgramC* g, const token_t* newest, Py_ssize_t size) noexcept nogil:
-    """The entry of the tokens that end at `newest` if it lies just behind g, else NULL.
+    """The entry of the tokens that end at `newest` if it is one of the next few after g, otherwise NULL.
 
-    N-grams of a text that came once lie in its order, so a walk along it needs no probe.
+    N-grams of a text that occurred once are stored in its order, so following it needs no probe.
     """
     cdef const NgramC* end = c.ngrams + c.num_ngrams
     cdef Py_ssize_t _i
@@ -104,12 +104,12 @@ cdef count_t counts_of(const CountsC* c, const NgramC* g, token_t token) noexcep
 
 
 cdef Status counts_reserve(CountsC* c, Py_ssize_t num_adds) noexcept nogil:
-    """Make room for num_adds calls of counts_add, which cannot fail then."""
+    """Make room for num_adds calls of counts_add, which then cannot fail."""
     return counts_reserve_next(c, num_adds, num_adds)
 
 
 cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t coming) noexcept nogil:
-    """The same, when `coming` adds are to follow, num_adds of them before the next call: tables grow the faster for it."""
+    """The same if `coming` adds follow, num_adds of them before the next call; tables grow faster the more come."""
     cdef Py_ssize_t ngrams = c.num_ngrams - c.num_free_ngrams + num_adds
     cdef Py_ssize_t followers = c.num_followers - c.num_free_followers + 2 * num_adds
     if c.max_ngrams > 0 and ngrams > c.max_ngrams:
@@ -130,9 +130,9 @@ cdef Status counts_reserve_next(CountsC* c, Py_ssize_t num_adds, Py_ssize_t comi
 
 cdef void counts_fetch(const CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end,
                        uint32_t* hashes) noexcept nogil:
-    """Cells, n-grams and followers are each fetched for all tokens before the first is used.
+    """Fetch the cells, then the n-grams, then the followers, each for all tokens.
 
-    They outgrow the CPU's caches with the context, and waiting for one after the other costs most.
+    With long contexts they outgrow the CPU's caches, and waiting for one after the other costs most.
     """
     cdef Py_ssize_t num = (end - start) * NGRAM_MAX if start >= NGRAM_MAX else 0
     cdef Py_ssize_t i, size
@@ -246,7 +246,7 @@ cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssi
                         token_t token, count_t count) noexcept nogil:
     """Count `token` as a follower of the `size` tokens that end at `newest`. Needs counts_reserve.
 
-    Returns the best follower that had to give way to `token`, -1 when none had to.
+    Returns the best follower that `token` replaced, -1 = none.
     """
     cdef int32_t ngram = _find_ngram(c, hash, newest, size)
     cdef token_t old_best = NONE
@@ -269,9 +269,9 @@ cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssi
 
 
 cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t count) noexcept nogil:
-    """Count a follower that is not the best one; return the old best if it had to give way, else -1.
+    """Count a follower that is not the best one; return the old best if it was replaced, otherwise -1.
 
-    NO_ROOM: the bound left no room for one more follower, nothing was counted.
+    NO_ROOM: the bound left no room for another follower, and nothing was counted.
     """
     cdef NgramC* g = &c.ngrams[ngram]
     cdef token_t old_best = g.best
@@ -297,7 +297,7 @@ cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t coun
 
 cdef void counts_undo(CountsC* c, uint32_t hash, const token_t* newest, Py_ssize_t size,
                       token_t token, token_t old_best) noexcept nogil:
-    """Take back the latest counts_add of 1 that is not yet taken back; old_best = what it returned."""
+    """Undo the latest counts_add, of count 1, that is not undone yet; old_best = what it returned."""
     cdef int32_t ngram = _find_ngram(c, hash, newest, size)
     cdef NgramC* g = &c.ngrams[ngram]
     cdef int32_t item = NONE
@@ -420,14 +420,14 @@ cdef Status _learn_block(ContextC* x, const token_t* tokens, Py_ssize_t end, Py_
 
 
 cdef void context_learn(ContextC* x, const token_t* tokens, Py_ssize_t end) noexcept nogil:
-    """Count all tokens up to `end`. Without memory the rest waits for the next call; drafting goes on."""
+    """Count all tokens up to `end`. If memory runs out, the rest waits for the next call; drafting goes on."""
     while x.num_learned < end:
         if _learn_block(x, tokens, min(end, x.num_learned + TOGETHER), end) != STATUS_OK:
             return
 
 
 cdef void _unlearn(ContextC* x, const token_t* tokens, Py_ssize_t length) noexcept nogil:
-    """Take tokens[length:num_learned] back, the newest first."""
+    """Undo the counts of tokens[length:num_learned], the newest first."""
     cdef Py_ssize_t i, size
     cdef token_t old_best
     cdef BestChangeC* change
@@ -443,7 +443,7 @@ cdef void _unlearn(ContextC* x, const token_t* tokens, Py_ssize_t length) noexce
 
 
 cdef void context_rewind(ContextC* x, const token_t* tokens, Py_ssize_t length) noexcept nogil:
-    """Forget the tokens from `length` on, one by one or by starting over, whichever is less."""
+    """Forget the tokens from `length` on, one by one or by starting over, whichever is cheaper."""
     if x.num_learned <= length:
         return
     if x.num_learned - length <= length:
@@ -510,7 +510,7 @@ cdef Status shared_reserve(SharedC* x, const Py_ssize_t* num_adds) noexcept nogi
 
 
 cdef void _add_run(const SharedC* x, CountsC* c, const token_t* tokens, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    """Count tokens[start:end] under the lock of their shard."""
+    """Count tokens[start:end]; the caller holds the lock of their shard."""
     cdef uint32_t[CHUNK * NGRAM_MAX] hashes
     cdef Py_ssize_t i, size
     counts_fetch(c, tokens, start, end, hashes)
@@ -523,7 +523,7 @@ cdef Status shared_learn(SharedC* x, const token_t* tokens, Py_ssize_t start, Py
     cdef ShardC* shard
     cdef Py_ssize_t stop
     cdef Status status
-    start = start if start > 0 else 1  # nothing is before the first
+    start = start if start > 0 else 1  # the first token follows no n-gram
     while start < end:
         shard = shared_shard(x, tokens[start - 1])
         stop = start + 1
@@ -580,7 +580,7 @@ cdef const char* _check_shard(const SharedC* x, int number) noexcept nogil:
         return "shared: a shard holds more n-grams than its bound"
     for i in range(c.num_ngrams):
         if c.ngrams[i].key[0] >= 0 and shared_number(x, c.ngrams[i].key[ngram_size(&c.ngrams[i]) - 1]) != number:
-            return "shared: an n-gram lies in another shard"
+            return "shared: an n-gram is in the wrong shard"
     return NULL
 
 

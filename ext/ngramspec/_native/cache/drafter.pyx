@@ -1,10 +1,10 @@
 """ngram-cache: draft token by token from counts of the slot, of past generations and of a corpus.
 
-Each token is looked for in the slot's own counts (context, lax thresholds), in what was generated
+Each token is looked up in the slot's own counts (context, lax thresholds), in what was generated
 before (dynamic, strict thresholds), then in the corpus (static); longer n-grams first. Static
 counts re-weight the followers of the other two. Per call O(new tokens + draft); re-weighting adds
-the shorter one of two follower lists.
-Source: llama.cpp common/ngram-cache.cpp; differs in what docs/differences.md lists (C1-C7).
+a walk of the shorter of two follower lists.
+Source: llama.cpp common/ngram-cache.cpp; differences are listed in docs/differences.md (C1-C7).
 """
 
 cimport cython
@@ -12,9 +12,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from ngramspec._native.cache.counts cimport (
-    NGRAM_MAX, ContextC, CountsC, NgramC, ShardC, SharedC, context_check, context_free, context_init,
-    context_learn, context_nbytes, context_rewind, counts_find, counts_find_next, counts_of,
-    counts_prefetch, ngram_hash_step, shared_learn, shared_shard,
+    ContextC, CountsC, NgramC, ShardC, SharedC, context_check, context_free, context_init, context_learn,
+    context_nbytes, context_rewind, counts_find, counts_find_next, counts_of, counts_prefetch,
+    ngram_hash_step, shared_learn, shared_shard,
 )
 from ngramspec._native.cache.ngram_cache cimport NgramCache
 from ngramspec._native.cache.static cimport (
@@ -22,15 +22,15 @@ from ngramspec._native.cache.static cimport (
 )
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport (
-    STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_lock_shared, ngs_unlock_shared, token_t, uint32_t,
-    uint64_t,
+    NGRAM_MAX, STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_lock_shared, ngs_unlock_shared, token_t,
+    uint32_t, uint64_t,
 )
 from ngramspec._native.drafter.source cimport JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish
 
 cdef enum:
     MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
     MIN_WEIGHTS = 2       # shortest static n-gram that re-weights the followers of others
-    PAGE_WORDS = 1024     # of a mapped file
+    PAGE_WORDS = 1024     # words per page of a mapped file
 
 cdef struct ThresholdC:
     int64_t min_sample    # fewest occurrences of the n-gram
@@ -42,7 +42,7 @@ cdef struct LookupC:
     ThresholdC[NGRAM_MAX] lax
     ThresholdC[NGRAM_MAX] strict
     ThresholdC static_only
-    bint static_veto      # static may lift a follower that then fails the threshold
+    bint static_veto      # static can prefer a follower that then fails the threshold
     bint dynamic_update
     SharedC* dynamic      # NULL = none
     const StaticC* static_counts  # NULL = none
@@ -58,12 +58,12 @@ cdef struct TailC:
     const NgramC* walked  # entry of the longest size that gave the last token from the context, or NULL
 
 
-# What static knows of what may follow, once it was asked.
+# The result of looking up the next token in static, if that was done.
 cdef struct StaticAnswerC:
     bint asked
-    bint locked           # the dynamic counts are being read: a page of a file may not be waited for
-    bint missing          # and what static says was needed
-    FollowersC weights    # num = 0: no n-gram of MIN_WEIGHTS or more is known
+    bint locked           # the lock of dynamic counts is held, so no page of a file may be waited for
+    bint missing          # static was needed while `locked`
+    FollowersC weights    # num = 0: no n-gram of MIN_WEIGHTS tokens or more is known
     token_t fallback      # -1 = none
 
 
@@ -79,7 +79,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     cdef LookupC* k = <LookupC*>state
     context_learn(&k.contexts[slot], h.tokens, h.len)
     if how == JOINED_OUTPUT and k.dynamic != NULL and k.dynamic_update:
-        shared_learn(k.dynamic, h.tokens, start, h.len)  # what has no room is not learned; drafting goes on
+        shared_learn(k.dynamic, h.tokens, start, h.len)  # without room it is not learned; drafting goes on
 
 
 cdef inline double _score(const FollowersC* weights, token_t token, int64_t count) noexcept nogil:
@@ -109,7 +109,7 @@ cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, co
                          ThresholdC t) noexcept nogil:
     """The follower with the highest count x static weight.
 
-    Only the most frequent one and those that static knows too can have it, so the shorter of the
+    Only the most frequent follower and those that static knows too can have it, so the shorter of the
     two lists is walked.
     """
     cdef token_t best = g.best
@@ -136,8 +136,8 @@ cdef inline float _claim(int64_t count, int64_t total) noexcept nogil:
 
 
 cdef void _ask_static(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcept nogil:
-    """Look up what static knows: the longest n-gram known gives the weights, the longest one that
-    passes the threshold the fallback."""
+    """Look up static: the longest n-gram found gives the weights, the longest one that passes the
+    threshold gives the fallback."""
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
     cdef Py_ssize_t longest = k.static_counts.ngram_max if k.static_counts.ngram_max < x.len else x.len
     cdef Py_ssize_t size = longest
@@ -161,7 +161,7 @@ cdef void _ask_static(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcep
 
 cdef token_t _weighed(const LookupC* k, const CountsC* c, const NgramC* g, TailC* x, StaticAnswerC* answer,
                       ThresholdC t) noexcept nogil:
-    """The follower that counts and static together favour; static is only asked when there is a choice."""
+    """The follower with the best count x static weight; static is looked up only if there is a choice."""
     if k.static_counts == NULL or g.followers < 0:
         return g.best
     if not answer.asked:
@@ -215,7 +215,7 @@ cdef void _push(TailC* x, token_t token) noexcept nogil:
 
 
 cdef void _read_pages(const FollowersC* f) noexcept nogil:
-    """Have the pages of a list in memory before a lock is held."""
+    """Fault in the pages of a list before a lock is taken."""
     cdef Py_ssize_t at = 0
     while at < 2 * f.num and f.pairs != NULL:
         ngs_load32(f.pairs + at)
@@ -223,7 +223,7 @@ cdef void _read_pages(const FollowersC* f) noexcept nogil:
 
 
 cdef token_t _next_of_dynamic(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcept nogil:
-    """The same from what was generated, with all that static says at hand."""
+    """The same from the dynamic counts; static is looked up outside their lock."""
     cdef ShardC* shard = shared_shard(k.dynamic, x.tokens[NGRAM_MAX - 1])
     cdef token_t token
     cdef void* left
@@ -303,7 +303,7 @@ cdef class CacheSource(Source):
         config: Checked parameters: n_draft, ngram_min, ngram_max, lax, strict (one pair of minimum
             sample and minimum percent per size 1..4), static_only (one pair), static_veto,
             dynamic_update.
-        dynamic: NgramCache of what was generated, or None. It grows with accepted tokens.
+        dynamic: NgramCache of what was generated, or None. With dynamic_update it learns what is emitted.
         static: StaticCache of a corpus, or None.
 
     Raises:

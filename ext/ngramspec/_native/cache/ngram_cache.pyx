@@ -2,15 +2,13 @@
 
 cimport cython
 
-from ngramspec._native.cache.counts cimport (
-    NGRAM_MAX, shared_check, shared_figures, shared_free, shared_init, shared_learn,
-)
+from ngramspec._native.cache.counts cimport shared_check, shared_figures, shared_free, shared_init, shared_learn
 from ngramspec._native.cache.records cimport (
     add_entries, add_records, all_records, entries_of_counts, raise_for, record_of,
 )
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.locks cimport locks_add, locks_remove
-from ngramspec._native.core.types cimport Status, token_t
+from ngramspec._native.core.types cimport NGRAM_MAX, Status, token_t
 
 from ngramspec.errors import InputError
 
@@ -19,21 +17,22 @@ from ngramspec.errors import InputError
 cdef class NgramCache:
     """NgramCache(ngram_min=1, ngram_max=4, max_ngrams=4194304): n-grams and their followers with counts.
 
-    Serves as `dynamic` of "ngram-cache", which grows with what slots generate; as `static` what it
-    holds at that moment is taken.
+    Serves as `dynamic` of "ngram-cache", and then grows with what slots generate, or as `static`, of
+    which a copy is taken.
 
     Args:
         ngram_min: Shortest n-gram learned, in tokens, 1..4.
         ngram_max: Longest n-gram learned, in tokens, ngram_min..4.
-        max_ngrams: N-grams kept at most, >= 16; those not touched for longest make room for new
-            ones. Up to about 80 bytes each.
+        max_ngrams: Most n-grams kept, 16..2**30; those unused for longest make room for new ones. Up
+            to about 80 bytes each.
 
     Raises:
         InputError: A value is out of its bounds.
+        MemoryError: No room.
 
-    Thread-safety: all methods, from any thread. From 65536 n-grams on they lie in 16 shards by their
-        newest token, each with a sixteenth of the room and a lock of its own, held for about a microsecond
-        at a time; lookups enter it together.
+    Thread-safety: all methods, from any thread. If max_ngrams >= 65536, n-grams are split by their newest
+        token over 16 shards, each with a sixteenth of the room and its own lock, held for about a
+        microsecond at a time; lookups share it.
     """
 
     def __cinit__(self, ngram_min=1, ngram_max=4, max_ngrams=1 << 22):
@@ -117,10 +116,10 @@ cdef class NgramCache:
         """Return all n-grams with followers as llama.cpp's files lay them out.
 
         Returns:
-            int32, shape (m,): per n-gram 4 tokens (-1 behind the last), the number of followers F,
+            int32, shape (m,): per n-gram 4 tokens (-1 after the last), the number of followers F,
             then F pairs token, count. Sorted by n-gram, then token. A new array.
 
-        Cost: O(n-grams), sorting apart. Threads: releases the GIL.
+        Cost: O(n-grams), plus sorting. Threads: releases the GIL.
         """
         return all_records(&self.c)
 
@@ -133,19 +132,19 @@ cdef class NgramCache:
             records: int32, shape (m,), C-contiguous. Not kept.
 
         Returns:
-            int: The number of records. Beyond max_ngrams, older n-grams have made room.
+            int: The number of records. Beyond max_ngrams, older n-grams make room.
 
         Raises:
-            InputError: It is not a whole number of valid records. Nothing was added; the message
-                names the position in int32 units.
-            MemoryError: No room; nothing was added, but for what other threads left no room for meanwhile.
+            InputError: records does not hold a whole number of valid records. Nothing was added; the
+                message names the position in int32 units.
+            MemoryError: No room. Nothing was added, unless other threads took the reserved room meanwhile.
 
         Cost: O(m), 64 followers per hold of the lock. Threads: releases the GIL.
         """
         return add_records(&self.c, records)
 
     def entries(self, Py_ssize_t size):
-        """Return the n-grams of a size as packed entries, what statistics files are made of.
+        """Return the n-grams of a size as packed entries, as statistics files use them.
 
         Args:
             size: Tokens per n-gram, 1..4.
@@ -167,7 +166,7 @@ cdef class NgramCache:
         """Add packed entries of n-grams of `size` tokens, as `entries` returns them.
 
         Raises:
-            InputError: size is out of its bounds, entries is not a uint64 array of shape (n, 2).
+            InputError: size is out of its bounds, or entries is not a uint64 array of shape (n, 2).
             MemoryError: As `add_records`.
 
         Cost: O(n), 64 entries per hold of the lock. Threads: releases the GIL.

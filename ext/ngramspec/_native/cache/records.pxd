@@ -1,19 +1,19 @@
-# Counts that threads share, to and from what files hold: llama.cpp's lookup caches as int32 records
-#   4 x token (-1 behind the last) | F | F x (token, count)
-# and packed entries (core.packing), what statistics files are made of.
+# Shared counts to and from the data of files: llama.cpp's lookup caches as int32 records
+#   4 x token (-1 after the last) | F | F x (token, count)
+# and packed entries (core.packing), which statistics files use.
 from ngramspec._native.cache.counts cimport ShardC, SharedC
 from ngramspec._native.core.types cimport Status, token_t
 
 cdef enum:
     HEAD = 5              # int32 before the pairs of a record
     PER_HOLD = 64         # followers added per hold of a lock
-    PIECE = 1 << 10       # n-grams that are copied under the lock at a time
+    PIECE = 1 << 10       # n-grams copied per hold of a lock
 
-# How far a copy of all n-grams has got.
+# Progress of a copy of all n-grams.
 cdef struct PieceC:
     Py_ssize_t at         # next n-gram of its shard
     Py_ssize_t stop       # the first one that is not copied
-    Py_ssize_t used       # of the room, in units of what is written
+    Py_ssize_t used       # of `room`, in items written
     Py_ssize_t room
 
 cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size)

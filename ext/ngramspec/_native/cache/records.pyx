@@ -8,9 +8,8 @@ from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from ngramspec._native.cache.counts cimport (
-    BLOCK, MAX_SHARDS, NGRAM_MAX, CountsC, FiguresC, NgramC, ShardC, SharedC, counts_add, counts_find,
-    counts_reserve, ngram_hash, ngram_size, shared_figures, shared_number, shared_order, shared_reserve,
-    shared_shard,
+    BLOCK, MAX_SHARDS, CountsC, FiguresC, NgramC, ShardC, SharedC, counts_add, counts_find, counts_reserve,
+    ngram_hash, ngram_size, shared_figures, shared_number, shared_order, shared_reserve, shared_shard,
 )
 from ngramspec._native.core.arguments cimport entries_view
 from ngramspec._native.core.packing cimport (
@@ -18,7 +17,8 @@ from ngramspec._native.core.packing cimport (
     key_tokens, sort_items, sum_equal,
 )
 from ngramspec._native.core.types cimport (
-    STATUS_OK, Status, count_t, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t, uint64_t, uint8_t,
+    NGRAM_MAX, STATUS_OK, Status, count_t, int32_t, int64_t, ngs_give_way, ngs_lock, ngs_unlock, token_t,
+    uint64_t, uint8_t,
 )
 
 import numpy as np
@@ -88,19 +88,19 @@ cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
 
 
 cdef void piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
-    """Go on to a shard: of the n-grams that there are now."""
+    """Start on a shard: copy the n-grams that it has now."""
     ngs_lock(&shard.lock)
     piece.at, piece.stop = 0, shard.counts.num_ngrams
     ngs_unlock(&shard.lock)
 
 
 cdef Py_ssize_t _put_records_of(const CountsC* c, PieceC* piece, int32_t* out) noexcept nogil:
-    """Write the records of some n-grams from piece.at on; return how many int32 more must have room for the next one."""
+    """Write records of some n-grams from piece.at on; return the int32 that the next needs if room is short, or 0."""
     cdef const NgramC* g
     cdef Py_ssize_t needed
     cdef Py_ssize_t used = piece.used
     cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
-    if piece.at >= stop:  # forgotten meanwhile
+    if piece.at >= stop:  # dropped meanwhile
         piece.at = piece.stop
     while piece.at < stop and piece.used - used < PIECE * HEAD:
         g = &c.ngrams[piece.at]
@@ -114,7 +114,7 @@ cdef Py_ssize_t _put_records_of(const CountsC* c, PieceC* piece, int32_t* out) n
 
 
 cdef object all_records(SharedC* x):
-    """All records, sorted by n-gram, as one int32 array. As entries_of_counts, in pieces."""
+    """All records, sorted by n-gram, as one int32 array. Copied in pieces as in entries_of_counts."""
     cdef FiguresC figures = shared_figures(x)
     cdef PieceC piece = PieceC(0, 0, 0, (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
     cdef Py_ssize_t needed = 0
@@ -274,7 +274,7 @@ cdef Status _reserve_records(SharedC* x, const int32_t* records, Py_ssize_t n) n
 
 
 cdef Py_ssize_t _measure(const int32_t* records, Py_ssize_t n, Py_ssize_t* num_adds, const char** broken) noexcept nogil:
-    """The number of records and of followers in all of them; stops at an invalid one, whose place it returns."""
+    """Count records and all their followers; at an invalid record stop and return its position."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t num_records = 0
     num_adds[0] = 0
@@ -325,13 +325,13 @@ cdef object add_records(SharedC* x, object records):
 
 
 cdef object raise_for(Status status):
-    """Raise what a failed counts_reserve means."""
+    """Raise MemoryError if the status of a reservation is not STATUS_OK."""
     if status != STATUS_OK:
         raise MemoryError("ngram-cache: no memory for more n-grams")
 
 
 def check_records(records):
-    """Return the number of llama.cpp's records in an array: 4 tokens, F, F pairs of token and count.
+    """Return the number of llama.cpp's records in an array, each 4 tokens, F, F pairs of token and count.
 
     Args:
         records: int32, shape (m,), C-contiguous.
@@ -346,7 +346,7 @@ def check_records(records):
 
 
 cdef enum:
-    TOO_LARGE = -1        # what stands for an error where a number of entries is returned
+    TOO_LARGE = -1        # returned instead of a number of entries if a token id is too large
 
 
 cdef inline Py_ssize_t _entries_for(int32_t count) noexcept nogil:
@@ -372,7 +372,7 @@ cdef bint _too_large(const token_t* tokens, Py_ssize_t n) noexcept nogil:
 
 
 cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint write) noexcept nogil:
-    """Write the entries of one n-gram if `write`; return how many there are, TOO_LARGE: a token is."""
+    """Write the entries of one n-gram if `write`; return their number, or TOO_LARGE if a token id is."""
     cdef Py_ssize_t size = ngram_size(g)
     cdef int32_t item = g.followers
     cdef Py_ssize_t num = 0
@@ -395,15 +395,15 @@ cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint 
 
 
 cdef Py_ssize_t _put_entries_of(const CountsC* c, Py_ssize_t size, PieceC* piece, EntryC* out) noexcept nogil:
-    """Write the entries of some n-grams from piece.at on; return how many more must have room for the next one.
+    """Write the entries of some n-grams from piece.at on; return how many the next one needs if room is short.
 
-    0: room was no obstacle; TOO_LARGE: a token is.
+    0: room was not short; TOO_LARGE: a token id is too large.
     """
     cdef const NgramC* g
     cdef Py_ssize_t num
     cdef Py_ssize_t used = piece.used
     cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
-    if piece.at >= stop:  # forgotten meanwhile
+    if piece.at >= stop:  # dropped meanwhile
         piece.at = piece.stop
     while piece.at < stop and piece.used - used < PIECE:
         g = &c.ngrams[piece.at]
@@ -437,8 +437,8 @@ cdef object _too_large_error():
 cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     """All n-grams of a size as sorted entries, a new array.
 
-    Others may go on learning: each n-gram is copied as it is at one time, new ones of a shard that come
-    after its first was copied are left out, and the lock is held for PIECE of them at a time.
+    Other threads can keep learning: each n-gram is copied at one moment, those added to a shard after its
+    copy began are left out, and the lock is held for PIECE n-grams at a time.
     """
     cdef FiguresC figures = shared_figures(x)
     # More than enough, unless counts are very large.
@@ -519,7 +519,7 @@ cdef Status _reserve_entries(SharedC* x, const EntryC* entries, Py_ssize_t n, Py
 
 
 cdef int add_entries(SharedC* x, object entries, Py_ssize_t size) except -1:
-    """Count all entries, of n-grams of one size."""
+    """Add all entries, of n-grams of one size."""
     cdef const uint64_t[:, ::1] view = entries_view(entries)
     cdef const EntryC* e
     cdef Py_ssize_t at = 0

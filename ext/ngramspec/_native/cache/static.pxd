@@ -4,17 +4,16 @@
 #   1, 2 tokens   a with bit 21 = many, bits 0..20 = best | count
 #   3 tokens      a | many << 31, best | count
 #   4 tokens      a | oldest token | many << 31, best | count
-# many = 0: `best` is the only follower and came `count` times; many = 1: `count` is the place of a
+# many = 0: `best` is the only follower and occurred `count` times; many = 1: `count` is the place of a
 # list in the followers section: number, total, count of the best, then token and count of each,
 # ascending by token. The index holds, for each value of the top bits of `a`, the first such record.
 from ngramspec._native.core.packing cimport KeyC
-from ngramspec._native.core.types cimport count_t, token_t, uint32_t, uint64_t
+from ngramspec._native.core.types cimport NGRAM_MAX, count_t, token_t, uint32_t, uint64_t
 
 cdef enum:
     LIST_HEAD = 3
     MANY_SHIFT = 31
     SHORT_MANY_SHIFT = 21
-    MAX_SIZE = 4
 
 cdef struct SectionsC:
     const uint32_t* records
@@ -25,12 +24,12 @@ cdef struct SectionsC:
     int index_shift            # a >> index_shift is the place in the index; 64: one bucket
 
 cdef struct StaticC:
-    SectionsC[MAX_SIZE + 1] sizes  # by n-gram size; [0] is not used
+    SectionsC[NGRAM_MAX + 1] sizes  # by n-gram size; [0] is not used
     Py_ssize_t ngram_min
     Py_ssize_t ngram_max
     token_t vocab_size         # every token id is below it; one that is not counts as unknown
 
-# What is known of one n-gram. Borrowed from the sections.
+# The followers of one n-gram. Borrowed from the sections.
 cdef struct FollowersC:
     token_t best
     count_t best_count

@@ -9,12 +9,12 @@ from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.packing cimport STORED_TOKEN_MAX, key_mask, key_of
-from ngramspec._native.core.types cimport COUNT_MAX, ngs_prefetch
+from ngramspec._native.core.types cimport COUNT_MAX, NGRAM_MAX, ngs_prefetch
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    FEW = 8               # records that a scan finds sooner than halving does
+    FEW = 8               # records that a scan searches faster than halving
 
 
 cdef inline int _compare(const uint32_t* r, KeyC key, Py_ssize_t size) noexcept nogil:
@@ -123,14 +123,14 @@ cdef class StaticCache:
 
     Args:
         sections: By n-gram size 1..4: records, followers and index, each uint32, shape (n,),
-            little-endian, C-contiguous. Kept and read where they lie.
+            little-endian, C-contiguous. Kept and read in place.
         vocab_size: Every token id is below it, 1..2097152.
         name: Where it comes from, for messages.
         fingerprint: Of the tokenizer, 16 bytes, or None when unknown.
         offsets: By n-gram size: where the sections begin in the file, in bytes, for messages.
 
     Raises:
-        InputError: A size, vocab_size or the length of a section is impossible.
+        InputError: A size, vocab_size or the length of a section is invalid.
 
     Thread-safety: all methods, from any thread.
     """
@@ -147,7 +147,7 @@ cdef class StaticCache:
         self._held = []
         for given in sorted(sections):
             if given not in (1, 2, 3, 4):
-                raise InputError(f"n-gram sizes must be in 1..{MAX_SIZE}, got {given!r}")
+                raise InputError(f"n-gram sizes must be in 1..{NGRAM_MAX}, got {given!r}")
             size = given
             records, followers, index = sections[given]
             self._take_sections(size, records, followers, index)
@@ -166,7 +166,7 @@ cdef class StaticCache:
         if record_view.shape[0] % record_words(size) or record_view.shape[0] // record_words(size) >= 1 << 32:
             raise InputError(f"{record_view.shape[0]} words are not a whole number of records of {size}-grams")
         if bits < 0 or bits > 31 or index_view.shape[0] != (1 << bits) + 1:
-            raise InputError(f"an index of {index_view.shape[0]} words has not 2**k + 1")
+            raise InputError(f"an index must have 2**k + 1 words, got {index_view.shape[0]}")
         self._held.append((record_view, follower_view, index_view))
         s.num_ngrams = record_view.shape[0] // record_words(size)
         s.records = &record_view[0] if s.num_ngrams else NULL
@@ -198,15 +198,15 @@ cdef class StaticCache:
 
     def __len__(self):
         """Return the number of n-grams."""
-        return sum(self.num_ngrams(size) for size in range(1, MAX_SIZE + 1))
+        return sum(self.num_ngrams(size) for size in range(1, NGRAM_MAX + 1))
 
     def num_ngrams(self, Py_ssize_t size):
-        """Return the number of n-grams of `size` tokens; 0 for sizes that are not there."""
-        return self.c.sizes[size].num_ngrams if 1 <= size <= MAX_SIZE else 0
+        """Return the number of n-grams of `size` tokens; 0 for a missing size."""
+        return self.c.sizes[size].num_ngrams if 1 <= size <= NGRAM_MAX else 0
 
     def sections(self, Py_ssize_t size):
-        """Return records, followers and index of a size as read-only uint32 views, None when it is not there."""
-        for views, known in zip(self._held, [s for s in range(1, MAX_SIZE + 1) if self.c.sizes[s].index != NULL]):
+        """Return records, followers and index of a size as read-only uint32 views, None for a missing size."""
+        for views, known in zip(self._held, [s for s in range(1, NGRAM_MAX + 1) if self.c.sizes[s].index != NULL]):
             if known == size:
                 return views
         return None
@@ -226,8 +226,8 @@ cdef class StaticCache:
         cdef Py_ssize_t size = tokens.shape[0]
         cdef FollowersC found
         cdef Py_ssize_t i
-        if not 1 <= size <= MAX_SIZE:
-            raise InputError(f"token_ids must hold 1..{MAX_SIZE} tokens, got {size}")
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
         if not static_find(&self.c, &tokens[size - 1], size, &found):
             return {}
         if found.pairs == NULL:

@@ -13,8 +13,8 @@ cdef object _EMPTY = np.empty(0, dtype=np.int32)
 cdef int tokens_view(object token_ids, str name, TokensC* tokens, bint check=True) except -1:
     """View token_ids as int32, C-contiguous, 1-D, all >= 0; InputError names what it got instead.
 
-    check=False leaves the ids to the caller, who knows most of them already. The plain buffer call:
-    a typed memoryview costs three times as much, per call of accept.
+    check=False skips the check of the ids, for a caller that checks only the new ones. Uses the plain
+    buffer call: a typed memoryview would make each accept cost three times as much.
     """
     cdef token_t signs = 0
     cdef Py_ssize_t i
@@ -47,7 +47,7 @@ cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab
 
 
 cdef bint _is_signed(const char* format) noexcept:
-    """Whether a buffer's item format is a native signed integer; its size is checked apart."""
+    """Whether a buffer's item format is a native signed integer; its size is checked separately."""
     return format != NULL and format[0] != 0 and format[1] == 0 and format[0] in b"il"
 
 
@@ -56,7 +56,7 @@ cdef void tokens_release(TokensC* tokens):
 
 
 cdef const token_t[::1] token_view(object token_ids, str name):
-    """The same as a typed memoryview, which needs no release; for calls that are rare."""
+    """Do the same with a typed memoryview, which needs no release; for rare calls."""
     cdef TokensC tokens
     cdef const token_t[::1] view
     if isinstance(token_ids, (list, tuple)):
@@ -94,7 +94,7 @@ cdef object _refusal(object values, str name, str expected="an int32 array of sh
 
 
 cdef const uint64_t[:, ::1] entries_view(object entries):
-    """View packed entries: uint64, shape (n, 2), C-contiguous; InputError says what it got instead."""
+    """View packed entries: uint64, shape (n, 2), C-contiguous; InputError names what it got instead."""
     cdef const uint64_t[:, ::1] view
     try:
         view = entries
@@ -106,7 +106,7 @@ cdef const uint64_t[:, ::1] entries_view(object entries):
 
 
 cdef const float[::1] floats_view(object values, str name):
-    """View values: float32, shape (n,), C-contiguous; InputError says what it got instead."""
+    """View values: float32, shape (n,), C-contiguous; InputError names what it got instead."""
     cdef const float[::1] view
     try:
         view = values

@@ -1,4 +1,4 @@
-"""The token history of a slot: append, compare and copy, nothing per token in Python."""
+"""The token history of a slot: append, compare and copy, with no work per token in Python."""
 
 from libc.string cimport memcmp, memcpy
 
@@ -6,9 +6,9 @@ from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_exten
 
 
 cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t item_bytes) noexcept nogil:
-    """Make room for `needed` items, by at least half again. Large blocks move by their pages, nothing is copied.
+    """Make room for `needed` items, growing by at least half. On Linux large blocks are remapped, not copied.
 
-    The owner gives the memory back with ngs_release.
+    The owner frees the memory with ngs_release.
     """
     cdef Py_ssize_t wanted
     cdef void* moved
@@ -53,7 +53,7 @@ cdef Py_ssize_t history_common_prefix(const HistoryC* h, const token_t* tokens, 
 
 
 cdef void history_continue(const HistoryC* h, Py_ssize_t start, token_t* out, Py_ssize_t n) noexcept nogil:
-    """Copy the n tokens that follow from `start`; past the end the copy reads itself, so loops go on."""
+    """Copy n tokens from `start` on; past the end it repeats what it copied, so loops continue."""
     cdef Py_ssize_t known = h.len - start
     cdef Py_ssize_t i
     if known > n:

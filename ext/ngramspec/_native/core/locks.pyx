@@ -1,8 +1,8 @@
-"""Locks of pools and caches around a fork: taken before it, so that the child gets whole structures.
+"""Take the locks of pools and caches before a fork, so that the child gets whole structures.
 
-The child has one thread. A lock that another one held would stay taken there for ever, and what it
-guards would be half written. os.register_at_fork calls the functions below; forks that Python does not
-know of are not covered.
+The child has only the forking thread. A lock held by another thread would stay taken there for ever,
+and the structure it guards could be half written. os.register_at_fork calls the functions below; forks
+outside Python are not covered.
 """
 
 import os
@@ -14,7 +14,7 @@ from ngramspec._native.core.types cimport ngs_free_lock, ngs_lock, ngs_unlock
 cdef int** known = NULL
 cdef Py_ssize_t num_known = 0
 cdef Py_ssize_t room = 0
-cdef int guard = 0       # of the three; taken first
+cdef int guard = 0       # guards the three above; taken first
 
 
 cdef int locks_add(int* lock) except -1:
@@ -52,7 +52,7 @@ cdef void locks_remove(int* lock) noexcept:
 
 
 def hold_all():
-    """Take every lock; whoever is inside of one leaves it first. Threads: releases the GIL."""
+    """Take every lock, waiting until it is free. Threads: releases the GIL."""
     cdef Py_ssize_t i
     with nogil:
         ngs_lock(&guard)
@@ -61,7 +61,7 @@ def hold_all():
 
 
 def release_all():
-    """Give back what hold_all has taken."""
+    """Release what hold_all took."""
     cdef Py_ssize_t i
     for i in range(num_known):
         ngs_unlock(known[i])
@@ -69,7 +69,7 @@ def release_all():
 
 
 def free_all():
-    """The same in the child of a fork, where nobody waits any more."""
+    """Reset all locks in the child of a fork, where no thread waits."""
     cdef Py_ssize_t i
     for i in range(num_known):
         ngs_free_lock(known[i])

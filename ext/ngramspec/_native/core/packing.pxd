@@ -1,13 +1,13 @@
 # EntryC: how often a token followed an n-gram, packed so that sorting 128-bit words groups the
-# followers of an n-gram and spreads the n-grams evenly. Sorted entries are what builds, merges and
-# statistics files are made of.
+# followers of an n-gram and spreads the n-grams evenly. Builds, merges and statistics files use sorted
+# entries.
 #
 #   a   the newest three tokens of the n-gram, 21 bits each, mixed (a bijection), from bit 63 down
 #   b   bits 43..63 oldest token of a 4-gram, else 0 | bits 22..42 follower | bits 0..21 count
 #
-# A count above ENTRY_COUNT_MAX is several entries of one key: whoever reads sorted entries adds up.
+# A count above ENTRY_COUNT_MAX is split over several entries with the same key: readers add them up.
 #
-# Sorting of packed entries, and of the shorter form that n-grams of 1 and 2 tokens have.
+# Also sorts packed entries, and the shorter form that n-grams of 1 and 2 tokens have.
 from ngramspec._native.core.types cimport count_t, int32_t, token_t, uint32_t, uint64_t
 
 cdef enum:
@@ -16,7 +16,6 @@ cdef enum:
     OLDEST_SHIFT = 43
     FOLLOWER_SHIFT = 22
     ENTRY_COUNT_MAX = 0x3FFFFF
-    PACKED_MAX = 4                # tokens of an n-gram at most
 
 cdef struct EntryC:
     uint64_t a
@@ -33,7 +32,7 @@ cdef inline uint64_t key_mask(Py_ssize_t size) noexcept nogil:
 
 
 cdef inline uint64_t _mixed(uint64_t x, Py_ssize_t size) noexcept nogil:
-    # Left-aligned bits: multiplying keeps them so, and a shift by half of them undoes itself.
+    # The bits stay left-aligned when multiplied, and the xor with a shift by half of them is its own inverse.
     x *= <uint64_t>0x9E3779B97F4A7C15u
     x ^= (x >> ((TOKEN_BITS * (size if size < 3 else 3) + 1) >> 1)) & key_mask(size)
     return x * <uint64_t>0xD6E8FEB86659FD93u

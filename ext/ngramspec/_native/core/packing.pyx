@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline uint64_t _word(const item_t* x, int word) noexcept nogil:
-    """The lower (0) and upper (1) word of what decides the order."""
+    """The lower (0) or upper (1) word of the sort key."""
     if item_t is EntryC:
         return x.a if word else x.b >> FOLLOWER_SHIFT
     else:
@@ -42,7 +42,7 @@ cdef void _insertion_sort(item_t* items, Py_ssize_t n) noexcept nogil:
 
 
 cdef void _digit_pass(const item_t* source, item_t* target, Py_ssize_t n, int word, int shift) noexcept nogil:
-    """Scatter by DIGIT_BITS bits of a word, keeping the order of equal ones."""
+    """Scatter by DIGIT_BITS bits of a word, keeping the order of equal items."""
     cdef uint32_t[1 << DIGIT_BITS] starts
     cdef uint32_t start = 0
     cdef uint32_t count
@@ -88,7 +88,7 @@ cdef void _sort_part(item_t* source, item_t* spare, item_t* result, Py_ssize_t n
 
 
 cdef int part_bits(Py_ssize_t n, size_t item_bytes) noexcept nogil:
-    """How many upper bits tell the parts apart when n items are sorted."""
+    """The number of upper bits that select a part when n items are sorted."""
     cdef int bits = 0
     while bits < MAX_PART_BITS and <size_t>n * item_bytes >> bits > PART_BYTES:
         bits += 1
@@ -129,7 +129,7 @@ cdef void sort_items(item_t* items, item_t* scratch, Py_ssize_t n) noexcept nogi
 
 
 cdef Py_ssize_t sum_equal(EntryC* e, Py_ssize_t n) noexcept nogil:
-    """Add up neighbours of one n-gram and follower in place and return how many entries are left."""
+    """Merge neighbours with the same n-gram and follower in place; return the number of entries left."""
     cdef Py_ssize_t i, last = 0
     cdef uint64_t total
     if n == 0:

@@ -1,9 +1,9 @@
 """Open-addressing table from a 32-bit hash to an item number; deletion leaves no tombstones.
 
-It grows without a pause: cells of twice the capacity are taken, and with every new item a few of the
-old cells move, in the order of their hashes, which tells where an item is. Whole runs move, so that
-no probe of the others ends too early; what has moved stays behind as if it were a neighbour. The old
-memory is given back in pieces.
+It grows without a pause: it allocates at least twice the cells, and each new item moves a few of the
+old ones, in the order of their hashes, so a hash tells where its items are. Whole runs move, so that
+no probe among the rest ends too early; moved cells are not cleared, probes pass over them. The old
+memory is freed in pieces.
 """
 
 from libc.string cimport memset
@@ -15,11 +15,11 @@ from ngramspec._native.core.types cimport (
 cdef enum:
     FIRST = 64            # cells of the smallest table
     FIRST_SHIFT = 26      # 32 - log2(FIRST)
-    PACE = 8              # cells that move per new item: 1/8 of them joins until all have moved
+    PACE = 8              # old cells moved per new item: 1/8 as many items join until all have moved
 
 
 cdef Status _replace(TableC* t, Py_ssize_t num_items, bint at_once) noexcept nogil:
-    """Let larger cells take the place of `now`."""
+    """Replace `now` by larger cells."""
     cdef CellsC cells
     cells.capacity, cells.shift = FIRST, FIRST_SHIFT
     while cells.capacity <= t.now.capacity or num_items > table_most(&cells):
@@ -44,12 +44,12 @@ cdef void _put(CellsC* side, HashCellC cell) noexcept nogil:
 
 
 cdef void _move(TableC* t, Py_ssize_t num_cells) noexcept nogil:
-    """Move the items of the next num_cells old cells, and on to the end of their run."""
+    """Move the items of the next num_cells old cells, and of the rest of the last run."""
     cdef CellsC* old = &t.old
     cdef Py_ssize_t i = old.capacity - <Py_ssize_t>(t.num_staying >> old.shift)
     cdef Py_ssize_t end = i + num_cells
     while i < old.capacity and (i < end or old.cells[i].item):
-        # An item before its home has probed past the end: it moves with the last ones.
+        # An item before its home has wrapped around: it moves with the last cells.
         if old.cells[i].item and old.cells[i].hash >> old.shift <= i:
             _put(&t.now, old.cells[i])
         i += 1
@@ -94,7 +94,7 @@ cdef void table_erase(TableC* t, uint32_t hash, uint32_t item) noexcept nogil:
 
 
 cdef void table_empty(TableC* t, HashCellC* cell) noexcept nogil:
-    """Empty a cell that table_find gave and move later cells of its run back, so that no probe ends too early."""
+    """Empty a cell that table_find returned and move later cells of its run back, so that no probe ends too early."""
     cdef const CellsC* side = table_side(t, cell.hash)
     cdef Py_ssize_t mask = side.capacity - 1
     cdef Py_ssize_t i = cell - side.cells
@@ -126,7 +126,7 @@ cdef void table_clear(TableC* t) noexcept nogil:
 
 
 cdef Py_ssize_t _num_found(const TableC* t, const CellsC* side, Py_ssize_t num_items) noexcept nogil:
-    """Items of one side that a probe finds; -1 when there is another one."""
+    """The number of items of one side; -1 when a probe misses one or its number is too large."""
     cdef Py_ssize_t found = 0
     cdef Py_ssize_t i, at
     for i in range(side.capacity):
@@ -146,13 +146,13 @@ cdef const char* table_check(const TableC* t, Py_ssize_t num_items) noexcept nog
     cdef Py_ssize_t now = _num_found(t, &t.now, num_items)
     cdef Py_ssize_t old = _num_found(t, &t.old, num_items)
     if now < 0 or old < 0:
-        return "table: an item cannot be found or names nothing"
+        return "table: an item cannot be found or its number is too large"
     if now + old != t.num_used:
         return "table: number of items is wrong"
     if 4 * t.num_used > 3 * t.now.capacity:
         return "table: more items than there is room for"
     if (t.num_staying == 0) != (t.old.capacity == 0):
-        return "table: some items stay in cells that are gone"
+        return "table: num_staying does not match the old cells"
     return NULL
 
 

@@ -1,6 +1,4 @@
 # Types and platform helpers shared by all native modules.
-#
-# Blocks that grow while they are used, without a call that waits for megabytes.
 from libc.stdint cimport int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 ctypedef int32_t token_t     # token id, >= 0; -1 marks "none"
@@ -9,8 +7,9 @@ ctypedef uint64_t hash_t     # rolling n-gram hash
 
 cdef enum:
     COUNT_MAX = 0x7FFFFFFF
+    NGRAM_MAX = 4            # tokens of an n-gram with statistics, as in llama.cpp's files
 
-# What a kernel that allocates returns.
+# Returned by kernels that allocate.
 cdef enum Status:
     STATUS_OK = 0
     STATUS_NO_MEMORY = 1
@@ -22,7 +21,7 @@ cdef extern from "ngs_native.h" nogil:
     int64_t ngs_load64(const int64_t* cell)
     void ngs_store64(int64_t* cell, int64_t value)
     int64_t ngs_add64(int64_t* cell, int64_t value)
-    bint ngs_swap32_if(uint32_t* cell, uint32_t old, uint32_t value)  # store unless it is another by now
+    bint ngs_swap32_if(uint32_t* cell, uint32_t old, uint32_t value)  # store if the cell still holds `old`
     bint ngs_swap64_if(int64_t* cell, int64_t old, int64_t value)
     void ngs_prefetch(const void* address)
     int64_t ngs_now_ns()
@@ -32,7 +31,7 @@ cdef extern from "ngs_native.h" nogil:
     void ngs_prefetch_read(const void* address)
     bint ngs_try_lock(int* lock)
     void ngs_lock(int* lock)
-    bint ngs_unlock(int* lock)      # true: somebody waits
+    bint ngs_unlock(int* lock)      # true: a thread waits
     void ngs_give_way(int* lock)
     void* ngs_lock_shared(int* lock)
     void ngs_unlock_shared(int* lock, void* left)

@@ -1,8 +1,8 @@
 """Drafter: the public face of one source or a chain of them, for any number of slots.
 
-drafter_offer drafts for a slot and drafter_commit takes up what the target emitted, for this class and
-for all that drive its slots natively; they hold its lock. With an AutoPolicy every source drafts as far
-as it can, the policy takes the best, chooses how much of it is sent, and learns from all.
+drafter_offer drafts for a slot and drafter_commit commits what the target emitted, for this class and
+for native callers, which hold its lock. With an AutoPolicy every source drafts; the policy takes the
+best draft, chooses how much of it to send, and learns from all.
 """
 
 cimport cython
@@ -21,7 +21,7 @@ from ngramspec._native.drafter.driver cimport (
     driver_truncate,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
-from ngramspec._native.policy.auto cimport AutoPolicy, CandidateC
+from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
 
 import numpy as np
@@ -82,11 +82,11 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
             raise InputError(f"source {source.name} already belongs to a drafter; make one per drafter")
     names = [source.name for source in sources]
     if len(set(names)) != len(names):
-        raise InputError(f"each source may be used once, got {', '.join(names)}")
+        raise InputError(f"each source can only be used once, got {', '.join(names)}")
 
 
 cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
-    """How many of n tokens come before the first one that a draft may not hold."""
+    """The number of leading tokens that a draft may hold."""
     cdef Py_ssize_t i
     if ask.valid == NULL:
         return n
@@ -97,7 +97,7 @@ cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t
 
 
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
-    """From now on let this policy value drafts and learn what came of them; None = nobody does."""
+    """Set the policy that values drafts and learns from their outcome; None = no policy."""
     cdef Py_ssize_t i
     if drafter._judge is policy:
         return 0
@@ -108,20 +108,20 @@ cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
     return 0
 
 
-cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, CandidateC* c) noexcept nogil:
+cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, OfferC* c) noexcept nogil:
     c.p = s.claims + source * drafter.d.max_draft
     c.n = s.made[source]
     c.room = room
     c.calibration = drafter._calibrations[source]
 
 
-cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, CandidateC* best) noexcept nogil:
+cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
     """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
 
-    Without a policy that is the first source's that has one, at most `limit` tokens, all chosen. With one
-    all sources draft, up to the token after the last that may be sent: the target says what comes there, so
-    that one is learnt from, too. `best` describes the draft; the policy's choose_one or choose_all
-    says how much of it is sent.
+    Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
+    With a policy all sources draft, one token more than may be sent: the target emits a token there too,
+    so the policy can learn from it. `best` describes the draft; the policy's choose_one or choose_all
+    decides how much of it is sent.
     """
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef double net, top = 0.0
@@ -151,14 +151,14 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
 
 
 cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Teach the policy what was emitted after the last question, for every source, whether its draft was sent."""
+    """Teach the policy, for every source, what its draft got right, whether or not it was sent."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef token_t* row
     cdef float* claims
     cdef Py_ssize_t i, known
     for i in range(drafter.d.num_sources):
         row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
-        if s.branched and s.made[i] > 0:  # the claims of a chain are learnt from: that of the likeliest tokens
+        if s.branched and s.made[i] > 0:  # claims are learnt from a chain: that of the likeliest tokens
             s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
         known = min(s.made[i], n)
         if known > 0:
@@ -167,9 +167,9 @@ cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssi
 
 cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                            Py_ssize_t num_accepted, EmittedC* emitted) noexcept nogil:
-    """Append what the target emitted, tell the draft's source and teach the policy that was asked.
+    """Append what the target emitted, give feedback to the draft's source and teach the policy.
 
-    Adds to `emitted`, where there is one, what a policy learned of this slot.
+    Adds to `emitted`, unless it is NULL, what the policy learnt of this slot.
     """
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef bint taught = s.asked and drafter._judge is not None
@@ -184,7 +184,7 @@ cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* toke
 
 
 cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
-    """Tell the policy how many tokens a pass gave."""
+    """Report to the policy how many tokens a pass emitted."""
     if emitted.batch_tokens:
         drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
 
@@ -196,26 +196,26 @@ cdef void _write_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t chosen, token_
 
 
 cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t[::1] limits, token_t[:, ::1] rows,
-                        int32_t[::1] lens, CandidateC* candidates) noexcept nogil:
-    """Offer for all slots, let the policy share their pass among them, and write what is sent."""
+                        int32_t[::1] lens, OfferC* offers) noexcept nogil:
+    """Draft for all slots, let the policy divide the pass among them, and write what is sent."""
     cdef Py_ssize_t i, n = slots.shape[0]
     cdef AskC ask = AskC(0, 0, NULL, 0, n, n)
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
-        drafter_offer(drafter, slots[i], &ask, &candidates[i])
+        drafter_offer(drafter, slots[i], &ask, &offers[i])
         if drafter._judge is None:  # at once: a slot may come twice
-            _write_row(drafter, slots[i], candidates[i].chosen, &rows[i, 0], &lens[i])
+            _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], &lens[i])
     if drafter._judge is None:
         return
-    drafter._judge.choose_all(candidates, n, n, n, n * (1 + drafter.d.max_draft))
+    drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
     for i in range(n):
-        _write_row(drafter, slots[i], candidates[i].chosen, &rows[i, 0], &lens[i])
+        _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], &lens[i])
 
 
 cdef enum:
     TAIL = 32     # newest tokens of a history that are compared with a row
-    PROBES = 4    # and older ones, others each time
-    MANY = 64     # of those where slots are to be told apart
+    PROBES = 4    # older tokens compared as well, others each time
+    MANY = 64     # the same in find_slots
 
 
 cdef enum:
@@ -224,7 +224,7 @@ cdef enum:
 
 
 cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:
-    """Tell whether a row holds the history as far as its newest tokens and `probes` of the others say."""
+    """Whether a row holds the history, judged by its newest tokens and `probes` older ones."""
     cdef Py_ssize_t held = s.history.len, known = s.base + held
     cdef Py_ssize_t tail = held if held < TAIL else TAIL
     cdef Py_ssize_t i, place
@@ -240,7 +240,7 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
 
 cdef int32_t _follow_row(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length,
                          EmittedC* emitted) noexcept nogil:
-    """Take up the rest of a row; return the accepted tokens, OTHER or NO_ROOM."""
+    """Commit the new tokens of a row; return the number of accepted ones, OTHER or NO_ROOM."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef Py_ssize_t known, i, accepted
     if slot < 0 or not s.active or not _fits(s, row, length, PROBES):
@@ -259,7 +259,7 @@ cdef int32_t _follow_row(Drafter drafter, Py_ssize_t slot, const token_t* row, P
 
 cdef Py_ssize_t _follow_rows(Drafter drafter, const int32_t[::1] slots, const token_t[:, ::1] rows,
                              const int32_t[::1] lengths, int32_t[::1] accepted) noexcept nogil:
-    """Take up the rest of all rows; return the first one for which there is no room, -1 = none."""
+    """Commit the new tokens of all rows; return the first row without room, -1 = none."""
     cdef EmittedC emitted = EmittedC(0, 0)
     cdef Py_ssize_t i, full = -1
     for i in range(slots.shape[0]):
@@ -274,10 +274,10 @@ cdef Py_ssize_t _follow_rows(Drafter drafter, const int32_t[::1] slots, const to
 
 cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
                         Status* status) noexcept nogil:
-    """Make the history equal `tokens`: commit what continues it, begin anew otherwise (returns -1).
+    """Make the history equal to `tokens`: commit what continues it, otherwise begin a request (returns -1).
 
-    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any, when that is 0);
-    STATUS_BAD_TOKEN returns the position of one that is not.
+    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any id >= 0 if that is 0); with
+    STATUS_BAD_TOKEN it returns the position of the first one that is not.
     """
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef Py_ssize_t known = s.base + s.history.len
@@ -304,7 +304,7 @@ cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens,
 
 cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* row, Py_ssize_t length,
                       const int32_t[::1] taken, Py_ssize_t num_taken) noexcept nogil:
-    """Return the slot with the longest history that a row begins with, none of those taken."""
+    """Return the slot with the longest history that a row begins with, except those taken; -1 = none."""
     cdef SlotC* s
     cdef Py_ssize_t i, j, known, longest = 0
     cdef int32_t best = -1
@@ -323,7 +323,7 @@ cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* 
 
 cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssize_t width) except -1:
     if slot < -1:
-        raise InputError(f"slots must be -1 or a slot, got {slot}")
+        raise InputError(f"slots must be -1 or a slot number, got {slot}")
     if slot >= 0:
         drafter._slot(slot)
     if not 0 <= length <= width:
@@ -334,8 +334,8 @@ cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssiz
 
 
 cdef object _bad_rows(str result, error):
-    return InputError(f"token_ids must be int32 of shape (r, w), {result} writable int32 and all others int32, "
-                      f"C-contiguous: {error}")
+    return InputError(f"token_ids must be int32 of shape (r, w), {result} writable int32 and the others int32, "
+                      f"all C-contiguous: {error}")
 
 
 cdef object _float32 = np.dtype(np.float32)
@@ -346,31 +346,31 @@ cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_s
         return InputError(f"num_accepted must be in 0..{num_tokens} (the number of token_ids), got {num_accepted}")
     if num_accepted > draft_len:
         return InputError(f"num_accepted must be at most {draft_len}, the length of the pending draft, got {num_accepted}")
-    return InputError(f"the first {num_accepted} of token_ids must be the pending draft's, but they differ from it")
+    return InputError(f"the first {num_accepted} of token_ids must be tokens of the pending draft, but they differ")
 
 
 @cython.final
 cdef class Drafter:
-    """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; use create_drafter.
+    """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; made by create_drafter.
 
-    One slot holds one running request: begin, then propose and accept in turn. All sources see
-    every token; a draft comes from the first source that has one, with a policy from the one whose
-    draft is worth most, and feedback goes back to it.
+    A slot holds one running request: begin, then propose and accept in turn. All sources see every
+    token. A draft comes from the first source that has one, or, with a policy, from the source whose
+    draft is worth most; that source gets the feedback.
 
     Args:
         sources: Sources in order of priority, each made for `slots` slots and not used elsewhere.
         slots: Number of slots, >= 1.
-        max_history: Tokens kept per slot, 1024..2**28 and what each source allows. Beyond it the older
-            half is dropped; of a longer prompt the newest three quarters of max_history are kept.
-        policy: AutoPolicy by which propose shortens drafts to the tokens that pay, and which accept
-            teaches; None leaves that to the caller. One thread at a time then.
+        max_history: Most tokens kept per slot, 1024..2**28 and at most what each source allows. Beyond it
+            the older half is dropped; of a longer prompt the newest three quarters of max_history are kept.
+        policy: AutoPolicy that shortens drafts to the tokens that pay and learns from accept; None
+            leaves that to the caller. With a policy, call from one thread at a time.
 
     Raises:
         InputError: A value is out of its bounds.
         MemoryError: The state cannot be allocated.
 
     Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
-    also when they share a HashPool, a SuffixPool or an NgramCache.
+    even when they share a HashPool, a SuffixPool or an NgramCache.
     """
 
     def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None):
@@ -436,7 +436,7 @@ cdef class Drafter:
 
     @property
     def policy(self):
-        """Return the AutoPolicy that shortens drafts to what pays, None when they stay as they are."""
+        """Return the AutoPolicy that shortens drafts to what pays; None when they are not shortened."""
         return self._policy
 
     @property
@@ -446,7 +446,7 @@ cdef class Drafter:
 
     @property
     def nbytes(self):
-        """Return the memory of histories and sources in bytes; shared pools and caches not counted."""
+        """Return the memory of histories and sources in bytes, without shared pools and caches."""
         cdef size_t total = 0
         cdef Py_ssize_t i
         with self._lock:
@@ -516,8 +516,8 @@ cdef class Drafter:
         if counts == NULL:
             raise MemoryError("no memory for statistics")
         try:
-            # The lock is held for a copy only: beneath the objects made of it any code may run, that of a
-            # signal's handler or a destructor, and call this drafter.
+            # The lock is held for a copy only: making objects can run any code, such as a signal handler
+            # or a destructor, which may call this drafter.
             with self._lock:
                 memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
                 for i in range(self.d.num_sources):
@@ -543,8 +543,8 @@ cdef class Drafter:
     def begin(self, Py_ssize_t slot, token_ids):
         """Start a request on a slot.
 
-        What the prompt shares with the slot's history is kept and only compared, so the next turn
-        of a conversation costs its new tokens. A request still active on the slot is replaced.
+        The prefix that the prompt shares with the slot's history is kept and only compared, so the next
+        turn of a conversation costs only its new tokens. A request still active on the slot is replaced.
 
         Args:
             slot: 0 <= slot < slots.
@@ -554,7 +554,7 @@ cdef class Drafter:
             InputError: slot or token_ids are not as described. Nothing is changed then.
             MemoryError: No room. Nothing is changed.
 
-        Cost: O(changed tokens), a comparison of the shared ones. Threads: releases the GIL.
+        Cost: O(changed tokens), plus a comparison of the shared ones. Threads: releases the GIL.
         """
         cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
         cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
@@ -568,7 +568,7 @@ cdef class Drafter:
     def propose(self, Py_ssize_t slot, Py_ssize_t max_tokens):
         """Draft what may follow the slot's history.
 
-        Replaces the pending draft of the slot; accept takes it up.
+        Replaces the slot's pending draft, which the next accept refers to.
 
         Args:
             slot: A slot with an active request.
@@ -585,7 +585,7 @@ cdef class Drafter:
         """
         cdef SlotC* s = self._active(slot, "propose")
         cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1)
-        cdef CandidateC c
+        cdef OfferC c
         cdef Py_buffer view
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
@@ -602,14 +602,14 @@ cdef class Drafter:
         return draft
 
     def confidence(self, Py_ssize_t slot):
-        """Return how likely each token of the slot's pending draft is right, if those before it are.
+        """Return the probability of each token of the slot's pending draft, if those before it are right.
 
         Args:
             slot: A slot with an active request.
 
         Returns:
-            float32, shape (k,), 0..1, k the length of the pending draft. A copy. What each source
-            claims; a length policy corrects it by what was accepted.
+            float32, shape (k,), 0..1, k the length of the pending draft. A copy. These
+            are the source's own claims; an AutoPolicy corrects them by what was accepted.
 
         Raises:
             InputError: slot is out of range.
@@ -647,10 +647,10 @@ cdef class Drafter:
             raise InputError(f"length must be in 0..{longest}, got {length}")
 
     def accept(self, Py_ssize_t slot, token_ids, Py_ssize_t num_accepted):
-        """Commit what the target emitted and tell the source of the pending draft.
+        """Commit what the target emitted and give feedback to the source of the pending draft.
 
-        A draft that is longer than what the engine verified is not counted as rejected: only a
-        token that differs from the draft at its position is.
+        A draft longer than what the engine verified does not count as rejected: only a token that
+        differs from the draft at its position does.
 
         Args:
             slot: A slot with an active request.
@@ -686,9 +686,9 @@ cdef class Drafter:
             raise MemoryError(f"accept: no memory for {tokens.len} more tokens")
 
     def follow(self, Py_ssize_t slot, token_ids, Py_ssize_t vocab_size=0):
-        """Make the slot's history equal token_ids, whatever happened since the last call.
+        """Make the slot's history equal to token_ids, whatever happened since the last call.
 
-        For hosts that only show the whole text: a continuation of the history counts as accept,
+        For hosts that only pass whole texts: a continuation of the history counts as accept,
         anything else as begin.
 
         Args:
@@ -697,14 +697,14 @@ cdef class Drafter:
             vocab_size: Ids must be below it, 0..2**31 - 1; 0 allows any.
 
         Returns:
-            int: Accepted tokens of the pending draft, at most the new tokens but one; -1 when a
+            int: Accepted tokens of the pending draft, at most the number of new tokens - 1; -1 when a
             new request began.
 
         Raises:
             InputError: slot or token_ids are not as described. Nothing is changed then.
             MemoryError: No room. Nothing is changed.
 
-        Cost: O(new tokens) and a comparison of the others. Threads: releases the GIL, but with a policy.
+        Cost: O(new tokens), plus a comparison of the others. Threads: releases the GIL, except with a policy.
         """
         cdef TokensC tokens
         cdef Py_ssize_t accepted = 0
@@ -740,7 +740,7 @@ cdef class Drafter:
             InputError: slot or length are out of bounds. Nothing is changed then.
             StateError: No request is active on the slot.
 
-        Cost: O(removed tokens), or O(kept) where that is less; `suffix` gives its pool what it has not given yet.
+        Cost: O(removed tokens), or O(kept) where that is less; `suffix` first adds to its pool what is not in it yet.
         Threads: releases the GIL.
         """
         cdef SlotC* s = self._active(slot, "truncate")
@@ -755,13 +755,13 @@ cdef class Drafter:
             raise InputError(f"length must be in 0..{known}, got {length}")
 
     def end(self, Py_ssize_t slot):
-        """End the slot's request. The history stays, so that a next prompt that shares it is cheap.
+        """End the slot's request; its history stays, so that a later prompt that shares it is cheap.
 
         Raises:
             InputError: slot is out of range.
             StateError: No request is active on the slot.
 
-        Cost: O(1); of `suffix` with a pool, O(tokens that the pool was not given yet). Threads: releases the GIL.
+        Cost: O(1); for `suffix` with a pool, O(tokens not yet in the pool). Threads: releases the GIL.
         """
         self._active(slot, "end")
         with nogil, self._lock:
@@ -770,10 +770,10 @@ cdef class Drafter:
     def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8):
         """Draft a tree of what may follow the slot's history.
 
-        Replaces the pending draft of the slot. accept takes any path from the root up: a path's
-        tokens, then the target's own. The source `suffix` has trees, the tokens of the largest expected
-        number of accepted ones first; others draft a chain. An AutoPolicy does not cut trees: max_tokens
-        is the caller's choice. ngramspec.tree has masks, positions and greedy verification.
+        Replaces the pending draft of the slot. accept takes any path from the root: its
+        tokens, then the target's own. Only the source `suffix` drafts trees, the tokens
+        likeliest to be emitted first; others draft a chain. An AutoPolicy does not cut trees: choose
+        max_tokens yourself. ngramspec.tree has masks, positions and greedy verification.
 
         Args:
             slot: A slot with an active request.
@@ -782,7 +782,7 @@ cdef class Drafter:
 
         Returns:
             (tokens, parents, confidence): int32, int32 and float32, each of shape (n,), n <= max_tokens;
-            new arrays. parents[i] < i is the token that tokens[i] comes after, -1 = the last emitted one;
+            new arrays. parents[i] < i is the index of the parent of tokens[i], -1 = the last emitted token;
             siblings differ. confidence[i] is the probability that tokens[i] is right if its parent is.
             The first k tokens are the tree of max_tokens = k; shorten(slot, k) keeps them.
 
@@ -792,7 +792,7 @@ cdef class Drafter:
 
         In stats(), n tokens count as drafted and the accepted path as accepted.
 
-        Cost: O(n) judged places, a walk to the root for each; independent of the history.
+        Cost: O(n) positions to judge, each with a walk to the root; independent of the history.
         Threads: releases the GIL.
 
         Sources: SpecInfer (arXiv 2305.09781) for verifying trees, Sequoia (arXiv 2402.12374) for
@@ -820,20 +820,20 @@ cdef class Drafter:
         return tokens, parents, confidence
 
     def propose_batch(self, slots, max_tokens, out, out_lens):
-        """Draft for many slots in one call; with a policy they share the pass that verifies.
+        """Draft for many slots in one call; with a policy, it divides one pass among them.
 
         Args:
             slots: int32, shape (b,). Each must have an active request.
             max_tokens: Longest draft wanted, >= 0. int32, shape (b,), one per slot, or one int for all.
             out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
-                drafts are cut to w tokens; what lies behind a draft is left as it was.
+                drafts are cut to w tokens; the rest of the row is left as it was.
             out_lens: int32, shape (b,), writable. Receives the draft lengths.
 
         Raises:
             InputError: An array is not as described, or a slot is out of range. Nothing is changed.
             StateError: A slot has no active request. Nothing is changed.
 
-        Cost: O(b + drafted tokens). Threads: releases the GIL, but with a policy.
+        Cost: O(b + drafted tokens). Threads: releases the GIL, except with a policy.
         """
         cdef const int32_t[::1] slot_view = token_view(slots, "slots")
         if isinstance(max_tokens, int):
@@ -841,7 +841,7 @@ cdef class Drafter:
         cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
         cdef int32_t[:, ::1] rows
         cdef int32_t[::1] lens
-        cdef CandidateC* candidates
+        cdef OfferC* offers
         cdef Py_ssize_t i
         try:
             rows = out
@@ -849,45 +849,45 @@ cdef class Drafter:
         except (ValueError, TypeError, BufferError) as error:
             raise InputError(f"out must be writable int32 of shape (b, w) and out_lens of shape (b,): {error}") from None
         if not slot_view.shape[0] == limits.shape[0] == rows.shape[0] == lens.shape[0]:
-            raise InputError(f"slots, max_tokens, out and out_lens must have one length, got {slot_view.shape[0]}, "
+            raise InputError(f"slots, max_tokens, out and out_lens must have equal lengths, got {slot_view.shape[0]}, "
                              f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
-        candidates = <CandidateC*>calloc(<size_t>slot_view.shape[0] + 1, sizeof(CandidateC))
-        if candidates == NULL:
+        offers = <OfferC*>calloc(<size_t>slot_view.shape[0] + 1, sizeof(OfferC))
+        if offers == NULL:
             raise MemoryError("no memory for the candidates")
         try:
-            with self._lock:  # once: a draft that another call makes in between may be longer than a row
+            with self._lock:  # once: a draft made by another call in between could be longer than a row
                 drafter_judge(self, self._policy)
                 if self._policy is None:
                     with nogil:
-                        _propose_rows(self, slot_view, limits, rows, lens, candidates)
+                        _propose_rows(self, slot_view, limits, rows, lens, offers)
                 else:
                     self._policy.reserve(slot_view.shape[0])
-                    _propose_rows(self, slot_view, limits, rows, lens, candidates)
+                    _propose_rows(self, slot_view, limits, rows, lens, offers)
         finally:
-            free(candidates)
+            free(offers)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
-        """Take up what the rows of an engine's token table have more than their slots.
+        """Commit the tokens that rows of an engine's token table have beyond their slots' histories.
 
-        For engines that show whole texts without saying whose they are. A row continues its slot
-        where it holds the newest tokens of the slot's history at their places, and some older ones,
-        others on each call; `accept` is called for what follows. Other rows are left to the caller.
+        For engines that pass whole texts without naming the request. A row continues its slot if it
+        holds the newest tokens of the slot's history at their positions, and a few older ones, others
+        on each call; the tokens after them are committed. Other rows are left to the caller.
 
         Args:
             slots: int32, shape (b,), the slot of each row, -1 for none; each slot once at most.
             token_ids: int32, shape (r, w), C-contiguous, r >= b. Not kept; read only at a few places.
             lengths: int32, shape (b,), tokens in each row, 0..w.
             accepted: int32, shape (b,), writable. Receives how many tokens of the pending draft were
-                right, at most the new tokens but one; -1 where the row does not continue the slot,
-                or has an id below 0: the slot is unchanged then.
+                right, at most the number of new tokens - 1; -1 where the row does not continue the
+                slot, or a new id is negative: then the slot is unchanged.
 
         Raises:
             InputError: An argument is not as described. Nothing is changed then.
-            MemoryError: No room. The rows before are done, `accepted` says which.
+            MemoryError: No room. Earlier rows were committed where `accepted` is not -1.
 
-        Cost: O(b + new tokens), independent of the histories. Threads: keeps the GIL with a policy.
+        Cost: O(b + new tokens), independent of the histories. Threads: releases the GIL, except with a policy.
         """
         cdef const int32_t[::1] slot_view, length_view
         cdef const token_t[:, ::1] rows
@@ -898,7 +898,7 @@ cdef class Drafter:
         except (ValueError, TypeError, BufferError) as error:
             raise _bad_rows("accepted", error) from None
         if not slot_view.shape[0] == length_view.shape[0] == done.shape[0] <= rows.shape[0]:
-            raise InputError(f"slots, lengths and accepted must have one length, at most that of token_ids, got "
+            raise InputError(f"slots, lengths and accepted must have the same length, at most that of token_ids, got "
                              f"{slot_view.shape[0]}, {length_view.shape[0]}, {done.shape[0]} and {rows.shape[0]}")
         for i in range(slot_view.shape[0]):
             _check_row(self, slot_view[i], length_view[i], rows.shape[1])
@@ -913,10 +913,10 @@ cdef class Drafter:
             raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 
     def find_slots(self, slots, token_ids, lengths, rows, found):
-        """Find the slots whose histories rows of an engine's token table begin with.
+        """Find, for rows of an engine's token table, the slot whose history a row begins with.
 
-        For rows that moved, came back or go on with an earlier text. Histories are compared at
-        their newest tokens and at some places spread over the others.
+        For rows that moved, came back or continue an earlier text. Histories are compared at their
+        newest tokens and at some positions spread over the others.
 
         Args:
             slots: int32, shape (s,), the slots to choose from, active or not.
@@ -924,7 +924,7 @@ cdef class Drafter:
             lengths: int32, shape (l,), tokens in each row, 0..w.
             rows: int32, shape (m,), the rows to find slots for, below r and l.
             found: int32, shape (m,), writable. Receives the slot with the longest such history, the
-                first of them in `slots`, each slot once; -1 for none. Empty histories are not found.
+                first of them in `slots`, each slot at most once; -1 for none. Empty histories are not found.
 
         Raises:
             InputError: An argument is not as described. Nothing is changed then.
@@ -940,7 +940,7 @@ cdef class Drafter:
         except (ValueError, TypeError, BufferError) as error:
             raise _bad_rows("found", error) from None
         if out.shape[0] != row_view.shape[0]:
-            raise InputError(f"rows and found must have one length, got {row_view.shape[0]} and {out.shape[0]}")
+            raise InputError(f"rows and found must have the same length, got {row_view.shape[0]} and {out.shape[0]}")
         for i in range(row_view.shape[0]):
             if not 0 <= row_view[i] < min(table.shape[0], length_view.shape[0]):
                 raise InputError(f"rows must be in 0..{min(table.shape[0], length_view.shape[0]) - 1}, got {row_view[i]}")
@@ -988,5 +988,5 @@ cdef class Drafter:
             status = driver_replay(&self.d, slot, before, prompt_view.shape[0], after, output_view.shape[0],
                                    max_tokens, &r, &lengths[0])
         if status != STATUS_OK:
-            raise MemoryError("replay: no memory for the session")
+            raise MemoryError("replay: no memory for the recorded request")
         return Replay(r.tokens, r.steps, r.drafts, r.drafted, r.accepted, draft_lengths, r.begin_ns, r.step_ns)

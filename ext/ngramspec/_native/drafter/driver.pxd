@@ -6,7 +6,7 @@ from ngramspec._native.drafter.source cimport SourceC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
-# leave only the first child of the root, its first child and so on; return their number
+# keep only the first child of the root, its first child and so on; return their number
 cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n) noexcept nogil
 # first broken invariant or NULL
 cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil
@@ -15,15 +15,15 @@ cdef struct SlotC:
     HistoryC history      # the newest tokens of the request, at most max_history
     Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
     bint active           # between begin and end
-    bint asked            # for a draft, since the newest token
+    bint asked            # whether a draft was asked for since the newest token
     token_t* rows         # num_sources rows of max_draft tokens: what each source drafted
-    float* claims         # of each token, that it is right if those before it are
+    float* claims         # per drafted token: the probability that it is right if those before it are
     Py_ssize_t* made      # tokens per row
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
-    int32_t* parents      # where the draft is a tree: the token that each comes after, -1 = the history
+    int32_t* parents      # where the draft is a tree: the index of each token's parent, -1 = the history
     bint branched         # the draft is a tree
-    Py_ssize_t draft_len  # how much of it will be verified, 0 = none pending
+    Py_ssize_t draft_len  # tokens of it that will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
 
 cdef struct SourceCountsC:

@@ -1,7 +1,7 @@
 """The driver: one history per slot, sources asked in order, feedback to the source that drafted.
 
-All kernels leave everything as it was when they return another status than STATUS_OK. A pending draft
-may have branches: each token's parent comes before it.
+Kernels that do not return STATUS_OK have changed nothing, except driver_replay. A pending draft can have
+branches: each token's parent comes before it.
 """
 
 from libc.string cimport memmove, memset
@@ -20,7 +20,7 @@ cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
 
 cdef Py_ssize_t branches_right(const token_t* draft, const int32_t* parents, Py_ssize_t n, const token_t* tokens,
                                Py_ssize_t num_tokens, Py_ssize_t* last) noexcept nogil:
-    """One pass is enough: siblings differ, and children come after their parents."""
+    """Count the drafted tokens that were right. One pass is enough: siblings differ, and children follow parents."""
     cdef Py_ssize_t right = 0
     cdef Py_ssize_t i
     last[0] = -1
@@ -34,7 +34,7 @@ cdef Py_ssize_t branches_right(const token_t* draft, const int32_t* parents, Py_
 
 
 cdef bint branches_go_on(const int32_t* parents, Py_ssize_t n, Py_ssize_t node) noexcept nogil:
-    """Does a token come after this one?."""
+    """Whether a token comes after this one."""
     cdef Py_ssize_t i
     for i in range(node + 1, n):
         if parents[i] == node:
@@ -58,10 +58,10 @@ cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py
     cdef Py_ssize_t i, k
     for i in range(n):
         if not -1 <= parents[i] < i:
-            return "drafter: a token of a tree stands before the one that it comes after"
+            return "drafter: a token of a tree comes before its parent"
         for k in range(i):
             if parents[k] == parents[i] and draft[k] == draft[i]:
-                return "drafter: a tree has the same token twice at one place"
+                return "drafter: two siblings in a tree are the same token"
     return NULL
 
 
@@ -70,7 +70,7 @@ cdef enum:
 
 
 cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nogil:
-    """Room in the history and in all sources for extra tokens."""
+    """Make room in the history and in all sources for extra tokens."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
     if history_reserve(&s.history, extra) != STATUS_OK:
@@ -82,7 +82,7 @@ cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nog
 
 
 cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, Joined how) noexcept nogil:
-    """Show all sources the tokens of the history from `start` on."""
+    """Pass the tokens of the history from `start` on to all sources."""
     cdef Py_ssize_t i
     for i in range(d.num_sources):
         d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, how)
@@ -105,7 +105,7 @@ cdef void _append(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t
 
 
 cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
-    """Drop the oldest tokens of the history but `keep`; sources index the rest anew, at its new places."""
+    """Drop all but the newest `keep` tokens of the history; sources index these again, at their new positions."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t dropped = s.history.len - keep
     _rewind(d, slot, 0)
@@ -116,22 +116,22 @@ cdef void _age(DriverC* d, Py_ssize_t slot, Py_ssize_t keep) noexcept nogil:
 
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Make the history equal the prompt; what both share is kept and costs a comparison only.
+    """Make the history equal to the prompt; a shared prefix is kept and only compared.
 
-    A prompt longer than max_history leaves a quarter of it free for what is generated.
+    If the prompt exceeds max_history, a quarter of max_history stays free for the output.
     """
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t fits = n if n <= d.max_history else d.max_history - d.max_history // 4
-    cdef Py_ssize_t first = s.base  # of the tokens that will be held
+    cdef Py_ssize_t first = s.base  # position of the first token that will be held
     cdef Py_ssize_t shared = 0
     cdef Py_ssize_t i
     cdef int64_t started = ngs_now_ns()
     if n > s.base:
         shared = history_common_prefix(&s.history, tokens + s.base, n - s.base)
-    # Older tokens than those held are not fetched back, unless less than half of what fits would be held.
+    # Dropped tokens are not taken back in, unless less than half of what fits would be held.
     if shared == 0 or n - s.base > d.max_history or 2 * (n - s.base) < fits:
         first = n - fits
-    # What differs is taken back before the rest joins, so only a longer text needs room.
+    # Tokens that differ are removed before new ones join, so only a longer history needs room.
     if n - first > s.history.len and _reserve(d, slot, n - first - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     if first < s.base:
@@ -155,7 +155,7 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
 
 cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, SlotC* s, token_t* row, float* claims, Py_ssize_t limit,
                        Py_ssize_t width) noexcept nogil:
-    """Let a source write a draft, where width > 0 one with parents."""
+    """Let a source write a draft, with parents if width > 0."""
     cdef Py_ssize_t length
     if width and c.propose_tree != NULL:
         return c.propose_tree(c.state, slot, &s.history, row, s.parents, claims, limit, width)
@@ -249,7 +249,7 @@ cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n)
 
 
 cdef bint _goes_on(const SlotC* s, const token_t* tokens, Py_ssize_t n, Py_ssize_t right) noexcept nogil:
-    """Was there a drafted token where the first of the target's tokens came that was not drafted?"""
+    """Whether the draft goes on after its first `right` tokens."""
     cdef Py_ssize_t last
     if not s.branched:
         return right < s.draft_len
@@ -258,7 +258,7 @@ cdef bint _goes_on(const SlotC* s, const token_t* tokens, Py_ssize_t n, Py_ssize
 
 
 cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) noexcept nogil:
-    """Tell the owner of the pending draft. A draft longer than what was verified is not rejected."""
+    """Give feedback to the pending draft's source. A draft longer than what was verified is not rejected."""
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[s.owner]
     cdef Py_ssize_t right = draft_right(s, tokens, n)
@@ -311,7 +311,7 @@ cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcep
 
 
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
-    """The request is over; its history stays for a next one that shares it."""
+    """End the request; its history stays for a later request that shares it."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
     s.active = False
@@ -322,7 +322,7 @@ cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
 
 
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
-    """Cut the request to `length` tokens; when those were dropped already, nothing is left to draft from."""
+    """Cut the request to `length` tokens; if all of them were dropped already, nothing is left to draft from."""
     cdef SlotC* s = &d.slots[slot]
     s.draft_len = 0
     s.asked = False

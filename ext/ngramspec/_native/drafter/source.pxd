@@ -6,28 +6,28 @@ from ngramspec._native.core.types cimport Status, int32_t, token_t
 cdef enum Joined:
     JOINED_PROMPT = 0
     JOINED_OUTPUT = 1     # the target emitted them
-    JOINED_AGAIN = 2      # they were in it before, at later places: what slots share has learnt them already
+    JOINED_AGAIN = 2      # they were in it before, at later positions: shared pools and caches have learnt them
 
 # Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
-# the GIL; only `reserve` may fail, and leaves everything as it was when it does.
+# the GIL; only `reserve` can fail, and then it has changed nothing.
 cdef struct SourceC:
     void* state
     Py_ssize_t max_draft  # longest draft that `propose` can return, in tokens
     # room for extra tokens beyond h.len, so that extend cannot fail
     Status (*reserve)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil
-    # forget what tokens from `length` on taught; called before the history is cut
+    # forget the tokens from `length` on; called before the history is cut
     void (*rewind)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil
     # tokens from `start` on have joined
     void (*extend)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil
-    # write a draft of at most `limit` tokens (<= max_draft) and how likely each is right, if those
-    # before it are; return its length
+    # write a draft of at most `limit` tokens (<= max_draft) and the probability that each is right if
+    # those before it are; return its length
     Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
                           Py_ssize_t limit) noexcept nogil
-    # the same as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the token
-    # that each comes after, -1 = the history. NULL: the source has no trees
+    # the same as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the index of
+    # each token's parent, -1 = the history. NULL: the source drafts no trees
     Py_ssize_t (*propose_tree)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
                                float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil
-    # the source's last draft was right for `right` tokens; `rejected`: the target chose another token then.
+    # the first `right` tokens of the source's last draft were right; `rejected`: then the target chose another.
     # Called before the committed tokens join the history.
     void (*feedback)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
     # the request is over
@@ -36,7 +36,7 @@ cdef struct SourceC:
     const char* (*check)(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
     size_t (*nbytes)(void* state) noexcept nogil
 
-# Claim for a draft that copies what followed an earlier place: `at` and the history agree on the tokens before.
+# Claims for a draft copied from position `at`: the more tokens before `at` match the history's end, the higher.
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil
 
 cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil

@@ -1,12 +1,12 @@
 """Base of the draft sources: a struct of kernels and the Python object that keeps it alive."""
 
 cdef enum:
-    COMPARED = 32         # tokens before a match that are compared at most
+    COMPARED = 32         # most tokens before a match that are compared
     MAX_HISTORY = 1 << 28
 
 
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil:
-    """Claim (k + 1) / (k + 2) for each token, k tokens in a row being alike before it."""
+    """Claim (k + 1) / (k + 2) for each token, k being the length of the match before it."""
     cdef Py_ssize_t alike = 0
     cdef Py_ssize_t i
     while alike < COMPARED and alike < at and h.tokens[at - 1 - alike] == h.tokens[h.len - 1 - alike]:
@@ -24,7 +24,7 @@ cdef void ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 
 cdef class Source:
-    """One way to guess tokens, to be given to a Drafter.
+    """One way to draft tokens; pass it to a Drafter.
 
     Attributes:
         name: The source's name in statistics, such as "ngram-mod".

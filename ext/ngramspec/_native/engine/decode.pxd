@@ -5,7 +5,7 @@ from ngramspec._native.core.types cimport int32_t, int8_t, token_t
 
 cdef class Batch:
     cdef token_t* tokens       # capacity entries each
-    cdef int32_t* positions    # place of the token in its sequence
+    cdef int32_t* positions    # position of the token in its sequence
     cdef int32_t* sequences    # sequence id
     cdef int8_t* outputs       # 1 = its logits are wanted
     cdef Py_ssize_t len
@@ -21,7 +21,7 @@ cdef struct RowsC:
 
 cdef class Rows:
     cdef RowsC c
-    cdef object _owner     # keeps data alive when it is an array's
+    cdef object _owner     # keeps data alive if it belongs to an array
     cdef const float* row(self, Py_ssize_t index) except NULL
 
 # Kernels of a sampler; `state` is its own struct or handle.

@@ -1,4 +1,4 @@
-"""What a decode takes and gives: Batch, Rows, Sampler.
+"""Input and output of a decode: Batch, Rows, Sampler.
 
 Batch: the tokens of one decode, for many sequences, with logits only where they are needed.
 Rows: the logits of one decode, read in place.
@@ -54,14 +54,14 @@ cdef class Batch:
         self.num_outputs = 0
 
     def add(self, int32_t sequence, Py_ssize_t position, token_ids, draft=None, bint output=True):
-        """Add the next tokens of a sequence and the draft that is to be verified after them.
+        """Add the next tokens of a sequence and the draft to verify after them.
 
         Args:
             sequence: Sequence id, >= 0.
             position: Place of the first token in its sequence, >= 0.
             token_ids: int32, shape (n,), n >= 1. Copied.
             draft: int32, shape (k,), or None. Needs output.
-            output: Whether the logits of the last of token_ids, and of all of draft, are wanted.
+            output: Whether to compute logits for the last of token_ids and for all of draft.
 
         Returns:
             int: Row of the first logits among this batch's outputs, -1 without output.
@@ -74,7 +74,7 @@ cdef class Batch:
         cdef Py_ssize_t i, row = self.num_outputs if output else -1
         cdef bint viewed = False
         if sequence < 0 or position < 0 or (draft is not None and not output):
-            raise InputError(f"sequence {sequence} and position {position} must be >= 0, a draft needs output")
+            raise InputError(f"sequence {sequence} and position {position} must be >= 0; a draft needs output")
         tokens_view(token_ids, "token_ids", &first)
         guess.len = 0
         try:
@@ -84,7 +84,8 @@ cdef class Batch:
             if first.len == 0:
                 raise InputError("token_ids must hold at least one token")
             if self.len + first.len + guess.len > self.capacity:
-                raise CapacityError(f"{first.len} + {guess.len} tokens do not fit behind {self.len} of {self.capacity}")
+                raise CapacityError(f"{first.len} + {guess.len} tokens do not fit: {self.len} of {self.capacity} "
+                                    f"are taken")
             for i in range(first.len):
                 self.put(first.data[i], position + i, sequence, output and i == first.len - 1)
             for i in range(guess.len):
@@ -159,7 +160,7 @@ cdef class Rows:
         return self.c.vocab_size
 
     def set(self, const float[:, ::1] logits not None):
-        """Show these logits from now on.
+        """Use these logits from now on.
 
         Args:
             logits: float32, shape (n, vocab_size), C-contiguous. Not copied, kept alive.
@@ -211,7 +212,8 @@ cdef class Rows:
         cdef const float* row = self.row(index)
         cdef double total
         if not (0 <= token < self.c.vocab_size and 0 <= top <= self.c.vocab_size):
-            raise InputError(f"token and top must be below {self.c.vocab_size + 1}, got {token} and {top}")
+            raise InputError(f"token must be in 0..{self.c.vocab_size - 1} and top in 0..{self.c.vocab_size}, "
+                             f"got {token} and {top}")
         with nogil:
             total = log_sum(row, self.c.vocab_size)
         best = []
@@ -241,7 +243,7 @@ cdef token_t _greedy_choose(void* state, const float* row, Py_ssize_t vocab_size
 
 
 cdef class Sampler:
-    """Base of the samplers, finds no token possible. One request owns it; not to be shared between threads."""
+    """Base class of samplers: finds no token possible. Each request owns one; threads must not share it."""
 
     def __cinit__(self):
         self.c.choose = _nothing
@@ -260,14 +262,13 @@ cdef class Sampler:
         self.c.accept(self.c.state, token)
 
     def accept_prompt(self, token_ids):
-        """Let the sampler look back on the prompt, before the first choice; here it does nothing.
+        """Let penalties look back on the prompt, before the first choice; a grammar does not advance.
+
+        The base does nothing.
 
         Args:
             token_ids: int32, shape (n,).
         """
-
-    def accept_prompt(self, token_ids):
-        """Show the prompt to penalties that look back on it; a grammar does not advance."""
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""EngineStats: what the engine counts; Timings: the same of one request; Histogram: values in buckets."""
+"""EngineStats: counters of the engine; Timings: those of one request; Histogram: values in buckets."""
 
 import time
 
@@ -6,7 +6,7 @@ cimport cython
 from libc.stdlib cimport calloc, free
 
 cdef enum:
-    MAX_POSITIONS = 4096  # of a draft that are counted one by one
+    MAX_POSITIONS = 4096  # of a draft that are counted individually
 
 SECONDS = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0,
@@ -85,13 +85,13 @@ cdef class Timings:
 
     Attributes:
         submitted, started, first_token, last_token, finished: When it was submitted, got a slot, and so
-            on; 0.0 as long as that has not happened.
+            on; 0.0 until that happens.
         num_prompt: Prompt tokens.
-        num_cached: Of these found in the cache.
-        num_steps: Decodes that emitted tokens.
-        num_drafts: Of these with a draft.
-        num_draft_tokens, num_accepted_tokens: Tokens of the drafts, and the accepted ones among them.
-        num_prediction_accepted, num_prediction_rejected: Of these from the user's prediction.
+        num_cached: Prompt tokens found in the cache.
+        num_steps: Decodes in which tokens were chosen for the request.
+        num_drafts: Decodes that verified a draft.
+        num_draft_tokens, num_accepted_tokens: Draft tokens, and how many of them were accepted.
+        num_prediction_accepted, num_prediction_rejected: Draft tokens from the user's prediction.
     """
 
     def __init__(self, int64_t num_prompt=0):
@@ -111,24 +111,26 @@ cdef class Timings:
 
 @cython.final
 cdef class EngineStats:
-    """EngineStats(): counters since the engine was made. Its thread writes them, anyone may read.
+    """EngineStats(): counters since the engine was made. The engine's thread writes them, any thread may read.
 
     Raises:
         MemoryError: No room.
 
     Attributes:
         num_requests: Submitted requests.
-        finished: Finished ones by finish reason.
-        num_prompt_tokens, num_cached_tokens: Prompt tokens that were read, and found in the cache.
+        finished: Finished requests by finish reason.
+        num_prompt_tokens, num_cached_tokens: Prompt tokens that were decoded, and that the cache held.
         num_emitted_tokens: Tokens of answers.
         num_steps: Decodes.
-        num_batch_tokens, num_busy_slots, num_slot_steps: Tokens in all decodes, slots in them, and of
-            these the ones that emitted.
-        num_drafts, num_draft_tokens, num_accepted_tokens: Verified drafts, their tokens, the right ones.
-        num_rollback_failures: Sequences read again because tokens could not be taken back.
+        num_batch_tokens, num_busy_slots, num_slot_steps: Tokens in all decodes, slots in them, and
+            slots whose tokens were chosen.
+        num_drafts, num_draft_tokens, num_accepted_tokens: Verified drafts, their tokens, and the accepted ones.
+        num_rollback_failures: Sequences recomputed because tokens could not be rolled back.
         num_preempted: Requests that failed because the cache was full.
-        prompt_seconds, decode_seconds: Decodes with prompt tokens, and the others.
-        draft_seconds, verify_seconds: Proposing, and choosing tokens.
+        prompt_seconds, decode_seconds: Time of decodes with prompt tokens, and of the others.
+        draft_seconds, verify_seconds: Time to propose drafts, and to choose tokens.
+        time_to_first_token, inter_token_latency, request_latency, queue_time: Histograms, in seconds.
+        batch_tokens, draft_lengths: Histograms, in tokens.
     """
 
     def __cinit__(self):
@@ -148,7 +150,7 @@ cdef class EngineStats:
 
     @property
     def accepted_per_position(self):
-        """Return how many drafts were right at their first, second, ... token, as a new list."""
+        """Return how many drafts were accepted up to their first, second, ... token, as a new list."""
         cdef Py_ssize_t i
         cdef int64_t right = 0
         made = []

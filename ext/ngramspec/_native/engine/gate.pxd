@@ -12,7 +12,7 @@ cdef struct LaneC:
 cdef class _Lanes:
     cdef LaneC* lanes       # by slot
     cdef Py_ssize_t count
-    cdef double share       # lately, over all slots
+    cdef double share       # running share of accepted tokens over all slots
     cdef LaneC* of(self, Py_ssize_t slot) except NULL
 
 cdef class Gate:
@@ -22,6 +22,6 @@ cdef class Gate:
     cdef Py_ssize_t ask(self, _Lanes lanes, Py_ssize_t slot) except -1
     cdef int learn(self, _Lanes lanes, Py_ssize_t slot, Py_ssize_t drafted, Py_ssize_t accepted) except -1
 
-# Calls of any policy: natively for a Gate, in Python for one of the user's.
+# Call any policy: a Gate natively, others in Python.
 cdef Py_ssize_t policy_limit(object policy, Py_ssize_t slot, str source) except -1
 cdef int policy_record(object policy, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1

@@ -10,13 +10,13 @@ cdef enum:
     _FIRST_PAUSE = 4  # steps without drafts after the acceptance fell too low
     _MAX_PAUSE = 128
     _PROBE = 3        # tokens of the draft that ends a rest
-    _START = 8        # tokens of a request's first draft, where the source was not right lately
+    _START = 8        # tokens of a request's first draft, unless the source was mostly right recently
     _MAX_SLOTS = 1 << 16
 
 FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
 
 cdef double ENOUGH = 0.6        # share of accepted tokens below which drafts are not worth their cost
-cdef double SURE = 0.8          # share above which a source was mostly right lately
+cdef double SURE = 0.8          # share from which on a source counts as mostly right
 cdef double SLOT_DECAY = 0.7    # weight of earlier drafts in a slot's running share
 cdef double SOURCE_DECAY = 0.95  # the same in the share over all slots
 
@@ -51,8 +51,8 @@ cdef class Gate:
     After a right draft the limit doubles, after a wrong one it falls to slightly more than what was
     right. When the running share of accepted tokens falls below ENOUGH the source rests for some
     steps on that slot; rests double as long as the probes after them fail, so on text that never
-    repeats about one step in MAX_PAUSE has a short draft. A new request begins with what the source
-    did lately on all slots: at max_draft where most of that was right, short otherwise.
+    repeats about one step in MAX_PAUSE has a short draft. A new request starts from how the
+    source did recently on all slots: at max_draft if it was mostly right, short otherwise.
 
     Args:
         max_draft: Longest draft in tokens, >= 1.

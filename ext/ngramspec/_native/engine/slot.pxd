@@ -14,18 +14,18 @@ cdef class Pieces:
     cdef uint8_t* ends        # 1 = the token ends a generation
     cdef readonly Py_ssize_t num_tokens
 
-# How a step leaves an answer.
+# Why an answer ends.
 cdef enum Ending:
     ENDING_NONE = 0
     ENDING_TOKEN = 1       # an end token
     ENDING_STOP = 2        # a stop text
-    ENDING_FULL = 3        # max_tokens are there
+    ENDING_FULL = 3        # max_tokens reached, or the context is full
     ENDING_IMPOSSIBLE = 4  # no token is possible
 
 cdef struct TranscriptC:
     token_t* tokens        # `len` of `room`
     uint8_t* accepted      # per token: a draft had guessed it
-    int64_t* text_ends     # per token: bytes of text up to and with it
+    int64_t* text_ends     # per token: bytes of text up to and including it
     Py_ssize_t len
     Py_ssize_t room
     Py_ssize_t max_tokens  # >= 0
@@ -45,7 +45,7 @@ cdef class Transcript:
     cdef TranscriptC c
     cdef Pieces _pieces
     cdef tuple _stops           # bytes
-    cdef cython.pymutex _lock   # guards c; no code of Python's runs while it is held
+    cdef cython.pymutex _lock   # guards c; no Python code runs while it is held
     cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1
     cdef int64_t _size(self, token_t token) noexcept nogil
     cdef int _add(self, token_t token, bint accepted)
@@ -58,14 +58,14 @@ cdef class Slot:
     cdef readonly object tokens          # int32, shape (size,)
     cdef token_t* data                   # of tokens
     cdef readonly Py_ssize_t size        # the context's
-    cdef readonly Py_ssize_t room        # of guess; one less than that of chosen
+    cdef readonly Py_ssize_t room        # of guess; chosen has room for one more
     cdef public Py_ssize_t length        # tokens held: prompt and emitted ones
     cdef public Py_ssize_t num_past      # number of these, from the first on, in the target's cache
     cdef public Py_ssize_t num_before    # num_past before the last decode
     cdef public Py_ssize_t num_prompt
     cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it
     cdef public Py_ssize_t first_row     # of its logits, -1 = none
-    cdef public int64_t used             # order in which slots were given away
+    cdef public int64_t used             # order in which slots were assigned
     cdef public bint decoding            # the prompt is read and the first token was chosen
     cdef public str namespace
     # The running request, None between requests.
@@ -76,10 +76,10 @@ cdef class Slot:
     cdef readonly Timings timings
     cdef public object saved             # the target's state before the draft
     cdef public double deadline          # on the clock of time.perf_counter, 0 = none
-    cdef readonly Py_ssize_t max_draft   # that the request wants
+    cdef readonly Py_ssize_t max_draft   # longest draft that the request wants
     cdef readonly bint with_logprobs
     cdef tuple _sources
-    cdef Drafter native                    # the only source's drafter where it is a native one
+    cdef Drafter native                    # the only source's drafter, if it is native
     cdef str native_name                 # that source's name
     # The draft of this step.
     cdef token_t* guess

@@ -68,7 +68,7 @@ cdef class Pieces:
         return self.num_tokens
 
 
-# Why feed stopped; the last one is for answers that end after it.
+# Why feed stopped; feed never returns IMPOSSIBLE, the verifier sets it.
 GOES_ON, END_TOKEN, STOP_TEXT, FULL, IMPOSSIBLE = range(5)
 
 
@@ -103,7 +103,7 @@ cdef Status transcript_reserve(TranscriptC* t, Py_ssize_t tokens, int64_t num_by
 
 
 cdef int64_t whole_characters(const char* text, int64_t start, int64_t end) noexcept nogil:
-    """Return the end of the last character of text[start:end] that may not be continued."""
+    """Return where text[start:end] ends without an unfinished character."""
     cdef int64_t i = end - 1
     cdef int need
     cdef uint8_t byte
@@ -127,7 +127,7 @@ cdef int64_t character_start(const char* text, int64_t start, int64_t at) noexce
 
 
 cdef int64_t next_byte(const char* text, char byte, int64_t start, int64_t end) noexcept nogil:
-    """Return where the byte is first in text[start:end], -1 where it is not."""
+    """Return where the byte first occurs in text[start:end], -1 if it does not."""
     cdef const void* found
     if start >= end:
         return -1
@@ -145,7 +145,7 @@ cdef class Transcript:
     Args:
         pieces: Text of the vocabulary's tokens.
         stops: UTF-8 texts that end the answer, none of them empty.
-        max_tokens: Tokens it takes, -1 for any number.
+        max_tokens: Most tokens, -1 for any number.
 
     Raises:
         InputError: A stop text is empty or max_tokens < -1.
@@ -178,11 +178,11 @@ cdef class Transcript:
 
         Args:
             token_ids: int32, shape (n,), ids below len(pieces).
-            num_accepted: So many of them, from the first on, are accepted draft tokens.
+            num_accepted: How many of them, from the first on, are accepted draft tokens.
 
         Returns:
             int: GOES_ON, or why the rest was left out: END_TOKEN (it is not added), STOP_TEXT (the
-            text is cut before it), FULL (max_tokens are there).
+            text is cut before it), FULL (max_tokens reached).
 
         Raises:
             InputError: A token is out of range. Nothing is added then.
@@ -198,14 +198,17 @@ cdef class Transcript:
             tokens_release(&tokens)
 
     def take(self, bint last=False):
-        """Return the text that is certain by now and was not taken yet.
+        """Return the text that is final by now and was not taken yet.
 
         Args:
             last: Take all that is left; an unfinished character becomes U+FFFD.
 
         Returns:
-            tuple: (text, accepted) pieces; accepted tells whether accepted drafts made the piece, a
-            character of several tokens being its last token's.
+            tuple: (text, accepted) pieces; accepted: the piece comes from accepted draft tokens. A
+            character of several tokens belongs to the last of them.
+
+        Raises:
+            MemoryError: No room.
         """
         cdef int64_t end, start, held
         cdef char* text = NULL
@@ -215,7 +218,7 @@ cdef class Transcript:
         with self._lock:
             start, end = self.c.taken, self.c.text_len
             if not last:
-                held = self._open()  # begins a stop text, so the character before it is as whole as it will be
+                held = self._open()  # begins a stop text, so the character before it gets no more bytes
                 end = end - held if held else whole_characters(self.c.text, start, end)
             if end > start:
                 first = self.c.len - 1
@@ -243,7 +246,7 @@ cdef class Transcript:
     @property
     def text(self):
         """Return the text that was taken."""
-        cdef int64_t size = self.c.taken  # of bytes that never change, wherever they lie
+        cdef int64_t size = self.c.taken  # these bytes do not change, only their address may
         cdef bytes copied = PyBytes_FromStringAndSize(NULL, size)
         if size:
             with self._lock:
@@ -257,7 +260,7 @@ cdef class Transcript:
 
     def token_ids(self, Py_ssize_t start=0):
         """Return the tokens from `start` on as a new int32 array."""
-        cdef Py_ssize_t num = max(self.c.len - max(start, 0), 0)  # tokens never change, wherever they lie
+        cdef Py_ssize_t num = max(self.c.len - max(start, 0), 0)  # tokens do not change, only their address may
         cdef token_t[::1] view
         made = np.empty(num, np.int32)
         if num:
@@ -340,7 +343,7 @@ cdef class Transcript:
         return True
 
     cdef int64_t _open(self):
-        """Return the length of the longest end of the untaken text that begins a stop text."""
+        """Return the length of the longest suffix of the untaken text that begins a stop text."""
         cdef int64_t at, end = self.c.text_len, first = end
         cdef bytes stop
         if self.c.stop >= 0:
@@ -386,8 +389,8 @@ cdef class Slot:
 
     Args:
         id: Its number, and the sequence's.
-        context_size: Tokens that it may hold, >= 1.
-        max_draft: Longest draft that it may get, >= 0.
+        context_size: Most tokens it holds, >= 1.
+        max_draft: Longest draft it gets, >= 0.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -395,12 +398,12 @@ cdef class Slot:
 
     Attributes:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
-        num_past: Number of these, from the first on, in the target's cache. While a request decodes this
-            is all but the newest; less while a prompt is read or after a checkpoint was restored.
-        count: Tokens after num_past that are in the step's decode.
+        num_past: How many of these, from the first on, are in the target's cache. While a request decodes
+            all but the newest; fewer while a prompt is read or after a checkpoint was restored.
+        count: How many tokens after num_past are in the step's decode.
         draft: The draft of this step, a new int32 array; set to change it.
 
-    Used by one thread; others may read numbers.
+    Thread-safety: one thread; others may read the numbers.
     """
 
     def __cinit__(self, Py_ssize_t id, Py_ssize_t context_size, Py_ssize_t max_draft):
@@ -426,12 +429,12 @@ cdef class Slot:
         """Give the slot to a request.
 
         Args:
-            generation: The request's; its transcript and timings are written.
-            sampler: Its own.
+            generation: The request's; steps write to its transcript and timings.
+            sampler: The request's own.
             sources: Draft sources in order of priority.
             on_chunk: Called by the engine with what a step emitted, or None.
-            max_draft: Longest draft that it wants, None = no bound of its own.
-            deadline: When it is overdue, on the clock of time.perf_counter; 0 = never.
+            max_draft: Longest draft the request wants, None = no limit of its own.
+            deadline: When the request times out, on the clock of time.perf_counter; 0 = never.
 
         Raises:
             TypeError: generation has no Transcript or Timings.
@@ -447,7 +450,7 @@ cdef class Slot:
         self.forget_draft()
 
     def release(self):
-        """Take the slot from its request; its tokens stay in the cache for the next one."""
+        """Free the slot; its tokens stay in the cache for the next request."""
         self.generation = self.on_chunk = None
         self.sources, self.decoding, self.deadline = (), False, 0.0
 
@@ -467,7 +470,7 @@ cdef class Slot:
 
     @property
     def draft(self):
-        """Return the draft that is to be verified in this step."""
+        """Return the draft to verify in this step."""
         return np.array(<token_t[:self.num_guessed]>self.guess) if self.num_guessed else _no_tokens
 
     @draft.setter
@@ -476,7 +479,7 @@ cdef class Slot:
         tokens_view(token_ids, "draft", &tokens)
         try:
             if tokens.len > self.room:
-                raise InputError(f"a draft may have {self.room} tokens, got {tokens.len}")
+                raise InputError(f"a draft may have at most {self.room} tokens, got {tokens.len}")
             if tokens.len:
                 memcpy(self.guess, tokens.data, <size_t>tokens.len * sizeof(token_t))
             self.num_guessed = tokens.len
@@ -495,11 +498,11 @@ cdef class Slot:
 
     @property
     def output(self):
-        """Tell whether a token is chosen after the step's decode."""
+        """Return whether a token is chosen after the step's decode."""
         return self.count > 0 and self.count == self.length - self.num_past
 
     def common_prefix(self, token_ids):
-        """Return how many tokens in the cache begin like token_ids, int32 of shape (n,)."""
+        """Return how many cached tokens match the start of token_ids, int32 of shape (n,)."""
         cdef TokensC tokens
         cdef Py_ssize_t count
         tokens_view(token_ids, "token_ids", &tokens)
@@ -518,7 +521,7 @@ cdef class Slot:
         self.saved = None
 
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity):
-        """Return the longest draft that the request, its text and a decode of `capacity` tokens have room for."""
+        """Return the longest draft that the request, the context and a decode of `capacity` tokens allow."""
         cdef Py_ssize_t longest = min(self.size - self.length - 1, capacity - (self.length - self.num_past))
         longest = min(longest, self.room, self.max_draft)
         if self.transcript is not None:

@@ -5,7 +5,7 @@ from ngramspec._native.engine.decode cimport Batch, SamplerC
 from ngramspec._native.engine.slot cimport Slot
 
 cdef enum:
-    MUCH_TO_READ = 1 << 19  # logits that take some 50 us; giving the GIL away for less costs more
+    MUCH_TO_READ = 1 << 19  # logits that take about 50 us to read; releasing the GIL for fewer costs more
 
 
 cdef class Plan:

@@ -1,8 +1,8 @@
-"""A step of the engine, for all slots in one call each: Plan, Proposer, Verifier.
+"""A step of the engine, each part one call for all slots: Plan, Proposer, Verifier.
 
 Plan: which tokens of which slots are in the next decode.
 Proposer: drafts for the slots that generate; native drafters are asked without Python.
-Verifier: choose the tokens of all slots from a decode's rows and commit them. `verify` is the
+Verifier: chooses the tokens of all slots from a decode's rows and commits them. `verify` is the
 lossless check of one draft: sample and match.
 """
 
@@ -20,7 +20,7 @@ from ngramspec._native.engine.decode cimport Batch, Rows, Sampler, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.gate cimport policy_limit, policy_record
 from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
-from ngramspec._native.policy.auto cimport AutoPolicy, CandidateC
+from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 
 from ngramspec.errors import CapacityError, InputError
 
@@ -42,7 +42,7 @@ cdef Py_ssize_t verify_rows(const float* row, Py_ssize_t vocab_size, const token
 
 
 def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None):
-    """Choose tokens row by row for as long as the draft guessed them.
+    """Choose tokens row by row while the draft is right.
 
     Row first_row follows the token before the draft, the next ones its tokens. Each token is
     chosen from its own row by the complete sampler and committed to it; the draft only decides
@@ -71,8 +71,8 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
     tokens_view(draft, "draft", &guess)
     try:
         if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
-            raise InputError(f"a draft of {guess.len} tokens needs {guess.len} rows after {first_row} of "
-                             f"{rows.c.num_rows} and {guess.len + 1} places in out, which has {out.shape[0]}")
+            raise InputError(f"a draft of {guess.len} tokens reads rows {first_row}..{first_row + guess.len} of "
+                             f"{rows.c.num_rows} and needs {guess.len + 1} places in out, which has {out.shape[0]}")
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
             made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
         else:
@@ -84,7 +84,7 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
 
 
 cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept nogil:
-    """Cut claims to room: every claim up to the same level is met, larger ones are cut to it."""
+    """Cut claims to fit room: claims up to a common level are met, larger ones are cut to it."""
     cdef Py_ssize_t total = 0, left = n, i, given
     cdef Py_ssize_t low = -1, smallest  # claims up to `low` are settled
     for i in range(n):
@@ -113,11 +113,11 @@ cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept
 
 
 def share(wanted, Py_ssize_t room):
-    """Share room among claims: every claim up to the same level is met, larger ones are cut to it.
+    """Share room among claims: those up to a common level are met, larger ones are cut to it.
 
     Args:
         wanted: Claims, each >= 0.
-        room: What there is, >= 0.
+        room: What there is to share, >= 0.
 
     Returns:
         list: What each claim gets; the sum is min(sum(wanted), room).
@@ -143,11 +143,11 @@ def share(wanted, Py_ssize_t room):
 
 @cython.final
 cdef class Plan:
-    """Plan(slots, capacity): what a decode holds. The first part of a step.
+    """Plan(slots, capacity): choose what a decode holds. The first part of a step.
 
     Args:
         slots: All slots of the engine.
-        capacity: Tokens in one decode at most, at least one per slot.
+        capacity: Most tokens in one decode, at least one per slot.
 
     Raises:
         InputError: capacity is too small.
@@ -177,7 +177,7 @@ cdef class Plan:
         return list(self.work)
 
     def needs_schedule(self, bint waiting):
-        """Tell whether a waiting request can have a slot, or a running one's deadline has passed."""
+        """Return whether a waiting request can have a slot, or a running one's deadline has passed."""
         cdef Slot slot
         cdef double now = 0.0
         for slot in self.slots:
@@ -191,10 +191,10 @@ cdef class Plan:
         return False
 
     def make(self):
-        """Choose what each running slot decodes next, drafts not yet counted; return the number of slots.
+        """Choose what each running slot decodes next, still without drafts; return the number of slots.
 
-        Decoding slots come first; where their texts must be read again they share the capacity.
-        Prompts get the rest in the order of their arrival. Drafts of the step before are forgotten.
+        Decoding slots come first; if their texts must be recomputed they share the capacity.
+        Prompts get the rest in the order of their arrival. Drafts of the previous step are dropped.
         """
         cdef Slot slot
         cdef Py_ssize_t room = self.capacity, i
@@ -211,7 +211,7 @@ cdef class Plan:
                 self.work.append(slot)
             else:
                 prompts.append(slot)
-        if room < 0:  # texts that must be read again may be long
+        if room < 0:  # texts that must be recomputed may be long
             for i, slot in enumerate(self.work):
                 self.claims[i] = slot.count
             share_room(self.claims, len(self.work), self.capacity)
@@ -228,10 +228,10 @@ cdef class Plan:
         return len(self.work)
 
     def fill(self, Batch batch not None):
-        """Shrink drafts, and prompts beside them, to the capacity, and make the batch.
+        """Shrink drafts and prompts to the capacity, then fill the batch.
 
-        Slots stand in the order of their numbers: llama.cpp computes sequences with a cache each side
-        by side only where their ids follow one another.
+        Slots come in the order of their ids: llama.cpp computes sequences that have a cache each in
+        parallel only if their ids are consecutive.
 
         Raises:
             CapacityError: The batch is too small. It is empty then.
@@ -258,7 +258,7 @@ cdef class Plan:
 
         Args:
             stats: Counters.
-            seconds: That the decode took.
+            seconds: How long the decode took.
 
         Returns:
             int: Prompt tokens in the batch.
@@ -275,14 +275,14 @@ cdef class Plan:
         return prompts
 
     def forget_drafts(self):
-        """Decode without drafts after all."""
+        """Drop the drafts: the batch is decoded without them."""
         cdef Slot slot
         for slot in self.work:
             slot.forget_draft()
 
     @property
     def num_draft_tokens(self):
-        """Return the length of all drafts."""
+        """Return the total length of all drafts."""
         cdef Slot slot
         cdef Py_ssize_t total = 0
         for slot in self.work:
@@ -290,7 +290,7 @@ cdef class Plan:
         return total
 
     cdef Py_ssize_t room_for_drafts(self):
-        """Return how many draft tokens fit; prompts give way to a quarter of the capacity."""
+        """Return how many draft tokens fit; prompts keep at most three quarters of the capacity."""
         cdef Slot slot
         cdef Py_ssize_t rows = 0, prompts = 0
         for slot in self.work:
@@ -301,7 +301,7 @@ cdef class Plan:
         return max(<Py_ssize_t>0, self.capacity - rows - min(prompts, self.capacity * 3 // 4))
 
     cdef void share_drafts(self):
-        """Shrink drafts, fairly, to the room there is."""
+        """Shrink drafts fairly to the room there is."""
         cdef Slot slot
         cdef Py_ssize_t i = 0, total = 0
         for slot in self.work:
@@ -340,24 +340,27 @@ def _age(Slot slot not None):
 
 @cython.final
 cdef class Proposer:
-    """Proposer(plan, policy, valid, stats, most_behind=-1): asks for drafts. The second part of a step.
+    """Proposer(plan, policy, valid, stats, most_behind=-1): ask for drafts. The second part of a step.
 
     Args:
-        plan: The step's; its slots are asked.
+        plan: The step's plan.
         policy: A DraftPolicy.
         valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
-            before the first other token.
+            before the first token that is not valid.
         stats: Counters.
-        most_behind: A slot that has more pending tokens gets no draft, -1 = no bound.
+        most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
+
+    Raises:
+        MemoryError: No room.
     """
 
     cdef Plan plan
     cdef object policy
-    cdef AutoPolicy auto          # the policy, where it is one
-    cdef CandidateC* candidates   # one per slot, of an AutoPolicy
+    cdef AutoPolicy auto          # the policy, if it is one
+    cdef OfferC* offers   # one per slot, of an AutoPolicy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
-    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and slots that share it
+    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
     cdef EngineStats stats
 
     def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
@@ -365,12 +368,12 @@ cdef class Proposer:
         self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
         self.most_behind = most_behind
         self.auto = policy if isinstance(policy, AutoPolicy) else None
-        self.candidates = <CandidateC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CandidateC))
-        if self.candidates == NULL:
+        self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
+        if self.offers == NULL:
             raise MemoryError("no memory for drafts")
 
     def __dealloc__(self):
-        free(self.candidates)
+        free(self.offers)
 
     def propose(self):
         """Set the drafts of slots with one native source; return the others that have sources, a list.
@@ -392,7 +395,7 @@ cdef class Proposer:
                 started = ngs_now_ns()
             if slot.native is None:
                 others.append(slot)
-            elif self.offer(slot, &self.candidates[len(asked)]):
+            elif self.offer(slot, &self.offers[len(asked)]):
                 asked.append(slot)
         if asked:
             self.choose(asked)
@@ -406,15 +409,15 @@ cdef class Proposer:
         return min(policy_limit(self.policy, slot.id, source), room)
 
     def batch_tokens(self):
-        """Return how many tokens the pass holds now, the drafts that are set included."""
+        """Return how many tokens the pass holds now, drafts included."""
         cdef Py_ssize_t total = self.bare
         cdef Slot slot
         for slot in self.plan.work:
             total += slot.num_guessed
         return total
 
-    cdef bint offer(self, Slot slot, CandidateC* candidate) except -1:
-        """Let a slot's sources draft; tell whether there is something to choose from."""
+    cdef bint offer(self, Slot slot, OfferC* offer) except -1:
+        """Let a slot's source draft; return whether there is a draft to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
         cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
@@ -425,23 +428,23 @@ cdef class Proposer:
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
             drafter_judge(slot.native, self.auto)
-            if not s.active or not drafter_offer(slot.native, slot.id, &ask, candidate):
+            if not s.active or not drafter_offer(slot.native, slot.id, &ask, offer):
                 return False
-            # Copied now: once the lock is given back, another call may put another draft in its place.
+            # Copied now: once the lock is released, another call may replace the draft.
             memcpy(slot.guess, s.draft, <size_t>min(s.draft_len, room) * sizeof(token_t))
         return True
 
     cdef int choose(self, list asked) except -1:
-        """Share the pass among the slots' candidates, and cut their drafts to what each was given."""
+        """Share the pass among the slots' offers, and cut their drafts to what each was given."""
         cdef Py_ssize_t i = 0
         cdef Slot slot
         if self.auto is not None:
             self.auto.reserve(len(asked))
-            self.auto.choose_all(self.candidates, len(asked), self.bare, self.decoding, self.plan.capacity)
+            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.plan.capacity)
         for slot in asked:
             with slot.native._lock:
-                driver_shorten(&slot.native.d, slot.id, self.candidates[i].chosen)
-            slot.num_guessed = self.candidates[i].chosen
+                driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
+            slot.num_guessed = self.offers[i].chosen
             slot.draft_source = slot._sources[0] if slot.num_guessed else None
             i += 1
         return 0
@@ -469,10 +472,10 @@ cdef struct CheckC:
 
 @cython.final
 cdef class Verifier:
-    """Verifier(plan, rows, policy, stats): verifies and accepts. The last part of a step.
+    """Verifier(plan, rows, policy, stats): verify and accept. The last part of a step.
 
     Args:
-        plan: The step's.
+        plan: The step's plan.
         rows: Where the target's logits are after the decode.
         policy: A DraftPolicy; learns what came of drafts.
         stats: Counters.
@@ -484,7 +487,7 @@ cdef class Verifier:
     cdef Plan plan
     cdef Rows rows
     cdef object policy
-    cdef AutoPolicy auto  # the policy, where it is one
+    cdef AutoPolicy auto  # the policy, if it is one
     cdef EngineStats stats
     cdef CheckC* checks
     cdef object clock
@@ -504,20 +507,20 @@ cdef class Verifier:
         """Choose and commit tokens for every slot of the plan whose last pending token was decoded.
 
         Each token is chosen from its own row by the request's sampler, for as long as the draft
-        guessed the token before. Texts, transcripts, native drafters, policy and counters learn of
-        them here.
+        guessed the token before. Texts, transcripts, native drafters, policy and counters are updated
+        here.
 
         Returns:
-            list: Slots that are not done: their answer ends or is streamed, wants log-probabilities, a
-            rejected draft must be taken back, or their sources are not native. What happened is in
-            `emitted`, `num_drafted`, `num_accepted`, `num_added`, `ending`, `begun` and `taught`; their
-            drafts are the caller's to clear.
+            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, a
+            rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
+            `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
+            clears their drafts.
 
         Raises:
             InputError: A row is missing. Nothing is changed then.
             MemoryError: No room.
 
-        Cost: O(slots) and one sampling per emitted token. Threads: releases the GIL to read much.
+        Cost: O(slots) and one sampling per emitted token. Threads: releases the GIL where there is much to read.
         """
         cdef Slot slot
         cdef Py_ssize_t i = 0, n
@@ -541,7 +544,7 @@ cdef class Verifier:
         return left
 
     cdef Py_ssize_t choose(self) except -1:
-        """Fill checks and choose; return their number."""
+        """Fill the checks and choose tokens; return the number of checks."""
         cdef Slot slot
         cdef CheckC* check
         cdef Py_ssize_t n = 0, read = 0, vocab_size = self.rows.c.vocab_size
@@ -549,8 +552,8 @@ cdef class Verifier:
             if slot.first_row < 0:
                 continue
             if slot.first_row + slot.num_guessed >= self.rows.c.num_rows:
-                raise InputError(f"a draft of {slot.num_guessed} tokens needs {slot.num_guessed} rows after "
-                                 f"{slot.first_row} of {self.rows.c.num_rows}")
+                raise InputError(f"a draft of {slot.num_guessed} tokens reads rows {slot.first_row}.."
+                                 f"{slot.first_row + slot.num_guessed}, but there are {self.rows.c.num_rows}")
             check = &self.checks[n]
             check.row = self.rows.c.data + slot.first_row * vocab_size
             check.draft, check.draft_len = slot.guess, slot.num_guessed
@@ -566,7 +569,7 @@ cdef class Verifier:
         return n
 
     cdef int commit(self, Slot slot, Py_ssize_t made) except -1:
-        """Add the tokens to the slot's text and tell the native drafter and the policy."""
+        """Add the tokens to the slot's text; update the native drafter and the policy."""
         cdef Py_ssize_t drafted = slot.num_guessed
         cdef Py_ssize_t count = made if made >= 0 else -1 - made
         cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
@@ -585,7 +588,7 @@ cdef class Verifier:
         return 0
 
     cdef int note_step(self, Py_ssize_t n) except -1:
-        """Tell an AutoPolicy how many tokens the pass gave, unless it read prompts too."""
+        """Report to an AutoPolicy how many tokens the pass emitted, unless it read prompts too."""
         cdef Py_ssize_t emitted = 0, tokens = 0, i
         cdef Slot slot
         for slot in self.plan.work:
@@ -609,7 +612,7 @@ cdef class Verifier:
         return 0
 
     cdef bint emit(self, Slot slot, double now) except -1:
-        """Add the tokens to the answer; tell whether more is to be done than that."""
+        """Add the tokens to the answer; return whether the slot needs more work."""
         cdef Transcript transcript = slot.transcript
         cdef Py_ssize_t before = transcript.c.len
         cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_accepted)
@@ -644,7 +647,7 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
 
 
 cdef bint teach(Slot slot):
-    """Tell the slot's native drafter what was emitted; False when it must be told in Python, to hear its error."""
+    """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
     with slot.native._lock:
         if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):

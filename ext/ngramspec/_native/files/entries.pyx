@@ -1,4 +1,4 @@
-"""Sorted entries: EntryMerger makes one stream of many, EntryReader takes a StaticCache apart again."""
+"""Sorted entries: EntryMerger merges many streams into one, EntryReader reads those of a StaticCache."""
 
 cimport cython
 from libc.stdlib cimport calloc, free
@@ -8,17 +8,17 @@ from ngramspec._native.cache.static cimport (
 )
 from ngramspec._native.core.arguments cimport entries_view
 from ngramspec._native.core.packing cimport (
-    ENTRY_COUNT_MAX, OLDEST_SHIFT, PACKED_MAX, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower,
-    entry_less, entry_of, key_mask, key_tokens, same_pair,
+    ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_less,
+    entry_of, key_mask, key_tokens, same_pair,
 )
-from ngramspec._native.core.types cimport COUNT_MAX, int32_t, ngs_load32, token_t, uint32_t, uint64_t
+from ngramspec._native.core.types cimport COUNT_MAX, NGRAM_MAX, int32_t, ngs_load32, token_t, uint32_t, uint64_t
 
 import numpy as np
 
 from ngramspec.errors import FormatError, InputError
 
 cdef enum:
-    LARGEST = (COUNT_MAX // ENTRY_COUNT_MAX) + 1   # entries that one pair can need
+    LARGEST = (COUNT_MAX // ENTRY_COUNT_MAX) + 1   # most entries of one pair
 
 cdef struct StreamC:
     const EntryC* next
@@ -29,7 +29,7 @@ cdef struct StreamC:
 cdef struct MergerC:
     StreamC* streams
     Py_ssize_t num_streams
-    Py_ssize_t* heap        # streams that have an entry, the least one first
+    Py_ssize_t* heap        # streams that have an entry, the smallest entry first
     Py_ssize_t heap_len
     EntryC pair             # pair in the making; its count is in `total`
     uint64_t total          # 0: none in the making
@@ -82,7 +82,7 @@ cdef Py_ssize_t _finish_pair(MergerC* m, EntryC* out) noexcept nogil:
 
 
 cdef Py_ssize_t _merge(MergerC* m, EntryC* out, Py_ssize_t room) noexcept nogil:
-    """Write merged entries until a stream runs dry or less than LARGEST entries have room."""
+    """Merge entries until a stream runs dry or there is room for fewer than LARGEST."""
     cdef Py_ssize_t num = 0
     cdef StreamC* s
     while m.heap_len > 0 and num + LARGEST <= room:
@@ -111,7 +111,7 @@ cdef class EntryMerger:
     Args:
         sources: Objects whose `read()` returns the next entries, uint64 of shape (n, 2), ascending,
             within and across calls, and an empty array at the end.
-        min_count: Pairs of n-gram and follower that came less often in all are left out, 1..2147483647.
+        min_count: Pairs of n-gram and follower with a lower total count are left out, 1..2147483647.
 
     Raises:
         InputError: min_count is out of its bounds.
@@ -145,7 +145,7 @@ cdef class EntryMerger:
         """Return the next merged entries.
 
         Args:
-            max_entries: Entries at most; a smaller one counts as 1024.
+            max_entries: Most entries to return; values below 1024 count as 1024.
 
         Returns:
             uint64, shape (n, 2), ascending; empty at the end only. A new array.
@@ -182,7 +182,7 @@ cdef class EntryMerger:
     cdef int _take(self, Py_ssize_t i, object entries) except -1:
         cdef const uint64_t[:, ::1] view = entries_view(entries)
         self._m.streams[i].ended = view.shape[0] == 0
-        # An empty view would keep the array that it is cut from.
+        # An empty slice would keep its whole array alive.
         self._held[i] = None if self._m.streams[i].ended else entries
         if view.shape[0]:
             self._m.streams[i].next = <const EntryC*>&view[0, 0]
@@ -191,7 +191,7 @@ cdef class EntryMerger:
 
 
 cdef Py_ssize_t _sum_pair(const EntryC* e, Py_ssize_t n, uint64_t* total) noexcept nogil:
-    """Add up the entries of the first pair; return how many they are."""
+    """Sum the counts of the first pair; return its number of entries."""
     cdef Py_ssize_t i = 0
     total[0] = 0
     while i < n and same_pair(&e[i], &e[0]):
@@ -229,7 +229,7 @@ cdef Py_ssize_t _subtract(const EntryC* a, Py_ssize_t n, const EntryC* b, Py_ssi
 
 
 def entries_beyond(entries, known):
-    """Return by how much counts exceed known ones, for pairs where they do.
+    """Return the pairs whose count exceeds the known one, each with the difference.
 
     Args:
         entries, known: uint64, shape (n, 2), ascending.
@@ -256,7 +256,7 @@ def entries_beyond(entries, known):
     return made[:num]
 
 
-# A record taken apart.
+# The fields of a record.
 cdef struct RecordC:
     KeyC key
     bint many
@@ -267,19 +267,19 @@ cdef struct ReaderC:
     const StaticC* cache
     const SectionsC* sections
     Py_ssize_t size
-    Py_ssize_t record         # next one
-    RecordC parts             # of it, once its list has begun
+    Py_ssize_t record         # next record
+    RecordC parts             # its fields, once its list has begun
     Py_ssize_t place          # where the next list must lie
     Py_ssize_t pair           # next pair of the record's list
     Py_ssize_t num_pairs      # of the record's list
-    uint32_t follower         # of the pair before
+    uint32_t follower         # of the previous pair
     uint64_t total            # of the list so far
     uint32_t best_count       # of the list so far
     uint32_t best
     const unsigned char* keep  # per record: 0 = leave out; NULL = all
 
 
-# A mapped file may change while it is read, so each word is read once and what was checked is kept.
+# A mapped file may change while it is read: read each word once and use only the checked copy.
 cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
     cdef RecordC parts
     parts.key.a = record_a(r) & key_mask(size)
@@ -295,8 +295,8 @@ cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
 
 
 cdef const char* _bad_record(ReaderC* x, const uint32_t* r, const RecordC* parts) noexcept nogil:
-    """What is wrong with a record and the head of its list, NULL when nothing is; x.num_pairs is set."""
-    cdef token_t[PACKED_MAX] tokens
+    """Return what is wrong with a record or the head of its list, NULL if nothing; set x.num_pairs."""
+    cdef token_t[NGRAM_MAX] tokens
     cdef RecordC before
     cdef Py_ssize_t i
     if parts.key.oldest > STORED_TOKEN_MAX:
@@ -310,13 +310,13 @@ cdef const char* _bad_record(ReaderC* x, const uint32_t* r, const RecordC* parts
     if x.record > 0:
         before = _parts(r - record_words(x.size), x.size)
         if before.key.a > parts.key.a or (before.key.a == parts.key.a and before.key.oldest >= parts.key.oldest):
-            return "expected a record that sorts behind the one before"
+            return "expected a record that sorts after the previous one"
     if not parts.many:
         if parts.count == 0 or parts.count > COUNT_MAX:
             return "expected a count in 1..2147483647"
         return NULL
     if parts.count != x.place:
-        return "expected the place behind the list before"
+        return "expected the place after the previous list"
     if x.place + LIST_HEAD > x.sections.followers_len:
         return "expected a place within the followers section"
     x.num_pairs = ngs_load32(&x.sections.followers[x.place])
@@ -338,7 +338,7 @@ cdef const char* _bad_pair(const ReaderC* x, uint32_t follower, uint32_t count) 
 
 
 cdef const char* _bad_list(const ReaderC* x) noexcept nogil:
-    """What is wrong with the head of a list whose pairs have been read."""
+    """Return what is wrong with the head of a list whose pairs have been read, NULL if nothing."""
     cdef const uint32_t* head = x.sections.followers + x.place
     if head[1] != (x.total if x.total < COUNT_MAX else COUNT_MAX):
         return "expected the total of the followers' counts"
@@ -357,7 +357,7 @@ cdef Py_ssize_t _put(EntryC* out, KeyC key, uint32_t token, uint32_t count) noex
 
 
 cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** broken) noexcept nogil:
-    """Write entries until less than LARGEST have room, all are written or something is broken."""
+    """Write entries until fewer than LARGEST fit, all are written or something is broken."""
     cdef Py_ssize_t num = 0
     cdef const uint32_t* r
     cdef const uint32_t* pair
@@ -401,12 +401,12 @@ cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** bro
 
 @cython.final
 cdef class EntryReader:
-    """EntryReader(cache, size, keep=None): reads all n-grams of a size as packed entries, in the order of the file.
+    """EntryReader(cache, size, keep=None): read all n-grams of one size as packed entries, in file order.
 
     Args:
         cache: The StaticCache, kept alive.
-        size: Tokens per n-gram, 1..4; a size that is not there has no entries.
-        keep: Which n-grams, in the order of the file: uint8, shape (n-grams of the size,); None = all.
+        size: Tokens per n-gram, 1..4; a size that the cache lacks has no entries.
+        keep: uint8, shape (n-grams of the size,), in file order; 0 = leave the n-gram out. None = keep all.
 
     Raises:
         InputError: size is out of its bounds, or keep has another shape.
@@ -420,8 +420,8 @@ cdef class EntryReader:
 
     def __cinit__(self, StaticCache cache not None, Py_ssize_t size, keep=None):
         cdef const unsigned char[::1] view
-        if not 1 <= size <= PACKED_MAX:
-            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
         self._cache = cache
         self._x.cache = &cache.c
         self._x.sections = &cache.c.sizes[size]
@@ -429,18 +429,19 @@ cdef class EntryReader:
         if keep is not None:
             view = keep
             if view.shape[0] != self._x.sections.num_ngrams:
-                raise InputError(f"keep must tell of {self._x.sections.num_ngrams} n-grams, got {view.shape[0]}")
+                raise InputError(f"keep needs {self._x.sections.num_ngrams} values, one per n-gram, "
+                                 f"got {view.shape[0]}")
             self._keep = keep
             self._x.keep = &view[0] if view.shape[0] else NULL
 
     def read(self, Py_ssize_t max_entries=65536):
-        """Return the next entries, at most max_entries (1024 at least); empty at the end.
+        """Return the next entries, at most max_entries (below 1024 it counts as 1024); empty at the end.
 
         Returns:
             uint64, shape (n, 2), ascending. A new array.
 
         Raises:
-            FormatError: A record or list cannot be right; names file, offset and what was expected.
+            FormatError: A record or list is damaged; the message names file, offset and what was expected.
 
         Cost: O(n). Threads: releases the GIL.
         """
@@ -455,18 +456,19 @@ cdef class EntryReader:
             raise FormatError(self._place_of() + broken.decode())
         if num == 0 and self._x.record == self._x.sections.num_ngrams and self._x.place != self._x.sections.followers_len:
             raise FormatError(f"{self._cache.name}: followers of {self._x.size}-grams: expected no words "
-                              f"behind the last list, found {self._x.sections.followers_len - self._x.place}")
+                              f"after the last list, found {self._x.sections.followers_len - self._x.place}")
         return made[:num]
 
     def check_index(self, index):
-        """Raise FormatError unless the cache's index equals `index`, made anew from its records."""
+        """Raise FormatError unless the cache's index equals `index`, which was rebuilt from its records."""
         views = self._cache.sections(self._x.size)
         if views is not None and len(views[2]) != len(index):
             raise FormatError(f"{self._cache.name}: index of {self._x.size}-grams: expected {len(index)} words, "
                               f"found {len(views[2])}")
         wrong = np.flatnonzero(np.asarray(views[2]) != index) if views is not None else ()
         if len(wrong):
-            raise FormatError(f"{self._cache.name}: index of {self._x.size}-grams: word {wrong[0]} does not fit the records")
+            raise FormatError(f"{self._cache.name}: index of {self._x.size}-grams: word {wrong[0]} "
+                              f"does not match the records")
 
     cdef str _place_of(self):
         offsets = self._cache.offsets.get(self._x.size, (0, 0))
@@ -475,14 +477,14 @@ cdef class EntryReader:
 
 
 def tokens_of(entries, Py_ssize_t size):
-    """Return what packed entries stand for.
+    """Unpack entries into tokens and counts.
 
     Args:
         entries: uint64, shape (n, 2).
         size: Tokens per n-gram, 1..4.
 
     Returns:
-        int32, shape (n, size + 2): the n-gram, oldest first, the follower, the count.
+        int32, shape (n, size + 2): the n-gram, oldest token first, the follower, the count. A new array.
 
     Raises:
         InputError: size is out of its bounds, or entries has another shape or dtype.
@@ -490,8 +492,8 @@ def tokens_of(entries, Py_ssize_t size):
     cdef const uint64_t[:, ::1] view = entries_view(entries)
     cdef const EntryC* e
     cdef Py_ssize_t i
-    if not 1 <= size <= PACKED_MAX:
-        raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+    if not 1 <= size <= NGRAM_MAX:
+        raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
     made = np.empty((len(entries), size + 2), dtype=np.int32)
     cdef int32_t[:, ::1] out = made
     for i in range(view.shape[0]):

@@ -1,8 +1,8 @@
-"""The sections of a statistics file, made from sorted entries: ImageWriter and IndexWriter.
+"""ImageWriter and IndexWriter: make the sections of a statistics file from sorted entries.
 
 useful_ngrams picks what a smaller file keeps. The value of an n-gram is how often its draft was right
-in the corpus. One that the next shorter n-gram drafts too, or that may not draft by itself, is worth a
-small part of that: it re-weights. All in integers, so that every machine keeps the same n-grams.
+in the corpus. If the next shorter n-gram drafts the same token, or the n-gram cannot draft by itself,
+it only re-weights and is worth 1/64 of that. All in integers, so that every machine keeps the same n-grams.
 """
 
 cimport cython
@@ -15,10 +15,11 @@ from ngramspec._native.cache.static cimport (
 from ngramspec._native.core.arguments cimport entries_view
 from ngramspec._native.core.history cimport grow
 from ngramspec._native.core.packing cimport (
-    OLDEST_SHIFT, PACKED_MAX, EntryC, entry_count, entry_follower, key_mask, key_tokens, same_ngram,
+    OLDEST_SHIFT, EntryC, entry_count, entry_follower, key_mask, key_tokens, same_ngram,
 )
 from ngramspec._native.core.types cimport (
-    COUNT_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_release, token_t, uint32_t, uint64_t,
+    COUNT_MAX, NGRAM_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_release, token_t, uint32_t,
+    uint64_t,
 )
 
 import numpy as np
@@ -47,7 +48,7 @@ cdef struct ImageC:
 
 
 cdef inline uint32_t* _room(WordsC* w, Py_ssize_t words) noexcept nogil:
-    """Where the next words are written; NULL without memory."""
+    """Return where to write the next words; NULL without memory."""
     if grow(<void**>&w.words, &w.capacity, w.len + words, sizeof(uint32_t)) != STATUS_OK:
         return NULL
     w.len += words
@@ -76,7 +77,7 @@ cdef bint _finish_ngram(ImageC* m) noexcept nogil:
     cdef uint32_t* r
     cdef uint64_t total = 0, a = m.ngram.a
     cdef uint32_t best = 0, best_count = 0, many = m.pairs.len > 2
-    cdef token_t[PACKED_MAX] tokens
+    cdef token_t[NGRAM_MAX] tokens
     cdef Py_ssize_t i
     key_tokens(a, m.ngram.b >> OLDEST_SHIFT, m.size, tokens)
     for i in range(m.size):
@@ -132,7 +133,7 @@ cdef Status _feed(ImageC* m, const EntryC* e, Py_ssize_t n) noexcept nogil:
 
 
 cdef object _taken(WordsC* w):
-    """The words as a new array; none are left."""
+    """Return the words as a new array and empty the list."""
     taken = np.empty(w.len, dtype=np.uint32)
     cdef uint32_t[::1] view = taken
     if w.len:
@@ -143,7 +144,7 @@ cdef object _taken(WordsC* w):
 
 @cython.final
 cdef class ImageWriter:
-    """ImageWriter(size): turns sorted entries of one n-gram size into records and follower lists.
+    """ImageWriter(size): turn sorted entries of one n-gram size into records and follower lists.
 
     Args:
         size: Tokens per n-gram, 1..4.
@@ -157,8 +158,8 @@ cdef class ImageWriter:
     cdef ImageC _m
 
     def __cinit__(self, Py_ssize_t size):
-        if not 1 <= size <= PACKED_MAX:
-            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
         self._m.size = size
 
     def __dealloc__(self):
@@ -168,17 +169,17 @@ cdef class ImageWriter:
 
     @property
     def num_ngrams(self):
-        """Return the number of n-grams finished."""
+        """Return the number of finished n-grams."""
         return self._m.num_ngrams
 
     @property
     def num_pairs(self):
-        """Return the number of pairs of an n-gram and a follower among them."""
+        """Return the number of pairs of n-gram and follower in the finished n-grams."""
         return self._m.num_pairs
 
     @property
     def largest_token(self):
-        """Return the largest token id among them, of n-grams and followers."""
+        """Return the largest token id in the finished n-grams and their followers."""
         return self._m.largest_token
 
     def feed(self, entries):
@@ -211,7 +212,7 @@ cdef class ImageWriter:
         self._raise_for(STATUS_OK if self._m.pairs.len == 0 or _finish_ngram(&self._m) else STATUS_NO_MEMORY)
 
     def take(self):
-        """Return records and followers made since the last call: two uint32 arrays, new."""
+        """Return the records and followers made since the last call: two new uint32 arrays."""
         self._m.followers_before += self._m.followers.len
         return _taken(&self._m.records), _taken(&self._m.followers)
 
@@ -226,7 +227,7 @@ cdef class ImageWriter:
 
 @cython.final
 cdef class IndexWriter:
-    """IndexWriter(size, num_ngrams): makes the index of records given in their order.
+    """IndexWriter(size, num_ngrams): make the index of records, which are fed in file order.
 
     Args:
         size: Tokens per n-gram, 1..4.
@@ -246,8 +247,8 @@ cdef class IndexWriter:
 
     def __cinit__(self, Py_ssize_t size, Py_ssize_t num_ngrams):
         cdef int bits = 0
-        if not 1 <= size <= PACKED_MAX:
-            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
         while bits < 21 * size and bits < 31 and num_ngrams >> bits > RECORDS_PER_BUCKET:
             bits += 1
         self._size = size
@@ -270,7 +271,7 @@ cdef class IndexWriter:
                 at += words
 
     def finish(self):
-        """Return the index, uint32 of shape (2**k + 1,); the writer is used up."""
+        """Return the index, uint32 of shape (2**k + 1,); call nothing after it."""
         while self._bucket < self._index.shape[0]:
             self._index[self._bucket] = <uint32_t>self._seen
             self._bucket += 1
@@ -280,14 +281,14 @@ cdef class IndexWriter:
 cdef enum:
     NUM_CLASSES = 2048
     MANTISSA_BITS = 5
-    INDEX_BYTES = 2       # of the index, per n-gram, at most
-    MIN_SAMPLE = 2        # what ngram-cache asks of static counts by default
+    INDEX_BYTES = 2       # most bytes of the index per n-gram
+    MIN_SAMPLE = 2        # ngram-cache's defaults for static counts
     MIN_PERCENT = 50
-    WHOLE = 64            # worth of a right draft; without effect: 1
+    WHOLE = 64            # worth of a right draft; 1 if the draft changes nothing
 
 
 cdef Py_ssize_t _class_of(uint64_t value, uint64_t num_bytes) noexcept nogil:
-    """A number that grows with value per byte: the leading bits of the quotient."""
+    """Return a class that grows with value per byte: the leading bits of the quotient."""
     cdef uint64_t score = (value << 20) // num_bytes
     cdef Py_ssize_t exponent = 0
     while score >> MANTISSA_BITS >> exponent > 1:
@@ -300,10 +301,10 @@ cdef bint _drafts(const FollowersC* f) noexcept nogil:
 
 
 cdef Py_ssize_t _measure(const StaticC* c, Py_ssize_t size, Py_ssize_t record, uint64_t* num_bytes) noexcept nogil:
-    """The class of a record; its bytes, those of its list and of the index."""
+    """Return the class of a record; num_bytes: the size of it, its list and its share of the index."""
     cdef const SectionsC* s = &c.sizes[size]
     cdef const uint32_t* r = s.records + record * record_words(size)
-    cdef token_t[PACKED_MAX] tokens
+    cdef token_t[NGRAM_MAX] tokens
     cdef FollowersC own, shorter
     cdef uint64_t worth = 1
     key_tokens(record_a(r) & key_mask(size), r[2] if size > 3 else 0, size, tokens)
@@ -328,7 +329,7 @@ def usefulness(StaticCache cache not None, Py_ssize_t size):
         size: Tokens per n-gram, 1..4.
 
     Returns:
-        Two arrays, int64, shape (2048,): numbers and bytes by class, the least useful first.
+        Two new arrays, int64, shape (2048,): n-grams and bytes per class, the least useful first.
 
     Raises:
         InputError: size is out of its bounds.
@@ -337,8 +338,8 @@ def usefulness(StaticCache cache not None, Py_ssize_t size):
     """
     cdef Py_ssize_t i, cls
     cdef uint64_t num_bytes = 0
-    if not 1 <= size <= PACKED_MAX:
-        raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+    if not 1 <= size <= NGRAM_MAX:
+        raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
     numbers, sums = np.zeros(NUM_CLASSES, dtype=np.int64), np.zeros(NUM_CLASSES, dtype=np.int64)
     cdef int64_t[::1] number_view = numbers
     cdef int64_t[::1] sum_view = sums
@@ -357,11 +358,11 @@ def useful_ngrams(StaticCache cache not None, Py_ssize_t size, Py_ssize_t least,
         cache: The statistics.
         size: Tokens per n-gram, 1..4.
         least: Class above which all are kept.
-        max_ngrams, max_bytes: How many of that class are kept too, those that come first in the file.
+        max_ngrams, max_bytes: Limits for what is kept of class `least`, first in the file first.
 
     Returns:
-        uint8, shape (n-grams of the size,): 1 = keep, in the order of the file; then the number and the
-        bytes of those kept of the class `least`.
+        uint8, shape (n-grams of the size,): 1 = keep, in file order, a new array; then the number and the
+        bytes of the n-grams kept of class `least`.
 
     Raises:
         InputError: size is out of its bounds.
@@ -371,8 +372,8 @@ def useful_ngrams(StaticCache cache not None, Py_ssize_t size, Py_ssize_t least,
     cdef Py_ssize_t i, cls
     cdef uint64_t num_bytes = 0
     cdef int64_t kept = 0, kept_bytes = 0
-    if not 1 <= size <= PACKED_MAX:
-        raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+    if not 1 <= size <= NGRAM_MAX:
+        raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
     made = np.zeros(cache.c.sizes[size].num_ngrams, dtype=np.uint8)
     cdef unsigned char[::1] keep = made
     with nogil:

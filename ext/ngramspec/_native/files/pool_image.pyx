@@ -1,4 +1,4 @@
-"""PoolImage: the cells of a hash pool made from sorted entries, the same whatever their order was."""
+"""PoolImage: make the cells of a hash pool from sorted entries, independent of the order of the texts."""
 
 cimport cython
 
@@ -18,11 +18,11 @@ cdef enum:
 
 @cython.final
 cdef class PoolImage:
-    """PoolImage(cell_bits, check_bits, max_occupancy): cells of a pool of 2**cell_bits.
+    """PoolImage(cell_bits, check_bits, max_occupancy): make the 2**cell_bits cells of a pool.
 
-    Of all continuations that fall into one cell the most frequent one is kept; on ties that of the
-    smaller check bits, then the smaller token. Above max_occupancy the rarest are left out, those of
-    higher cells first.
+    Each cell keeps its most frequent continuation; ties go to the smaller check bits, then to the
+    smaller token. Above max_occupancy the rarest continuations are dropped; at equal counts those in
+    higher cells.
 
     Args:
         cell_bits: Binary logarithm of the number of cells, 10..31.
@@ -87,7 +87,7 @@ cdef class PoolImage:
                 self._total += <uint64_t>entry_count(e)
 
     def finish(self):
-        """Return the cells, uint32 of shape (2**cell_bits,); the image is used up. O(cells)."""
+        """Return the cells, uint32 of shape (2**cell_bits,); call nothing after it. O(cells)."""
         cdef int64_t most = <int64_t>(<double>self._cells.shape[0] * self._max_occupancy)
         cdef int64_t kept = 0
         cdef uint32_t least
@@ -97,7 +97,7 @@ cdef class PoolImage:
         counts = np.asarray(self._counts)
         used = int(np.count_nonzero(counts))
         if used > most:
-            # The count of the last one that has room; those of the same count as far as they have.
+            # The smallest count that still has room; cells with it are kept in order while there is room.
             least = np.partition(counts, counts.size - most)[counts.size - most] if most else 0xFFFFFFFF
             kept = most - int(np.count_nonzero(counts > least))
             for i in range(self._cells.shape[0]):

@@ -1,10 +1,10 @@
-"""SuffixImage: the lines of a static suffix index, made from the tokens of a corpus.
+"""SuffixImage: make the lines of a static suffix index from the tokens of a corpus.
 
-A context is kept where it tells more than the next shorter one: where that one was seen more than
-RARE times. Counting by hash may take it for a more frequent one, which costs a word. Its followers get
-SAME seats by how often they came (D'Hondt), each for its latest occurrences; a line that has no room
-for all of its contexts loses their last seats first. A function of the tokens alone: neither memory
-nor threads change a byte.
+A context is kept only if the next shorter one was seen more than RARE times: otherwise it adds
+nothing. A hash collision can inflate that count, which costs a word. The followers of a context share
+SAME seats by frequency (D'Hondt), each for its latest occurrences. A line without room for all seats
+drops the last seats of its contexts first. The result depends on the tokens alone, not on memory or
+threads.
 """
 
 cimport cython
@@ -22,16 +22,16 @@ from ngramspec.errors import InputError
 cdef struct OccurrenceC:
     hash_t hash
     uint32_t position
-    token_t token         # what follows
+    token_t token         # the token that follows
 
-# A kept one.
+# An occurrence that is kept.
 cdef struct SeatC:
     int rank              # among those of its context, 0 = the first
     hash_t hash
     uint32_t position
 
 
-cdef struct FollowerC:
+cdef struct ImageFollowerC:
     token_t token
     uint32_t count
     uint32_t last         # place of its latest occurrence
@@ -57,9 +57,9 @@ cdef int _compare_seats(const void* a, const void* b) noexcept nogil:
     return <int>(x.hash > y.hash) - <int>(x.hash < y.hash)
 
 
-cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, FollowerC* best) noexcept nogil:
-    """Write the SAME most frequent followers of one context, sorted occurrences given; return how many."""
-    cdef FollowerC one
+cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, ImageFollowerC* best) noexcept nogil:
+    """Write the up to SAME most frequent followers in one context's sorted occurrences; return how many."""
+    cdef ImageFollowerC one
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t i
     cdef int num = 0
@@ -67,7 +67,7 @@ cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, FollowerC* best)
     for i in range(1, n + 1):
         if i < n and found[i].token == found[start].token:
             continue
-        one = FollowerC(found[start].token, <uint32_t>(i - start), <uint32_t>(i - 1), 0)
+        one = ImageFollowerC(found[start].token, <uint32_t>(i - start), <uint32_t>(i - 1), 0)
         start = i
         k = num if num < SAME else SAME - 1
         if num == SAME and best[k].count >= one.count:
@@ -81,8 +81,8 @@ cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, FollowerC* best)
 
 
 cdef int _seats(const OccurrenceC* found, Py_ssize_t n, SeatC* out) noexcept nogil:
-    """Write which occurrences of one context are kept; return how many, at most SAME."""
-    cdef FollowerC[SAME] best
+    """Write the occurrences of one context to keep; return how many, at most SAME."""
+    cdef ImageFollowerC[SAME] best
     cdef int num = _most_frequent(found, n, best)
     cdef int rank, k, next
     for rank in range(SAME if n > SAME else <int>n):
@@ -98,7 +98,7 @@ cdef int _seats(const OccurrenceC* found, Py_ssize_t n, SeatC* out) noexcept nog
 
 cdef Py_ssize_t fill_line(OccurrenceC* found, Py_ssize_t n, SeatC* seats, uint32_t tag_mask,
                           uint32_t* line) noexcept nogil:
-    """Let contexts of a line keep their best occurrences, as far as there is room."""
+    """Write the best occurrences of a line's contexts while there is room; return how many there are."""
     cdef Py_ssize_t num = 0
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t i
@@ -116,15 +116,15 @@ cdef Py_ssize_t fill_line(OccurrenceC* found, Py_ssize_t n, SeatC* seats, uint32
 
 cdef enum:
     MOST_COUNTER_BITS = 30
-    RARE = 2              # occurrences that are found without a longer context
-    RATED = 3             # order of the contexts by which a text is rated: 6 tokens
-    SAMPLED = 1 << 22     # occurrences that are looked at to tell how many lines are needed
+    RARE = 2              # occurrences up to which no longer context is kept
+    RATED = 3             # order of the contexts that rate a text: 6 tokens
+    SAMPLED = 1 << 22     # occurrences looked at to estimate how many lines are needed
 
-# Goes along the tokens and hands out the contexts of each.
+# Walks the tokens and yields the contexts of each.
 cdef struct WalkC:
     const token_t* tokens
     Py_ssize_t num_tokens
-    const uint8_t* seen   # how often a context of that hash came, at most SAME + 1
+    const uint8_t* seen   # count of the contexts of each hash, at most SAME + 1
     int shift
     Py_ssize_t at
     Py_ssize_t known      # tokens of the text before `at`
@@ -149,7 +149,7 @@ cdef int _walk(WalkC* w, hash_t* hashes) noexcept nogil:
 
 
 cdef int _useful(const WalkC* w, const hash_t* hashes, int num) noexcept nogil:
-    """Return how many of the contexts, shortest first, tell more than the one before them."""
+    """Return how many of the contexts, shortest first, are worth keeping."""
     cdef int k = 1
     while k < num and w.seen[hashes[k - 1] >> w.shift] > RARE:
         k += 1
@@ -158,11 +158,11 @@ cdef int _useful(const WalkC* w, const hash_t* hashes, int num) noexcept nogil:
 
 @cython.final
 cdef class SuffixImage:
-    """SuffixImage(tokens): makes the lines of an index of these tokens, a part at a time.
+    """SuffixImage(tokens): make the lines of an index of these tokens, a part at a time.
 
     Args:
-        tokens: int32, shape (n,), C-contiguous, 1 <= n < 2**29 - 1: texts, each with -1 behind it. Viewed,
-            and so kept alive and of its size.
+        tokens: int32, shape (n,), C-contiguous, 1 <= n < 2**29 - 1: texts, each followed by -1. Viewed:
+            it stays alive and cannot be resized.
 
     Raises:
         InputError: tokens has another shape or dtype, too many or no tokens.
@@ -172,7 +172,7 @@ cdef class SuffixImage:
     """
 
     cdef WalkC _start
-    cdef const token_t[::1] _tokens  # that _start points into: their array cannot move
+    cdef const token_t[::1] _tokens  # _start points into them; the view keeps their array in place
     cdef uint8_t* _seen
     cdef readonly int position_bits
     cdef readonly Py_ssize_t num_texts
@@ -222,7 +222,7 @@ cdef class SuffixImage:
             num = _walk(&w, hashes)
 
     cdef void _places(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint64_t* places) noexcept nogil:
-        """Add up how many occurrences the lines first..stop - 1 have; places has one more cell than lines."""
+        """Write where the occurrences of each line first..stop - 1 begin; places has one cell more than lines."""
         cdef hash_t[NUM_ORDERS] hashes
         cdef WalkC w = self._start
         cdef uint64_t line, i
@@ -239,7 +239,7 @@ cdef class SuffixImage:
 
     cdef void _scatter(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint64_t* places,
                        OccurrenceC* out) noexcept nogil:
-        """Write the occurrences by line; places then hold where those of each line end."""
+        """Write the occurrences by line; places then hold where each line's end."""
         cdef hash_t[NUM_ORDERS] hashes
         cdef WalkC w = self._start
         cdef uint64_t line
@@ -254,7 +254,7 @@ cdef class SuffixImage:
             num = _walk(&w, hashes)
 
     cdef Py_ssize_t _fill(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint32_t* lines) except -1:
-        """Fill lines, or with NULL only count; return how many words they had with room for all."""
+        """Fill lines, or only count if NULL; return how many words they would need."""
         cdef uint64_t* places = <uint64_t*>ngs_zeroed((stop - first + 1) * sizeof(uint64_t))
         cdef OccurrenceC* found = NULL
         cdef SeatC* seats = NULL
@@ -284,18 +284,19 @@ cdef class SuffixImage:
         return total
 
     def num_words(self):
-        """Return about how many positions there are to keep: exact up to some million tokens. O(tokens)."""
+        """Return how many positions there are to keep: exact below 2**22 tokens, else an estimate. O(tokens)."""
         cdef Py_ssize_t parts = 1 + self._start.num_tokens // SAMPLED
         return parts * self._fill(<uint64_t>parts, 0, 1, NULL)
 
     def repeats(self, Py_ssize_t window):
-        """Return how often the contexts came that are in each stretch of the tokens, a measure of their use.
+        """Return how often the contexts in each stretch of the tokens were seen, a measure of its use.
 
         Args:
             window: Length of a stretch in tokens, borders included, >= 1.
 
         Returns:
-            int64, shape (ceil(n / window),): sums over tokens, 0..5 for each, by the 6 tokens before it.
+            int64, shape (ceil(n / window),): per stretch, the sum over its tokens of how often the 6 tokens
+            before each were seen, 0..5. A new array.
 
         Raises:
             InputError: window is below 1.
@@ -319,21 +320,21 @@ cdef class SuffixImage:
         return made
 
     def lines(self, uint64_t num_lines, uint64_t first, uint64_t stop):
-        """Return some of the lines of an index that has num_lines.
+        """Return lines first..stop - 1 of an index of num_lines lines.
 
         Args:
             num_lines: 1..2**32 - 1.
-            first, stop: first <= stop <= num_lines: those wanted.
+            first, stop: The lines to return, first <= stop <= num_lines.
 
         Returns:
-            uint32, shape (stop - first, 16).
+            uint32, shape (stop - first, 16). A new array.
 
         Raises:
             InputError: A number is out of its bounds.
-            MemoryError: No room for 16 bytes per occurrence that falls into these lines, 1 to 5 per token
-                where they are all.
+            MemoryError: No room for 16 bytes per occurrence in these lines; all lines together have 1 to 5
+                occurrences per token.
 
-        Cost: O(tokens) and O(n log n) of the occurrences in these lines. Threads: without the GIL.
+        Cost: O(tokens), and O(n log n) to sort the n occurrences in these lines. Threads: releases the GIL.
         """
         cdef uint32_t[:, ::1] cells
         if not 1 <= num_lines < <uint64_t>1 << 32 or not first <= stop <= num_lines:

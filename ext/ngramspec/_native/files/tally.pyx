@@ -1,4 +1,4 @@
-"""Tally: collect tokenised text, then hand out its n-grams with followers, sorted and added up."""
+"""Tally: collect tokenised text, then return its n-grams with followers and counts, sorted."""
 
 cimport cython
 from libc.string cimport memcpy, memset
@@ -7,10 +7,10 @@ from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.hash cimport hash_power, hash_step
 from ngramspec._native.core.history cimport grow
 from ngramspec._native.core.packing cimport (
-    ENTRY_COUNT_MAX, FOLLOWER_SHIFT, MAX_PART_BITS, PACKED_MAX, STORED_TOKEN_MAX, EntryC, entry_follower, entry_of,
+    ENTRY_COUNT_MAX, FOLLOWER_SHIFT, MAX_PART_BITS, STORED_TOKEN_MAX, EntryC, entry_follower, entry_of,
     item_t, key_of, part_bits, sort_parts, sum_equal,
 )
-from ngramspec._native.core.types cimport STATUS_OK, hash_t, ngs_release, token_t, uint32_t, uint64_t
+from ngramspec._native.core.types cimport NGRAM_MAX, STATUS_OK, hash_t, ngs_release, token_t, uint32_t, uint64_t
 
 import numpy as np
 
@@ -20,10 +20,10 @@ cdef enum:
     BORDER = -1           # between documents: no n-gram crosses it
 
 cdef enum:
-    MOST_TOKENS = 0xFFFFFFFF  # places of n-grams are counted in 32 bits
+    MOST_TOKENS = 0xFFFFFFFF  # places of n-grams have 32 bits
 
 
-# Goes along the tokens and hands out every n-gram that has a follower.
+# Walks the tokens and yields every n-gram that has a follower.
 cdef struct CursorC:
     const token_t* tokens
     Py_ssize_t len
@@ -94,7 +94,7 @@ cdef void _scatter(CursorC c, int bits, uint32_t* places, item_t* out) noexcept 
 
 
 cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out) noexcept nogil:
-    """Turn sorted short windows into entries, equal ones added up; out may be NULL. Returns how many."""
+    """Turn sorted short windows into entries, equal ones summed; return how many. out may be NULL."""
     cdef Py_ssize_t i = 0, num = 0
     cdef Py_ssize_t first
     while i < n:
@@ -112,10 +112,10 @@ cdef Py_ssize_t _unpack_short(const uint64_t* windows, Py_ssize_t n, EntryC* out
 cdef class Tally:
     """Tally(max_tokens=4294967295): tokens of many documents, counted on demand.
 
-    Holds 4 bytes per token; counting takes 8 to 24 bytes per token more for its duration.
+    Holds 4 bytes per token; counting takes 8 to 24 bytes per token more while it runs.
 
     Args:
-        max_tokens: Tokens held at most, one border per document included, 1..2**32 - 1.
+        max_tokens: Most tokens held, one border per document included, 1..2**32 - 1.
 
     Raises:
         InputError: max_tokens is out of its bounds.
@@ -163,8 +163,8 @@ cdef class Tally:
         if n == 0:
             return
         if n >= self.max_tokens - self._len:
-            raise CapacityError(f"a tally holds {self.max_tokens} tokens at most, it has {self._len} and {n} more with a "
-                                f"border after them do not fit; count what it holds and clear it first")
+            raise CapacityError(f"a tally holds {self.max_tokens} tokens at most: it has {self._len}, and {n} more "
+                                f"plus a border do not fit; count what it holds and clear it first")
         with nogil:
             for i in range(n):
                 bits |= tokens[i]
@@ -184,7 +184,7 @@ cdef class Tally:
         self._len = 0
 
     def ngrams(self, Py_ssize_t size):
-        """Return every n-gram of `size` tokens with each of its followers and how often it came.
+        """Return every n-gram of `size` tokens with each of its followers and their count.
 
         Args:
             size: Tokens per n-gram, 1..4.
@@ -198,17 +198,17 @@ cdef class Tally:
 
         Cost: O(tokens), 20 to 40 ns each. Threads: releases the GIL.
         """
-        if not 1 <= size <= PACKED_MAX:
-            raise InputError(f"size must be in 1..{PACKED_MAX}, got {size}")
+        if not 1 <= size <= NGRAM_MAX:
+            raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
         return self._counted_short(size) if size < 3 else self._counted(self._cursor(size, 0, 0))
 
     def hashed(self, Py_ssize_t n_match, int cell_bits, int check_bits):
-        """Return what followed each n-gram of n_match tokens, by its cell in a hash pool.
+        """Return the followers of each n-gram of n_match tokens, by its cell in a hash pool.
 
         Args:
             n_match: Tokens per n-gram, >= 1.
             cell_bits: Binary logarithm of the pool's number of cells, 10..31.
-            check_bits: Bits of the hash kept besides, 0..8.
+            check_bits: Further bits of the hash to keep, 0..8.
 
         Returns:
             uint64, shape (m, 2): entries whose upper word holds cell number and check bits from

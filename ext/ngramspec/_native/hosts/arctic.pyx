@@ -13,33 +13,36 @@ from ngramspec._native.core.arguments cimport bad_token
 from ngramspec._native.core.types cimport STATUS_OK, Status, token_t
 from ngramspec._native.drafter.drafter cimport AskC, Drafter, drafter_commit, drafter_offer
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
-from ngramspec._native.policy.auto cimport CandidateC
+from ngramspec._native.policy.auto cimport OfferC
 
 import numpy as np
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    COMPARED = 32        # tokens that a match is compared over; a match of 32 may be longer
-    LONGEST = 64         # tokens of a draft
+    COMPARED = 32        # longest match that is measured; a match of 32 may be longer
+    LONGEST = 64         # longest draft
 
-cdef double ROUNDED = 1e-6  # of a bound that is a whole number but for rounding
+cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a whole number
 
 
 @cython.final
 cdef class Request:
-    """Request(drafter, source, slot, depth): a text, its end, and the draft that may be under way.
+    """Request(drafter, source, slot, depth): a text and its pending draft.
 
     Token ids are int32 arrays of shape (n,), contiguous, or sequences of int; they are copied. All
-    that a step does is here: what Python would do with lists token by token took most of its time.
+    of a step runs here: handling lists token by token in Python took most of its time.
 
     Args:
         drafter: Drafter with one source and no policy.
         source: That source, a SuffixSource.
-        slot: Its slot, on which nobody else begins anything.
-        depth: Tokens of a context that are looked at, >= 1.
+        slot: A slot of the drafter that nothing else uses.
+        depth: Tokens of a context to compare, >= 1.
 
-    One thread at a time.
+    Raises:
+        InputError: slot is out of range.
+
+    Thread-safety: one thread at a time.
     """
 
     cdef Drafter drafter
@@ -61,11 +64,11 @@ cdef class Request:
         free(self.tokens)
 
     def begin(self, token_ids, str name not None="prompt_token_ids"):
-        """Start with a prompt, of n >= 0 tokens; `name` is what errors call it.
+        """Start with a prompt, of n >= 0 tokens; errors call it `name`.
 
         Raises:
-            InputError: An array of another kind, or a negative id. Nothing is changed then.
-            TypeError: No sequence of int32 numbers. Nothing is changed then.
+            InputError: The array is not as described, or an id is negative. Nothing is changed then.
+            TypeError: It is not a sequence of int32 numbers. Nothing is changed then.
             MemoryError: No room. Nothing is changed.
 
         Cost: O(n).
@@ -86,6 +89,7 @@ cdef class Request:
         """Append what the target emitted, accepted tokens of the last draft included.
 
         Raises:
+            StateError: No request has begun.
             InputError, TypeError, MemoryError: As `begin`.
 
         Cost: O(n).
@@ -109,25 +113,27 @@ cdef class Request:
         """Draft what follows the text.
 
         Args:
-            context: The end of the text; the last `depth` tokens are looked at.
-            max_tokens: Tokens of the draft, at most; 64 at most.
-            factor, offset: And at most factor * match length + offset.
-            min_probability: A draft ends where all of it is less likely right than this.
-            width: Tokens of the same depth; 1 = a chain.
+            context: The end of the text; its last `depth` tokens are compared.
+            max_tokens: Longest draft; above 64 it counts as 64.
+            factor, offset: The draft has at most factor * match length + offset tokens, too.
+            min_probability: A draft ends where the probability that all of it is right falls below this.
+            width: Most tokens at the same depth of the tree; 1 = a chain.
 
         Returns:
-            None where the context is not the text's end; else a tuple, empty where there is no draft:
-            token ids, parents, probabilities of each with all before it (lists), their sum, and of the
-            context's last 32 tokens those that agree with where the draft comes from.
+            None if the context is not the end of the text, otherwise a tuple, empty without a draft or
+            for a context below 2 tokens: token ids, parents, probabilities that each token and all before
+            it are right (lists), their sum, and how many of the context's last 32 tokens match the text
+            before the draft's source.
 
         Raises:
-            InputError, TypeError: As `begin`, of the context, whose ids are not looked at.
+            StateError: No request has begun.
+            InputError, TypeError: As `begin`, for the context; its ids are not checked.
 
         Cost: O(depth) bytes compared, O(drafted tokens); independent of the text.
         """
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
         cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1)
-        cdef CandidateC best
+        cdef OfferC best
         cdef Py_ssize_t given
         self.view(context, "context", self.depth)
         given = self.len
@@ -178,7 +184,7 @@ cdef class Request:
         return 0
 
     cdef int view(self, values, str name, Py_ssize_t newest) except -1:
-        """Set data and len: the last `newest` tokens of an argument, 0 = all; `leave` frees it."""
+        """Set data and len: the last `newest` tokens of an argument, 0 = all; `leave` releases it."""
         cdef Py_ssize_t first
         if isinstance(values, np.ndarray):
             self.view_array(values, name)

@@ -1,4 +1,4 @@
-# What llama.cpp logs: one callback for the whole process, which keeps the latest warnings and errors.
+# The log of llama.cpp: one callback for the whole process, which keeps the latest warnings and errors.
 # LlamaContext: llama.cpp called through the addresses of its functions.
 from libcpp cimport bool as cbool
 
@@ -31,7 +31,7 @@ cdef extern from "ngs_llama.h" nogil:
 
 cdef void* call_address(calls, str name) except? NULL
 
-# What the kernels of LlamaContext need of llama.cpp.
+# The functions of llama.cpp that LlamaContext calls.
 cdef struct ContextCallsC:
     ngs_decode_fn decode
     ngs_logits_fn get_logits
@@ -48,8 +48,8 @@ cdef class LlamaContext:
     cdef ngs_llama_batch batch     # token .. logits are pointed at a Batch for each decode
     cdef int32_t* sequence_counts  # batch.n_seq_id: 1 each, max_batch entries
     cdef int32_t** sequences       # batch.seq_id: pointers into a Batch
-    cdef int32_t* last_counts      # per sequence: tokens of the last decode, when it was in it
-    cdef int32_t* first_positions  # per sequence: where it was before the running decode; -1 = not in it
+    cdef int32_t* last_counts      # per sequence: its tokens in the last decode
+    cdef int32_t* first_positions  # per sequence: its first position in the running decode; -1 = not in it
     cdef token_t* padded           # token, position, sequence of a padded single token: 2 entries each
     cdef Rows rows                 # shows the logits of the last decode
     cdef readonly long long log_start  # log_position() before the last decode

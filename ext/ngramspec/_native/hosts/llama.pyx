@@ -2,9 +2,9 @@
 """llama.cpp called through the addresses of its functions: decoding, and its cache.
 
 Nothing is linked and no header of llama.cpp is used: the addresses come from the library that
-llama-cpp-python has loaded. What would make llama.cpp end the process is refused before the call.
-Its log comes from threads of its own: one callback for the process keeps the latest warnings and
-errors, and takes no GIL.
+llama-cpp-python has loaded. Calls that would make llama.cpp end the process are refused before they
+are made. llama.cpp logs from threads of its own: one callback for the process keeps the latest
+warnings and errors, without the GIL.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ locks_add(&busy)
 
 
 cdef void _log(int level, const char* text, void* data) noexcept nogil:
-    """The callback."""
+    """Keep a warning or error: the callback for llama_log_set."""
     cdef size_t size
     if level < WARNING or level == CONTINUED or text == NULL:
         return
@@ -62,7 +62,7 @@ def log_since(long long position):
     """Return the warnings and errors logged since log_position returned `position`, oldest first."""
     cdef char[LINES][CHARS] copied
     cdef long long i, end
-    ngs_lock(&busy)  # for a copy only: making objects of it may fail
+    ngs_lock(&busy)  # only to copy: making Python objects may fail
     memcpy(copied, kept, sizeof(kept))
     end = count
     ngs_unlock(&busy)
@@ -76,7 +76,7 @@ def leading_flagged(token_ids, const uint8_t[::1] flags not None, uint8_t flag):
     Args:
         token_ids: int32, shape (n,), ids >= 0.
         flags: One byte per token id, C-contiguous. An id beyond its end has no flag.
-        flag: The byte looked for.
+        flag: The byte to look for.
 
     Raises:
         InputError: token_ids is not a 1-D int32 array with ids >= 0.
@@ -123,20 +123,20 @@ def end_flags(calls, uintptr_t vocab_address, Py_ssize_t vocab_size):
 @cython.final
 cdef class LlamaContext:
     """LlamaContext(calls, context_address, vocab_size, max_batch, num_sequences=1,
-    context_size=2147483647, max_outputs=0, pad_sequence=-1): decodes and keeps the cache of a llama_context.
+    context_size=2147483647, max_outputs=0, pad_sequence=-1): decode with a llama_context and manage its cache.
 
-    Used by one thread at a time; does not own the context.
+    Does not own the context. Thread-safety: one thread at a time.
 
     Args:
         calls: Addresses of llama.cpp's functions by name.
         context_address: The llama_context.
         vocab_size: Logits per row, >= 1.
-        max_batch: The context's n_batch, >= 1; 2 with pad_sequence.
-        num_sequences: Sequence ids are below it; 1..256.
-        context_size: Positions are below it, >= 1.
+        max_batch: The context's n_batch, >= 1; >= 2 with pad_sequence.
+        num_sequences: Bound of the sequence ids, 1..256.
+        context_size: Bound of the positions, >= 1.
         max_outputs: Most rows of logits in one decode, 0 = max_batch.
-        pad_sequence: A sequence of the context outside of num_sequences, or -1. A single token is decoded
-            together with a copy of it in that sequence, which is removed again.
+        pad_sequence: A sequence of the context that is not below num_sequences, or -1. A single token is
+            decoded together with a copy in that sequence, which is removed again.
 
     Raises:
         InputError: An argument is out of its bounds.
@@ -148,8 +148,8 @@ cdef class LlamaContext:
                   Py_ssize_t num_sequences=1, Py_ssize_t context_size=2147483647, Py_ssize_t max_outputs=0,
                   int pad_sequence=-1):
         if not (context_address and vocab_size >= 1 and max_batch >= 1 + (pad_sequence >= 0) and context_size >= 1):
-            raise InputError(f"address, vocab_size, max_batch and context_size must be positive, got "
-                             f"{context_address}, {vocab_size}, {max_batch}, {context_size}")
+            raise InputError(f"address, vocab_size, max_batch and context_size must be positive, and max_batch >= 2 "
+                             f"with a pad_sequence, got {context_address}, {vocab_size}, {max_batch}, {context_size}")
         if not (1 <= num_sequences <= 256 and max_outputs >= 0 and (pad_sequence < 0 or pad_sequence >= num_sequences)):
             raise InputError(f"num_sequences must be in 1..256, max_outputs >= 0 and pad_sequence beyond the "
                              f"sequences, got {num_sequences}, {max_outputs}, {pad_sequence}")
@@ -197,12 +197,12 @@ cdef class LlamaContext:
     def decode(self, Batch batch not None, Rows rows not None):
         """Compute a batch; `rows` then shows the logits of its outputs, in the batch's order.
 
-        Positions must go on where the sequences end.
+        Positions must continue where the sequences end.
 
         Returns:
             int: llama_decode's status: 0 = done; 1 = the cache has no room, nothing has changed; -1 =
-            refused, nothing has changed; anything else: the sequences are as they were, except
-            that a recurrent one is empty now when a part of the batch had been computed.
+            refused, nothing has changed; anything else: failed, the sequences are as before, except
+            that a recurrent one is empty if a part of the batch was computed.
 
         Raises:
             InputError: The batch is empty or too large, rows have another width, or a token, position or
@@ -281,7 +281,7 @@ cdef class LlamaContext:
         return status
 
     cdef void note(self, Batch batch) noexcept nogil:
-        """Keep in mind where the sequences of the batch end."""
+        """Record where the sequences of the batch end."""
         cdef Py_ssize_t i
         for i in range(self.num_sequences):
             self.first_positions[i] = -1
@@ -302,7 +302,7 @@ cdef class LlamaContext:
         """Remove the tokens of a sequence from position `length` on.
 
         Returns:
-            bool: False when the cache cannot, and nothing has changed.
+            bool: False if the cache cannot do that; nothing has changed then.
 
         Raises:
             InputError: No such sequence, or length < 0.
@@ -321,10 +321,13 @@ cdef class LlamaContext:
         return done
 
     def copy(self, int32_t source, int32_t sequence, int32_t length, bint whole=False):
-        """Make a sequence hold the first `length` tokens of another too.
+        """Make an empty sequence hold the first `length` tokens of `source`.
 
-        whole: Sequences have a cache each. llama.cpp then copies all of it, in the next decode, and would
-            end the process if it were asked for a part. Else they share the cells.
+        Args:
+            source, sequence: Sequence ids.
+            length: >= 1 and at most the tokens of `source`.
+            whole: Set it if each sequence has its own cache: llama.cpp copies all of it, in the next decode,
+                and would end the process if asked for a part. Otherwise the sequences share cells.
 
         Raises:
             InputError: No such sequence, length < 1, the source is shorter or the sequence not empty.
@@ -353,12 +356,12 @@ cdef class LlamaContext:
         return self.calls.pos_max(self.memory, sequence)
 
     def last_count(self, int32_t sequence):
-        """Return how many tokens of a sequence were in the last decode, 0 when it was not in it."""
+        """Return how many tokens of a sequence were in the last decode."""
         self.known(sequence)
         return self.last_counts[sequence]
 
     def forget_last(self, int32_t sequence):
-        """Make last_count 0: what the last decode left of a sequence was replaced."""
+        """Set last_count to 0: what the last decode left in a sequence was replaced."""
         self.known(sequence)
         self.last_counts[sequence] = 0
 
@@ -380,7 +383,7 @@ cdef class LlamaContext:
             self.last_counts[i] = 0
 
     def close(self):
-        """Use the context no more, which is about to be freed; rows that show its logits become empty."""
+        """Stop using the context, which is about to be freed; rows with its logits become empty."""
         self.context = NULL
         if self.rows is not None and self.rows._owner is None:
             self.rows.c.num_rows = 0

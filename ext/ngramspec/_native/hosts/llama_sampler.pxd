@@ -28,13 +28,13 @@ cdef extern from "ngs_candidates.h" nogil:
 cdef class Candidates:
     cdef ngs_candidate* data       # vocab_size entries
     cdef readonly Py_ssize_t vocab_size
-    cdef readonly bint closed      # llama.cpp's vocabulary is gone: choose nothing more
+    cdef readonly bint closed      # llama.cpp's vocabulary is freed: choose nothing more
 
 # Why a ChainSampler chooses no more tokens.
 cdef enum Problem:
     PROBLEM_NONE = 0
     PROBLEM_FORBIDDEN = 1          # the grammar got a token that it does not allow
-    PROBLEM_SLOW = 2               # following the grammar takes ever longer
+    PROBLEM_SLOW = 2               # following the grammar takes too long
 
 # State of a ChainSampler.
 cdef struct ChainC:

@@ -19,14 +19,14 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     MAX_KEEP = 128              # from 129 on, llama.cpp selects in another way
-    MAX_GRAMMAR_NS = 20000000   # for one token; ambiguous grammars take 10 to 100 times longer with each
+    MAX_GRAMMAR_NS = 20000000   # for one token; in an ambiguous grammar each takes 10 to 100 times longer than the last
     MAX_RESTRICT_NS = 250000000  # for the whole vocabulary; usual grammars take 1/10 of it
     SLICE = 2048                # tokens that a grammar is asked about at a time
 
 
 @cython.final
 cdef class Candidates:
-    """Candidates(vocab_size): the array that llama.cpp's samplers work in, shared by those of one thread.
+    """Candidates(vocab_size): the array that llama.cpp's samplers work in, shared by the samplers of one thread.
 
     Args:
         vocab_size: Tokens of the vocabulary, >= 1.
@@ -48,12 +48,12 @@ cdef class Candidates:
         free(self.data)
 
     def close(self):
-        """Let the samplers that use it choose no more tokens, because llama.cpp's vocabulary goes."""
+        """Stop the samplers that use it, because llama.cpp's vocabulary is about to be freed."""
         self.closed = True
 
 
 cdef bint _possible(const ngs_candidates* candidates) noexcept nogil:
-    """Tell whether a candidate is left."""
+    """Return whether a candidate is left."""
     cdef size_t i
     for i in range(candidates.size):
         if candidates.data[i].logit > -INFINITY:
@@ -62,7 +62,7 @@ cdef bint _possible(const ngs_candidates* candidates) noexcept nogil:
 
 
 cdef token_t _select(ChainC* c, ngs_candidates* candidates) noexcept nogil:
-    """Return what the chain selects, -1 when that is nothing, or a token that is ruled out."""
+    """Return the token that the chain selects, -1 if there is none or it is ruled out."""
     cdef int64_t at
     candidates.selected = -1
     candidates.sorted = False
@@ -75,7 +75,7 @@ cdef token_t _select(ChainC* c, ngs_candidates* candidates) noexcept nogil:
 
 
 cdef bint _allows(ChainC* c, token_t token) noexcept nogil:
-    """Tell whether the grammar allows a token next."""
+    """Return whether the grammar allows a token next."""
     cdef ngs_candidate one
     cdef ngs_candidates candidates
     one.id = token
@@ -108,7 +108,7 @@ cdef bint _ask_all(ChainC* c, ngs_candidates* all) noexcept nogil:
 
 
 cdef bint _restrict(ChainC* c, ngs_candidates* all) noexcept nogil:
-    """As _ask_all; other threads run Python meanwhile, whether the caller holds the GIL or not."""
+    """Call _ask_all without the GIL, whether or not the caller holds it."""
     cdef PyThreadState* held = NULL
     cdef bint done
     if PyGILState_Check():
@@ -120,7 +120,7 @@ cdef bint _restrict(ChainC* c, ngs_candidates* all) noexcept nogil:
 
 
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
-    """Choose freely first; only when the grammar forbids that, from what it allows."""
+    """Choose freely first; if the grammar forbids that token, choose among those it allows."""
     cdef ChainC* c = <ChainC*>state
     cdef ngs_candidates candidates
     cdef token_t token
@@ -147,7 +147,7 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
 
 
 cdef void _count(ChainC* c, token_t token) noexcept nogil:
-    """Let the chain see a token, and remember that it may change that token's logit from now on."""
+    """Accept a token in the chain, which may change that token's logit from now on."""
     ngs_accept(c.accept_call, c.chain, token)
     if c.counted != NULL:
         c.counted[token] = 1
@@ -155,7 +155,7 @@ cdef void _count(ChainC* c, token_t token) noexcept nogil:
 
 
 cdef void _advance(ChainC* c, token_t token) noexcept nogil:
-    """Let the grammar see a token; llama.cpp would end the process for one that it does not allow."""
+    """Accept a token in the grammar if allowed: any other would make llama.cpp end the process."""
     cdef int64_t start = ngs_cpu_ns()
     if token != c.allowed and not _allows(c, token) or not ngs_accept(c.accept_call, c.grammar, token):
         c.problem = PROBLEM_FORBIDDEN
@@ -186,9 +186,9 @@ cdef class ChainSampler(Sampler):
         grammar_address: A grammar sampler that is not in the chain, or 0.
         candidates: Shared with the other samplers of one thread.
         owner: Frees chain and grammar when it is collected.
-        keep: The chain can select only among this many of the largest logits, as they are after its
-            penalties and biases: its first filter is top_k, or it is greedy with 1. 1..128; 0 = it needs
-            all. The choice is the same either way, equal logits included; only the time differs.
+        keep: The chain only selects among this many of the largest logits after its penalties and
+            biases: its first filter is top_k, or it is greedy, with 1. 1..128; 0 = it needs all. This
+            saves time and does not change the choice, even among equal logits.
         lookback: How many of the latest accepted tokens may change logits in the chain; 0 = it has
             neither penalties nor DRY.
         biased: int32 token ids whose logits the chain changes, or None.
@@ -254,7 +254,7 @@ cdef class ChainSampler(Sampler):
 
     @property
     def problem(self):
-        """Return why no more tokens are chosen, "" when none has come up: only grammars have problems."""
+        """Return why no more tokens are chosen, "" without a problem; only grammars cause one."""
         return ("", "the grammar does not allow a token that was accepted",
                 "the grammar is ambiguous: following it takes too long")[self.chain.problem]
 
@@ -262,7 +262,7 @@ cdef class ChainSampler(Sampler):
         """Let penalties and DRY look back on the prompt; the grammar does not see it.
 
         Args:
-            token_ids: int32, shape (n,). Ids beyond the vocabulary are passed over.
+            token_ids: int32, shape (n,). Ids beyond the vocabulary are skipped.
 
         Raises:
             InputError: token_ids is not as described.

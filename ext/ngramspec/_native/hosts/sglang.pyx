@@ -1,4 +1,4 @@
-"""tree_rows: a draft tree as an engine with a fixed number of rows per request verifies it."""
+"""tree_rows: lay out a draft tree for an engine with a fixed number of rows per request."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -46,15 +46,15 @@ cdef void _lay_out(const token_t* tokens, const int32_t* parents, const int* dep
 
 @cython.binding(True)
 def tree_rows(tokens, parents, token_t root, int64_t[::1] out_tokens not None, int64_t[::1] out_mask not None):
-    """Write a tree breadth first below the newest token, with the mask of who may attend to whom.
+    """Write a tree breadth first below the newest token, and its attention mask.
 
     Args:
         tokens: int32, shape (n,), n < d and n <= 256.
         parents: int32, shape (n,), -1 <= parents[i] < i; -1 = the newest token of the text.
         root: The newest token.
-        out_tokens: int64, shape (d,), d >= 1. Receives root, the tree, and 0 for what is left.
+        out_tokens: int64, shape (d,), d >= 1. Receives root, the tree, and 0 in unused rows.
         out_mask: int64, shape (d * d,). Receives 1 at [i * d + j] where row j is i or an ancestor of it,
-            else 0. Rows that are left hang below the root.
+            otherwise 0. Unused rows are children of the root.
 
     Raises:
         InputError: An argument is not as described. Nothing is written then.

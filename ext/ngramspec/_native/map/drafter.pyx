@@ -2,19 +2,19 @@
 
 All three look up the last size_n tokens in an index of the slot's history: latest occurrence and the
 chain of earlier ones. Extending it costs one rolling hash step and one probe per token, a lookup one
-probe, taking tokens back one probe each; matches are confirmed by comparing tokens.
+probe, removing tokens one probe each; matches are confirmed by comparing tokens.
 
 ngram-simple copies what followed the latest occurrence. llama.cpp scans the history at each step;
-here loops run on past the end of the history, position 0 counts, and min_hits is obeyed.
+here the copy continues past the end of the history, position 0 counts, and min_hits is obeyed.
 
 ngram-map-k and ngram-map-k4v have keys that remember how long their drafts may be: the cap of a key
 shrinks on a rejection, doubles on a full acceptance, and never reaches 0. ngram-map-k copies what
 followed the latest occurrence of the key. ngram-map-k4v lets the latest occurrences vote: it drafts
-only when one of at most max_values continuations has half of the votes or more; of equal ones the
+only when one of at most max_values continuations has half of the votes or more; on ties the
 newest wins.
 
-Per call O(new tokens + draft + window). Source: llama.cpp common/ngram-map.cpp; differs in what
-docs/differences.md lists (A1-A11).
+Per call O(new tokens + draft + window). Source: llama.cpp common/ngram-map.cpp; differences
+are listed in docs/differences.md (A1-A11).
 """
 
 cimport cython
@@ -55,7 +55,7 @@ cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
 
 
 cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens, Py_ssize_t extra) noexcept nogil:
-    """Make room for a history of num_tokens, `extra` of them new; index_extend up to that length cannot fail then."""
+    """Make room for a history of num_tokens, `extra` of them new, so that index_extend up to it cannot fail."""
     if table_reserve(&x.table, num_tokens, extra) != STATUS_OK:
         return STATUS_NO_MEMORY
     return grow(<void**>&x.previous, &x.previous_capacity, num_tokens, sizeof(int32_t))
@@ -75,7 +75,7 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
     cdef Py_ssize_t i = x.num_hashed
     cdef hash_t tail = x.tail
     cdef uint32_t[TOGETHER] folded
-    cdef bint grows = x.table.old.capacity != 0  # else all cells are in `now`
+    cdef bint grows = x.table.old.capacity != 0  # otherwise all cells are in `now`
     cdef CellsC* now = &x.table.now
     cdef Py_ssize_t num, k
     while i < h.len and i < n:
@@ -96,7 +96,7 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
 
 
 cdef void _remove_starts(IndexC* x, const HistoryC* h, Py_ssize_t first) noexcept nogil:
-    """Take back the starts from `first` on: each cell returns to its latest start before."""
+    """Remove the starts from `first` on: each cell gets its latest earlier start."""
     cdef hash_t rolling = hash_tokens(h.tokens + first, x.n)
     cdef Py_ssize_t start, latest
     cdef HashCellC* cell
@@ -114,11 +114,11 @@ cdef void _remove_starts(IndexC* x, const HistoryC* h, Py_ssize_t first) noexcep
 
 
 cdef void index_rewind(IndexC* x, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    """Forget what tokens from `length` on taught. Call it before the history is cut; extend after."""
+    """Forget the tokens from `length` on. Call it before the history is cut, index_extend after."""
     cdef Py_ssize_t keep = length - x.n if length > x.n else 0
     cdef Py_ssize_t removed = x.num_starts - keep
     if removed > 0:
-        # About 10 ns to take one back, 1 ns to wipe a cell, 5 ns to index one again.
+        # About 10 ns to remove a start, 1 ns to clear a cell, 5 ns to index a start again.
         if removed * 10 <= x.table.now.capacity + keep * 5:
             _remove_starts(x, h, keep)
             x.num_starts = keep
@@ -150,7 +150,7 @@ cdef Py_ssize_t index_latest(const IndexC* x, const HistoryC* h) noexcept nogil:
 
 
 cdef Py_ssize_t index_previous(const IndexC* x, const HistoryC* h, Py_ssize_t start) noexcept nogil:
-    """The occurrence of the last n tokens before `start`; -1 = none."""
+    """The next earlier occurrence of the last n tokens; -1 = none."""
     cdef Py_ssize_t earlier = x.previous[start]
     while earlier >= 0 and not _is_key(x, h, earlier):
         earlier = x.previous[earlier]
@@ -281,7 +281,7 @@ cdef enum:
 cdef struct MapSlotC:
     IndexC index
     uint16_t* caps        # per start: longest draft of its n-gram as known there; inherited by later starts
-    Py_ssize_t num_caps   # starts that have one; the index may be rebuilt beneath them
+    Py_ssize_t num_caps   # starts that have a cap; they keep it when the index is rebuilt
     Py_ssize_t caps_capacity
     Py_ssize_t key_start  # latest start of the key of the last draft; its cap takes the feedback
     Py_ssize_t cap        # cap in force for the last draft

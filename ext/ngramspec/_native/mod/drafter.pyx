@@ -1,10 +1,10 @@
 """ngram-mod: walk a HashPool from the last n_match tokens, one token per lookup.
 
 Every slot writes what it sees into the pool at once and reads what all others wrote. A draft
-needs n_min tokens in a row that the pool knew: those drafted now, and those of the newest output
-that the pool would have drafted (the streak). Per call O(new tokens + draft).
-Source: llama.cpp common/ngram-mod.cpp, common/speculative.cpp; differs in what
-docs/differences.md lists (B1-B6).
+needs n_min tokens in a row that the pool predicts: those drafted now, and those of the newest output
+that it would have drafted (the streak). Per call O(new tokens + draft).
+Source: llama.cpp common/ngram-mod.cpp, common/speculative.cpp; differences are listed in
+docs/differences.md (B1-B6).
 """
 
 cimport cython
@@ -23,12 +23,12 @@ from ngramspec._native.mod.pool cimport (
 cdef enum:
     AHEAD = 32            # prompt tokens whose pool cells are fetched together; a power of two
 
-cdef float[4] CLAIMS = [0.6, 0.75, 0.85, 0.9]  # by how often the pool saw the same again
+cdef float[4] CLAIMS = [0.6, 0.75, 0.85, 0.9]  # by the cell's confidence
 
 cdef struct ModSlotC:
     Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
     hash_t tail           # hash of the last n_match tokens seen (of all while fewer)
-    Py_ssize_t streak     # newest committed tokens in a row that the pool knew beforehand
+    Py_ssize_t streak     # newest committed tokens in a row that the pool had predicted
 
 cdef struct ModC:
     PoolC* pool
@@ -46,7 +46,7 @@ cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    """The pool keeps what it learned; only the slot's place in its history moves."""
+    """The pool keeps what it learned; only the slot's position moves."""
     cdef ModC* m = <ModC*>state
     cdef ModSlotC* s = &m.slots[slot]
     cdef Py_ssize_t start = length - m.n_match if length > m.n_match else 0
@@ -56,7 +56,7 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
 
 
 cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil:
-    """Pool all n-grams of the new part, each cell fetched AHEAD tokens before it is written."""
+    """Insert all n-grams of the new part; each cell is fetched AHEAD tokens before it is written."""
     cdef hash_t[AHEAD] hashes
     cdef const token_t* tokens = h.tokens
     cdef hash_t tail = s.tail
@@ -99,7 +99,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     cdef ModC* m = <ModC*>state
     if how == JOINED_OUTPUT:
         _insert_committed(m, &m.slots[slot], h)
-    elif how == JOINED_AGAIN:  # the pool would take its own text for one more occurrence
+    elif how == JOINED_AGAIN:  # inserting it again would count the same occurrence twice
         _rewind(state, slot, h, h.len)
     else:
         _insert_prompt(m, &m.slots[slot], h)
@@ -154,7 +154,7 @@ cdef class ModSource(Source):
 
     Args:
         slots: Number of slots, >= 1.
-        pool: The HashPool to read and write; kept alive. It may be shared with other sources.
+        pool: The HashPool to read and write; kept alive. Other sources can share it.
         n_match: Tokens hashed per lookup, >= 1.
         n_min: Tokens in a row that the pool must know before anything is drafted, >= 0.
         n_max: Longest draft, in tokens, >= 1.
@@ -164,14 +164,14 @@ cdef class ModSource(Source):
     """
 
     cdef ModC _state
-    cdef PoolShareC _own          # of a pool that has no share for it
+    cdef PoolShareC _own          # used when the pool has no share left
     cdef readonly HashPool pool
 
     def __cinit__(self, Py_ssize_t slots, HashPool pool not None, Py_ssize_t n_match, Py_ssize_t n_min, Py_ssize_t n_max):
         self.name = "ngram-mod"
         self.slots = slots
         self.pool = pool
-        # As in llama.cpp, a larger n_min means full drafts only.
+        # As in llama.cpp, n_min > n_max means full drafts only.
         self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match), slots,
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:

@@ -25,9 +25,9 @@ cdef enum:
     CONFIDENCE_ONE = 0x40000000
     NUM_COUNTERS = 5
     MOST_STEPS = 1024     # cells that the clock hand passes per new entry: 64 lines of memory
-    MOST_FREED = 2        # that it frees, so that it catches up when it found none before
-    MOST_KEPT = 32        # filled cells that a writer keeps for itself
-    FAR = 2 * MOST_KEPT * MAX_SHARES  # as long as the pool is this far from being full
+    MOST_FREED = 2        # cells that it frees per new entry: two, to catch up after finding none
+    MOST_KEPT = 32        # filled cells that a writer may leave uncounted
+    FAR = 2 * MOST_KEPT * MAX_SHARES  # while the pool is at least this far from full
 
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
     return <uint32_t>(h >> p.check_shift) << CHECK_POSITION if p.check_shift < 64 else 0
@@ -51,19 +51,19 @@ cdef int pool_confidence(const PoolC* p, hash_t h) noexcept nogil:
 
 
 cdef inline bint _impossible(const PoolC* p, int64_t used) noexcept nogil:
-    """Whether a file holds this as its number of cells in use without its writers' doing.
+    """Whether this cannot be the number of cells in use, so that the file is damaged.
 
-    What a writer has not counted there yet may have been freed by another one.
+    It can be slightly off: a cell can be freed before the writer that filled it has counted it.
     """
     return used < -MOST_STEPS or used > <int64_t>p.mask + MOST_STEPS
 
 
 cdef void _make_room(PoolC* p, hash_t spare, PoolShareC* share) noexcept nogil:
-    """Count what was filled, and move the clock hand where too many cells are in use.
+    """Count what was filled, and move the clock hand if too many cells are in use.
 
-    The hand wears down the confidence of a cell; at 0 it empties it.
+    The hand lowers the confidence of each cell that it passes and empties cells at 0.
 
-    Counters of a file may be anything: what cannot be so counts as just full, the hand is masked.
+    A file can hold any counters: an impossible number counts as just full, and the hand is masked.
     """
     cdef int64_t used = ngs_load64(&p.counters.num_used)
     cdef int64_t hand
@@ -100,8 +100,8 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolShareC* share) noexcept nogil:
 cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolShareC* share) noexcept nogil:
     """Record that `token` followed the n-gram; the newest continuation wins.
 
-    A cell changes only from what was seen in it, so whoever fills or frees one counts it, and
-    nobody else. When another thread was there first its entry stays: both are as new.
+    Cells change by compare-and-swap only, so exactly one thread counts each cell filled or freed.
+    If another thread writes first, its entry stays: both are equally new.
     """
     cdef uint32_t* cell = &p.cells[h & p.mask]
     cdef uint32_t old = ngs_load32(cell)
@@ -126,7 +126,7 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolShareC* share) noex
 
 
 cdef void _count(PoolC* p, PoolShareC* share) noexcept nogil:
-    """Move what a writer counted to the pool's counters."""
+    """Move a writer's counts to the pool's counters."""
     if share.used:
         ngs_add64(&p.counters.num_used, share.used)
     if share.collided:
@@ -144,25 +144,25 @@ cdef void pool_commit(PoolC* p, PoolShareC* share) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc_clear  # __dealloc__ must still see whether the cells are a buffer of someone else
+@cython.no_gc_clear  # __dealloc__ must still see whether the pool owns its cells
 cdef class HashPool:
     """HashPool(capacity=4194304, check_bits=8, max_occupancy=0.5, vocab_size=4194303, cells=None, counters=None):
     what followed each n-gram, shared.
 
-    One pool may serve all slots of a drafter, several drafters, threads and, in a mapped file
+    One pool can serve all slots of a drafter, several drafters, threads and, in a mapped file
     (`ngramspec.open_pool`), processes at once. Memory is fixed: 4 bytes per cell. The n-gram itself
     is not stored, so a lookup can return another n-gram's token with probability
     occupancy / 2**check_bits.
 
     Args:
         capacity: Number of cells, a power of two, 1024..2**31. 4194304 makes cell numbers equal
-            llama.cpp's.
+            to llama.cpp's.
         check_bits: Bits of the n-gram's hash kept in the cell against false hits, 0..8.
-        max_occupancy: Share of cells in use above which each new entry frees the least confirmed
-            old one among the next 1024 cells, 0 < max_occupancy <= 0.95.
-        vocab_size: Token ids from it on are neither stored nor returned, 1..4194303.
+        max_occupancy: Share of cells in use above which a new entry makes a clock hand pass up to
+            1024 cells and free up to 2 unconfirmed ones, 0 < max_occupancy <= 0.95.
+        vocab_size: Token ids >= vocab_size are neither stored nor returned, 1..4194303.
         cells: Memory to work in, such as a mapped file: writable uint32, shape (capacity,). Kept.
-        counters: Memory for the figures of `stats`, with `cells` only: writable int64, shape (5,).
+        counters: Memory for the counters, only with `cells`: writable int64, shape (5,).
 
     Raises:
         InputError: A value is out of its bounds, or a buffer does not fit.
@@ -217,9 +217,9 @@ cdef class HashPool:
             free(self.c.cells)
 
     cdef PoolShareC* join(self, PoolShareC* own) noexcept:
-        """Return where a writer counts: a share that it keeps until it leaves, or its own.
+        """Return where a writer counts: a share of the pool until it leaves, or `own`.
 
-        In a file others must see what is counted, so there are none to keep.
+        In a file, other processes must see the counts, so it is always `own`.
         """
         cdef int i
         memset(own, 0, sizeof(PoolShareC))
@@ -242,7 +242,7 @@ cdef class HashPool:
                 self._taken[i] = False
 
     cdef PoolShareC _pending(self) noexcept nogil:
-        """Return what writers keep, added up."""
+        """Return the sum of what writers have not added to the counters yet."""
         cdef PoolShareC total
         cdef int i
         memset(&total, 0, sizeof(total))
@@ -259,7 +259,7 @@ cdef class HashPool:
 
     @property
     def num_used(self):
-        """Return the number of cells in use, but for what other threads insert just now."""
+        """Return the number of cells in use; inserts under way in other threads may be missing."""
         return ngs_load64(&self.c.counters.num_used) + self._pending().used
 
     @property
@@ -310,10 +310,10 @@ cdef class HashPool:
         return self._cells is not None
 
     def recount(self):
-        """Count the cells in use anew, as after a process that shared them was killed. O(capacity).
+        """Recount the cells in use, such as after a process that shared them was killed. O(capacity).
 
-        Cells that hold no possible entry are emptied. Threads: releases the GIL. What others count
-        meanwhile is not written over: then the number stays as it is, unless it is impossible.
+        Cells with an impossible entry are emptied. If other writers change the number meanwhile, it
+        stays as it is, unless it is impossible. Threads: releases the GIL.
         """
         cdef Py_ssize_t i
         cdef int64_t used = 0

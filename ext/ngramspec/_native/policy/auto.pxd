@@ -2,20 +2,20 @@
 # AutoPolicy: draft lengths from what tokens are worth and what passes cost.
 from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
 
-cdef struct CandidateC:
-    const float* p                     # n claims: token i is right when all before it were
+cdef struct OfferC:
+    const float* p                     # n claims: the probability that token i is right if all before it are
     Py_ssize_t n
     Py_ssize_t room                    # most tokens that the slot may draft
-    const CalibrationC* calibration    # of its source; NULL = claims are true
+    const CalibrationC* calibration    # of its source; NULL = claims are taken as they are
     Py_ssize_t chosen                  # set: tokens to send
-    double gain                        # set: tokens that is worth beyond no draft, costs not taken off
+    double gain                        # set: tokens gained over no draft, before costs
     double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
-    Py_ssize_t turn                    # many: index of the candidate whose turn is at this one's index
-    Py_ssize_t kept                    # many: the best choice so far
-    double* worth                      # many: by drafted tokens, costs not taken off; where solved >= 0
-    Py_ssize_t solved                  # many: tokens of that
+    Py_ssize_t turn                    # many: entry i is the index of the i-th candidate to choose
+    Py_ssize_t kept                    # many: `chosen` of the best choice so far
+    double* worth                      # many: by drafted tokens, before costs; valid if solved >= 0
+    Py_ssize_t solved                  # many: tokens that `worth` covers
 
-# A pass for all: what it holds without drafts, how many slots share it, and tokens per unit of time.
+# A pass: its tokens without drafts, the slots that share it, and the tokens emitted per unit of time.
 cdef struct PassC:
     Py_ssize_t batch_tokens
     Py_ssize_t decoding
@@ -25,30 +25,30 @@ cdef class Chooser:
     cdef Py_ssize_t max_draft
     cdef PassCosts costs
     cdef double* p          # calibrated probabilities of one chain
-    cdef double* worth      # by drafted tokens, costs not taken off
+    cdef double* worth      # by drafted tokens, before costs
     cdef double* price      # of the pass, in tokens, by drafted tokens
-    cdef double* memory     # where these three are
-    cdef double* worths     # many: those of all candidates
+    cdef double* memory     # holds these three
+    cdef double* worths     # many: `worth` of all candidates
     cdef Py_ssize_t num_worths
     cdef Py_ssize_t width(self) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
-    cdef void one(self, CandidateC* c, const PassC* step) noexcept nogil
-    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil
-    cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
+    cdef void one(self, OfferC* c, const PassC* step) noexcept nogil
+    cdef void many(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil
+    cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil
-    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
-    cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+    cdef void in_turn(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
+    cdef Py_ssize_t solve(self, const OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
                           double* worth) noexcept nogil
-    cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
+    cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
+    cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
     cdef bint may_pay(self, Py_ssize_t n) noexcept nogil
-    cdef double first_of(self, const CandidateC* c) noexcept nogil
+    cdef double first_of(self, const OfferC* c) noexcept nogil
 
-# The (source, confidence, room) of a list, described.
-cdef class Candidates:
-    cdef CandidateC* items
+# A list of (source, confidence, room) as native candidates.
+cdef class OfferList:
+    cdef OfferC* items
     cdef Py_ssize_t count
     cdef list views         # keeps the claims alive
 
@@ -58,20 +58,20 @@ cdef class AutoPolicy:
     cdef Py_ssize_t _fixed           # -1 = none
     cdef PassCosts _costs            # add() learns what a pass took
     cdef Chooser _chooser
-    cdef double _emitted             # tokens lately, all slots
-    cdef double _passes              # time lately, in passes over one token
+    cdef double _emitted             # recent tokens, all slots
+    cdef double _passes              # recent time, in passes over one token
     cdef bint _exploring             # the pass under way is of a size that was never tried
-    cdef double _lost                # passes that such ones took beyond what they emitted, lately
+    cdef double _lost                # recent cost of such passes beyond what they emitted, in passes over one token
     cdef Py_ssize_t _steps
     cdef Calibrations calibrations
-    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
-    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+    cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept nogil
-    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
-    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
+    cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil
     cdef double speed(self) noexcept nogil
     cdef bint explores(self) noexcept nogil
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil
+    cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil
     cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept nogil

@@ -1,6 +1,6 @@
-"""AutoPolicy: draft as many tokens as are worth more than what they add to the pass.
+"""AutoPolicy: draft tokens as long as they are worth more than they add to the cost of the pass.
 
-Chooser holds the candidate drafts of a pass and says how many tokens of each to send.
+Chooser decides how many tokens of each candidate draft of a pass are sent.
 """
 
 cimport cython
@@ -27,14 +27,14 @@ cdef enum:
 
 @cython.final
 cdef class Chooser:
-    """Chooser(max_draft, costs): chooses lengths of drafts.
+    """Chooser(max_draft, costs): chooses draft lengths.
 
-    Sending k tokens of a chain at its position i is worth the tokens that come of it, less the time of
-    the pass at the rate of tokens per time, plus what the rest of the chain is worth when it is
-    reached. Fresh text is worth 0. See ngs_worth.h for the recursion.
+    Sending k tokens of a chain from position i is worth the tokens that the pass emits, minus its time
+    in tokens at the present rate, plus the worth of the rest of the chain if it is reached. Text after
+    the chain is worth 0. See ngs_worth.h for the recursion.
 
     Args:
-        max_draft: Longest chain that is looked at, >= 0.
+        max_draft: Longest chain considered, >= 0.
         costs: PassCosts.
 
     Raises:
@@ -68,72 +68,72 @@ cdef class Chooser:
             self.worths, self.num_worths = memory, n
         return 0
 
-    cdef void one(self, CandidateC* c, const PassC* step) noexcept nogil:
-        """Choose for the only candidate of a pass; batch_tokens holds all other drafts."""
+    cdef void one(self, OfferC* c, const PassC* step) noexcept nogil:
+        """Choose for the only candidate of a pass; step.batch_tokens includes all other drafts."""
         cdef Py_ssize_t solved = self.solve(c, step, step.batch_tokens, c.room, self.worth)
         self.take_best(c, self.worth, solved, step, step.batch_tokens)
 
-    cdef void many(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil:
-        """Choose in turn, given what the others chose, from no drafts and from whole ones; keep the better.
+    cdef void many(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil:
+        """Choose in turn, given what the others chose: once from no drafts, once from whole ones; keep the better.
 
-        From whole drafts on since costs may rise less and less: then long drafts of all slots can pay
-        where none does alone. No drafts at all is kept where neither beats it. `reserve` comes first.
+        Whole drafts are tried since costs can flatten: then long drafts of all slots can pay although
+        none does alone. If neither beats sending no drafts, none are sent. Call `reserve` first.
         """
         cdef Py_ssize_t i, whole
         cdef double best = 0.0, value
         for i in range(n):
-            candidates[i].first = self.first_of(&candidates[i])
-            candidates[i].kept = 0
-            candidates[i].worth = self.worths + i * self.width()
-            candidates[i].solved = -1
-        arrange(candidates, n)
+            offers[i].first = self.first_of(&offers[i])
+            offers[i].kept = 0
+            offers[i].worth = self.worths + i * self.width()
+            offers[i].solved = -1
+        arrange(offers, n)
         for whole in range(2):
-            value = self.take_turns(candidates, n, step, capacity, whole)
+            value = self.take_turns(offers, n, step, capacity, whole)
             if value > best:
                 best = value
                 for i in range(n):
-                    candidates[i].kept = candidates[i].chosen
+                    offers[i].kept = offers[i].chosen
         for i in range(n):
-            candidates[i].chosen = candidates[i].kept
+            offers[i].chosen = offers[i].kept
 
-    cdef double take_turns(self, CandidateC* candidates, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
+    cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil:
-        """Set chosen for all; return what that is worth beyond no drafts."""
+        """Set chosen for all; return what that gains over no drafts."""
         cdef Py_ssize_t i, _turn, total = 0, room = capacity - step.batch_tokens
         cdef double gain = 0.0
-        cdef CandidateC* c
+        cdef OfferC* c
         for i in range(n):
-            c = &candidates[candidates[i].turn]
+            c = &offers[offers[i].turn]
             c.gain = 0.0
             c.chosen = max(min(c.n, self.max_draft, c.room, room - total), <Py_ssize_t>0) if whole else 0
             total += c.chosen
         for _turn in range(ROUNDS):
             for i in range(n):
-                c = &candidates[candidates[i].turn]
+                c = &offers[offers[i].turn]
                 total -= c.chosen
                 self.in_turn(c, step, step.batch_tokens + total, room - total, room)
                 total += c.chosen
         for i in range(n):
-            gain += candidates[i].gain
+            gain += offers[i].gain
         return gain - step.rate * (self.costs.at(step.batch_tokens + total) - self.costs.at(step.batch_tokens))
 
-    cdef void in_turn(self, CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+    cdef void in_turn(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
                       Py_ssize_t room) noexcept nogil:
-        """Choose at most `most` tokens of a chain beside a batch of `base`.
+        """Choose at most `most` tokens of a chain on top of a batch of `base`.
 
-        A chain is worked through once, beside the batch where it first may pay: what is left of it after
-        this pass will meet others anyway. `room` is what all drafts of the pass may have together.
+        A chain is solved once, for the batch where it first may pay: what is left of it after this pass
+        will meet other batches anyway. `room` is the limit for all drafts of the pass together.
         """
         if c.solved < 0:
             c.solved = self.solve(c, step, base, min(c.room, room), c.worth)
         self.take_best(c, c.worth, min(c.solved, most), step, base)
 
-    cdef Py_ssize_t solve(self, const CandidateC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+    cdef Py_ssize_t solve(self, const OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
                           double* worth) noexcept nogil:
-        """Set what 0.. tokens of a chain are worth beside a batch of `base`; return how many were looked at.
+        """Set what 0, 1, ... tokens of a chain are worth on top of a batch of `base`; return the largest number set.
 
-        The chain ends after `most`: with room for few tokens now there is hardly ever more in the next
-        pass. -1: nothing of it can pay, nothing was set.
+        The chain ends after `most`: if there is little room now, there is rarely more in the next pass.
+        -1: no draft can pay, and nothing was set.
         """
         cdef Py_ssize_t n = min(c.n, self.max_draft, most), kept
         if n <= 0:
@@ -146,9 +146,9 @@ cdef class Chooser:
         ngs_chain_worth(self.p, kept, self.price, worth)
         return kept
 
-    cdef void take_best(self, CandidateC* c, const double* worth, Py_ssize_t most, const PassC* step,
+    cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil:
-        """Set chosen and gain: the most worth beyond what the pass costs, of at most `most` tokens."""
+        """Set chosen and gain: the length up to `most` whose worth most exceeds the cost of the pass."""
         cdef Py_ssize_t k
         cdef double net, best = 0.0, bare
         c.chosen = 0
@@ -163,12 +163,12 @@ cdef class Chooser:
                 c.chosen = k
         c.gain = worth[c.chosen] - worth[0]
 
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil:
-        """Choose more of a chain, where nobody knows what such a batch costs and little can be lost.
+    cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil:
+        """Choose more of a chain if the cost of such a batch is unknown and little can be lost.
 
-        Else a long draft is never tried where short ones do not pay. A batch hardly ever costs more than
-        its tokens one by one: it loses at most those that are wrong, probably no more than `stake`.
-        Sizes are tried that at most double a known one.
+        Otherwise long drafts would never be tried where short ones do not pay. A batch rarely costs more
+        than its tokens one by one, so it loses at most the wrong ones: at most `stake` are expected.
+        A size that is tried is at most twice a known one.
         """
         cdef Py_ssize_t k, below = base
         cdef double reached = 1.0, wrong = 0.0
@@ -183,7 +183,7 @@ cdef class Chooser:
                 c.chosen = k
 
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil:
-        """Set what a pass with 0..n drafted tokens costs this slot: its share, and all that its draft adds."""
+        """Set what a pass with 0..n drafted tokens costs this slot: its share plus all that its draft adds."""
         cdef Py_ssize_t k
         cdef double bare = self.costs.at(base)
         cdef double share = bare / <double>step.decoding - bare
@@ -198,8 +198,8 @@ cdef class Chooser:
         """Whether any draft from a chain of n can beat none, by the first token's probability.
 
         k tokens gain p[0] * (worth(1, k) - best(1)) for price[k] - price[0], and best(1) is at least
-        worth(1, k) - price[k - 1]: nothing is gained where p[0] * price[k - 1] is no more. Behind the
-        only token of a chain there is no such choice; one token is what it gains.
+        worth(1, k) - price[k - 1]: nothing is gained where p[0] * price[k - 1] is no more. After the
+        only token of a chain nothing is left to choose: it gains at most p[0] tokens.
         """
         cdef Py_ssize_t k
         cdef double least = 1.0 if n == 1 else 0.0
@@ -208,26 +208,26 @@ cdef class Chooser:
                 return True
         return False
 
-    cdef double first_of(self, const CandidateC* c) noexcept nogil:
+    cdef double first_of(self, const OfferC* c) noexcept nogil:
         if c.n <= 0 or c.room <= 0:
             return -1.0
         return calibration_apply(c.calibration, 0, c.p[0])
 
 
-cdef void arrange(CandidateC* candidates, Py_ssize_t n) noexcept nogil:
-    """Set turns: the surest first token first, equals in their order."""
+cdef void arrange(OfferC* offers, Py_ssize_t n) noexcept nogil:
+    """Set turns: the surest first token first, ties in their order."""
     cdef Py_ssize_t i, j
     for i in range(n):
         j = i
-        while j > 0 and candidates[candidates[j - 1].turn].first < candidates[i].first:
-            candidates[j].turn = candidates[j - 1].turn
+        while j > 0 and offers[offers[j - 1].turn].first < offers[i].first:
+            offers[j].turn = offers[j - 1].turn
             j -= 1
-        candidates[j].turn = i
+        offers[j].turn = i
 
 
-cdef int describe(CandidateC* c, Calibrations calibrations, str source, const float[::1] claims,
+cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[::1] claims,
                   Py_ssize_t room) except -1:
-    """Set what a draft is; the claims are not copied."""
+    """Fill in a candidate; the claims are not copied."""
     c.n = claims.shape[0]
     c.p = &claims[0] if c.n else NULL
     c.room = room
@@ -236,11 +236,11 @@ cdef int describe(CandidateC* c, Calibrations calibrations, str source, const fl
 
 
 @cython.final
-cdef class Candidates:
-    """Candidates(calibrations, chains): the (source, confidence, room) of a list, described.
+cdef class OfferList:
+    """OfferList(calibrations, chains): a list of (source, confidence, room) as native candidates.
 
     Raises:
-        InputError: A confidence is no float32 of shape (n,), or not within 0..1.
+        InputError: A confidence is not float32 of shape (n,) with values in 0..1.
         MemoryError: No room.
     """
 
@@ -248,7 +248,7 @@ cdef class Candidates:
         cdef Py_ssize_t i = 0
         self.count = len(chains)
         self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
-        self.items = <CandidateC*>calloc(<size_t>self.count + 1, sizeof(CandidateC))
+        self.items = <OfferC*>calloc(<size_t>self.count + 1, sizeof(OfferC))
         if self.items == NULL:
             raise MemoryError("no memory for the candidates")
         for source, _, room in chains:
@@ -267,14 +267,14 @@ cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
 cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
 cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
 cdef enum:
-    PROBE_EVERY = 8              # one step in PROBE_EVERY goes without drafts while their cost is unknown
+    PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 
 @cython.final
 cdef class AutoPolicy:
-    """AutoPolicy(max_draft=64, costs=None, fixed=None): the length that gains most time, step by step.
+    """AutoPolicy(max_draft=64, costs=None, fixed=None): chooses the draft length that saves most time, step by step.
 
-    A pass over the target costs what its batch costs. A drafted token that is right saves the time it
+    The cost of a pass depends on its batch size. A drafted token that is right saves the time it
     would take to emit it without a draft. Both are learnt: costs of batch sizes from observed times, the
     rate of emitted tokens from the steps, and for each source how often its claims came true. A token
     that the next pass would get as cheaply is worth less than an average one, so a chain is valued from
@@ -308,11 +308,11 @@ cdef class AutoPolicy:
 
     @property
     def rate(self):
-        """Return the tokens emitted lately per unit of time, all slots together."""
+        """Return the recent rate of emitted tokens per unit of time, all slots together."""
         return self.speed() / self._costs.pace
 
     def begin(self, Py_ssize_t slot):
-        """Do nothing: what is learnt is about sources, and holds for the slot's next request."""
+        """Do nothing: what is learnt belongs to the sources and stays valid for the slot's next request."""
         check_slot(slot)
 
     def limit(self, Py_ssize_t slot, str source not None):
@@ -327,7 +327,7 @@ cdef class AutoPolicy:
         Args:
             slot: The slot.
             source: Name of the source that made it.
-            confidence: float32, one per token: its probability, when all tokens before it are right.
+            confidence: float32, shape (n,): each token's probability if all tokens before it are right.
             room: Most tokens that may be sent.
             batch_tokens: Tokens of the pass without this draft, the slot's own and all others.
             decoding: Slots that share the pass.
@@ -337,7 +337,7 @@ cdef class AutoPolicy:
 
         Cost: O(tokens^2), about a microsecond for 64.
         """
-        cdef CandidateC c
+        cdef OfferC c
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         check_batch(batch_tokens, decoding)
@@ -348,27 +348,27 @@ cdef class AutoPolicy:
     def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
-        Slots choose in turn, given what the others chose, those with the surest first token first; what
-        comes of it is kept where it is worth more than no drafts at all.
+        Slots choose in turn, given what the others chose, those with the surest first token first; the
+        result is used if it is worth more than sending no drafts.
 
         Args:
             chains: One (source, confidence, room) per slot with a candidate, as in `choose`.
             capacity: Most tokens of the pass, drafts included.
-            batch_tokens: Tokens of the pass without drafts, at least 1 per chain; 0 = that.
-            decoding: Slots that share the pass, at least those with a chain; 0 = these.
+            batch_tokens: Tokens of the pass without drafts, raised to `decoding` if smaller.
+            decoding: Slots that share the pass, raised to the number of chains if smaller.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
             MemoryError: No room.
         """
         cdef Py_ssize_t i, n = len(chains)
-        cdef Candidates described
+        cdef OfferList described
         decoding = max(decoding, n) if decoding >= 0 else decoding
         batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
         if n == 0:
             return []
         check_batch(batch_tokens, decoding)
-        described = Candidates(self.calibrations, chains)
+        described = OfferList(self.calibrations, chains)
         self.reserve(n)
         self.choose_all(described.items, n, batch_tokens, decoding, capacity)
         return [described.items[i].chosen for i in range(n)]
@@ -384,13 +384,13 @@ cdef class AutoPolicy:
             InputError: An argument is out of its bounds, or not such an array.
             MemoryError: No room.
         """
-        cdef Candidates described
+        cdef OfferList described
         cdef Py_ssize_t i, best = 0
         cdef double net, top = 0.0
         check_batch(batch_tokens, decoding)
         if len(chains) == 0:
-            raise InputError("there is no candidate to choose from")
-        described = Candidates(self.calibrations, chains)
+            raise InputError("chains must hold at least one candidate, got none")
+        described = OfferList(self.calibrations, chains)
         for i in range(described.count if described.count > 1 else 0):
             net = self.net_of(&described.items[i], batch_tokens, decoding)
             if net > top:
@@ -404,9 +404,9 @@ cdef class AutoPolicy:
             slot: The slot.
             source: Name of the source that made it.
             confidence: As in `choose`.
-            num_right: How many of its tokens, from the first on, are the ones that were emitted.
-            num_known: How many tokens of its places were emitted so far, at least num_right. Tokens
-                behind the first wrong one teach nothing.
+            num_right: How many of its tokens, from the first on, equal the emitted ones.
+            num_known: For how many of its tokens the emitted one is known, at least num_right. Tokens
+                after the first wrong one teach nothing.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -414,29 +414,29 @@ cdef class AutoPolicy:
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         if not 0 <= num_right <= num_known <= claims.shape[0]:
-            raise InputError(f"0 <= num_right <= num_known <= {claims.shape[0]} tokens must hold, got {num_right} and "
+            raise InputError(f"expected 0 <= num_right <= num_known <= {claims.shape[0]} tokens, got {num_right} and "
                              f"{num_known}")
         if num_known:
             calibration_learn(self.calibrations.of(source), &claims[0], num_known, num_right)
 
     def calibrated(self, str source not None, confidence):
-        """Return what confidences of a source are worth by what was learnt, a new float64 array."""
+        """Return a source's confidences corrected by what was learnt, a new float64 array."""
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         cdef Py_ssize_t i
         cdef CalibrationC* c = self.calibrations.of(source)
         return np.array([calibration_apply(c, i, claims[i]) for i in range(claims.shape[0])], dtype=np.float64)
 
     def observe(self, Py_ssize_t num_tokens, double seconds):
-        """Learn what a pass over this number of tokens took. Nothing is learnt from times that are not > 0."""
+        """Learn what a pass took; times that are not > 0 and passes over more than 1024 tokens are ignored."""
         self._costs.add(num_tokens, seconds)
 
     def step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds=0.0):
-        """Learn how fast tokens come: one pass, without prompt tokens where that can be told apart.
+        """Learn from one pass how fast tokens come; leave out prompt tokens where possible.
 
         Args:
             emitted: Tokens that all slots emitted; 0 teaches nothing.
             batch_tokens: Tokens of the pass.
-            seconds: What it took, 0.0 = what such a pass costs by what is known.
+            seconds: What it took; 0.0 = the cost that is expected of such a pass.
 
         Raises:
             InputError: emitted < 0 or batch_tokens < 1.
@@ -446,23 +446,23 @@ cdef class AutoPolicy:
         self.add_step(emitted, batch_tokens, seconds)
 
     def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
-        """Do nothing: `learn` is told more."""
+        """Do nothing: `learn` covers it."""
         check_slot(slot)
 
     def costs(self):
-        """Return what is known of costs now, a CostTable: in seconds once a time was observed."""
+        """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
 
     cdef double speed(self) noexcept nogil:
         return self._emitted / (self._passes * self._costs.at(1))
 
-    cdef void choose_one(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
+    cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
         self.solve(c, batch_tokens, decoding)
         if self.explores():
             self.explore(c, batch_tokens, c.room)
 
-    cdef void solve(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
-        """Choose for the only candidate of a pass by what is known."""
+    cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
+        """Choose for the only candidate of a pass, without exploring."""
         cdef PassC step
         c.chosen = 0
         c.gain = 0.0
@@ -472,8 +472,8 @@ cdef class AutoPolicy:
             step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
             self._chooser.one(c, &step)
 
-    cdef double net_of(self, CandidateC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
-        """Choose for a candidate, and return what that gains beyond no draft, in tokens, if no other slot drafts."""
+    cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
+        """Choose for a candidate, and return what that gains over no draft, in tokens, if no other slot drafts."""
         cdef double bare = self._costs.at(batch_tokens)
         self.solve(c, batch_tokens, decoding)
         return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
@@ -482,27 +482,27 @@ cdef class AutoPolicy:
         """Make room for choose_all to choose for n candidates."""
         return self._chooser.reserve(n)
 
-    cdef void choose_all(self, CandidateC* candidates, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
+    cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept nogil:
-        """Set `chosen` of all candidates of a pass. `reserve` comes first."""
+        """Set `chosen` of all candidates of a pass. Call `reserve` first."""
         cdef PassC step
-        cdef CandidateC* c
+        cdef OfferC* c
         cdef Py_ssize_t i, left = capacity - batch_tokens
         if self._fixed >= 0:
             for i in range(n):
-                candidates[i].chosen = max(min(self._fixed, candidates[i].n, candidates[i].room, left), <Py_ssize_t>0)
-                left -= candidates[i].chosen
+                offers[i].chosen = max(min(self._fixed, offers[i].n, offers[i].room, left), <Py_ssize_t>0)
+                left -= offers[i].chosen
             return
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
         if self.probes(batch_tokens, decoding):
             for i in range(n):
-                candidates[i].chosen = 0
+                offers[i].chosen = 0
             return
-        self._chooser.many(candidates, n, &step, capacity)
+        self._chooser.many(offers, n, &step, capacity)
         if self.explores():
             for i in range(n):
-                left -= candidates[i].chosen
-            c = &candidates[candidates[0].turn]  # the surest
+                left -= offers[i].chosen
+            c = &offers[offers[0].turn]  # the surest
             self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
 
     cdef bint explores(self) noexcept nogil:
@@ -511,16 +511,16 @@ cdef class AutoPolicy:
         return (self._fixed < 0 and self._costs.timed and self._lost < STAKE
                 and self._steps % PROBE_EVERY == PROBE_EVERY // 2)
 
-    cdef void explore(self, CandidateC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil:
+    cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil:
         """Choose a size that was never tried, if there is one that probably costs little."""
         cdef Py_ssize_t chosen = c.chosen
         self._chooser.explore(c, base, most, STAKE - self._lost)
         self._exploring = c.chosen > chosen
 
     cdef bint probes(self, Py_ssize_t bare, Py_ssize_t decoding) noexcept nogil:
-        """Whether this pass goes without drafts, to learn what that costs: otherwise it might never be tried.
+        """Whether this pass has no drafts, to learn what that costs: otherwise it might never be tried.
 
-        It must be known better where drafts bring little.
+        Where drafts bring little, that cost must be known better.
         """
         cdef double known
         if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE_EVERY != PROBE_EVERY - 1:
@@ -555,5 +555,5 @@ cdef int check_slot(Py_ssize_t slot) except -1:
 
 cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
     if not 1 <= decoding <= batch_tokens:
-        raise InputError(f"1 <= decoding <= batch_tokens must hold, got {decoding} and {batch_tokens}")
+        raise InputError(f"expected 1 <= decoding <= batch_tokens, got {decoding} and {batch_tokens}")
     return 0

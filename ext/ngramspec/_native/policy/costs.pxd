@@ -1,15 +1,15 @@
-# Calibration: how often a source's tokens were right, beside the probability that it claimed.
-# PassCosts: what a target's pass costs by the tokens in its batch, known or learnt on the way.
+# Calibration: how often a source's tokens were right, compared with the probability that it claimed.
+# PassCosts: what a target's pass costs by the tokens in its batch, given or learnt.
 cdef enum:
-    NUM_PLACES = 4    # places in a chain that are told apart: token 0, 1, 2 and 3, later ones
+    NUM_PLACES = 4    # places in a chain that are learnt separately: token 0, token 1, tokens 2 and 3, later ones
     NUM_LEVELS = 12   # of claimed probabilities, by their log-odds
 
 cdef struct CalibrationC:
     double weight[4][12]  # tokens seen around this level
     double mean[4][12]    # running mean of (1 if right else 0) - claimed, of those
-    double lately[4][12]  # the same of the last few
-    double trust[4][12]   # tokens that what is known without them stands for
-    double excess[4][12]  # mean of both: what to add to a claim
+    double lately[4][12]  # the same over the last few
+    double trust[4][12]   # tokens that the prior counts as
+    double excess[4][12]  # mean of both: what is added to a claim
 
 cdef double calibration_apply(const CalibrationC* c, Py_ssize_t place, double claimed) noexcept nogil
 cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, Py_ssize_t n, double* p) noexcept nogil
@@ -17,7 +17,7 @@ cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n,
 
 # By source.
 cdef class Calibrations:
-    cdef dict ids               # name -> index in each
+    cdef dict ids               # name -> index in `each`
     cdef CalibrationC** each
     cdef Py_ssize_t count
     cdef CalibrationC* of(self, str name) except NULL
@@ -28,14 +28,14 @@ cdef enum:
 cdef class PassCosts:
     cdef readonly bint timed     # a time was observed: costs are in seconds
     cdef double now[1025]        # cost by batch tokens, at pace 1; entry 0 is not used
-    cdef double pace             # what such a cost takes now
-    cdef double first[1025]      # what was given, in its own unit
-    cdef double prior[1025]      # the same, as steep as was learnt
+    cdef double pace             # factor from `now` to present costs
+    cdef double first[1025]      # the given costs, in their own unit
+    cdef double prior[1025]      # the same, with the learnt steepness
     cdef double weight[1025]     # observations of this size, 0 = none; `now` is then filled from others
-    cdef double shown[1025]      # ratio of an observed size to its prior, as its neighbours know it
+    cdef double shown[1025]      # an observed size's cost / its prior, as last used to fill its neighbours
     cdef object given            # CostTable or None
     cdef double steep            # how much steeper than given
-    cdef Py_ssize_t age          # observations since counts were last halved
+    cdef Py_ssize_t age          # observations since weights were last halved
     cdef double at(self, Py_ssize_t tokens) noexcept nogil
     cdef bint known(self, Py_ssize_t tokens) noexcept nogil
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil

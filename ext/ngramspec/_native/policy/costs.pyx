@@ -1,6 +1,6 @@
-"""What a pass costs and what a claim is worth, both learnt on the way.
+"""What a pass costs and how far a claim is right, both learnt from running.
 
-Calibration: how often tokens were right, beside the probabilities that their source claimed.
+Calibration: how often tokens were right, compared with the probabilities that their source claimed.
 PassCosts: the time of passes by batch size, from a table, from observations, or from both.
 """
 
@@ -20,7 +20,7 @@ cdef double QUICK_TOKENS = 16.0   # window of the mean that notices a change
 cdef double CHANGED = 0.4         # when the two differ by more, the quick mean replaces the slow one
 cdef double WORTH_NOTHING = 1e-9  # a chain ends where less than this many tokens can still be expected
 cdef double LEAST_P = 1e-300      # stands for probability 0 in chains
-cdef double LOWEST_LEVEL = -4.5   # its log-odds; the others follow in steps of 1
+cdef double LOWEST_LEVEL = -4.5   # log-odds of the lowest level; the others follow in steps of 1
 
 cdef double LEVELS[NUM_LEVELS]     # claimed probability at the middle of each level
 cdef double STEEP[NUM_LEVELS]      # 1 / distance to the next one
@@ -84,10 +84,10 @@ cdef double calibration_apply(const CalibrationC* c, Py_ssize_t place, double cl
 
 
 cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, Py_ssize_t n, double* p) noexcept nogil:
-    """Set p, each > 0, for a chain of n claims; return how many of them are worth a look.
+    """Set p, each > 0, for a chain of n claims; return how many of them to use.
 
-    The chain is cut where almost nothing can be expected of the rest, as the work grows with the square
-    of its length.
+    The chain is cut where almost nothing can be expected of the rest, since the work grows with the
+    square of its length.
     """
     cdef Py_ssize_t i
     cdef double reached = <double>(n + 1)
@@ -110,7 +110,7 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
     mean[0] += share * (error - mean[0]) / weight[0]
     lately[0] += share * (error - lately[0]) / min(weight[0], QUICK_TOKENS)
     if fabs(lately[0] - mean[0]) > CHANGED:
-        # Another kind of text has begun: what was right before says little about it.
+        # The kind of text has changed: the old mean says little about it.
         mean[0] = lately[0]
         weight[0] = min(weight[0], QUICK_TOKENS)
         c.trust[place][level] = 0.0
@@ -123,8 +123,8 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
 cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
     """Set excess of a level from what is known of each place.
 
-    Later places are rarely seen while drafts are short, so what is not known of one is taken from the
-    place before. Otherwise short drafts would stay short.
+    Later places are rarely seen while drafts are short, so each place has the one before as its prior.
+    Otherwise short drafts would stay short.
     """
     cdef Py_ssize_t place
     cdef double before = 0.0
@@ -137,7 +137,7 @@ cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
 cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n, Py_ssize_t num_right) noexcept nogil:
     """Learn from n tokens of a chain of which the first num_right were right.
 
-    The one after them was wrong, if it is among the n; of later ones nothing is known. A token counts
+    The one after them was wrong, if it is among the n; nothing is known of later ones. A token counts
     for the two levels around its claim, weighted by distance, so what is learnt of a claim is the mean of
     its outcomes wherever it lies between two levels.
     """
@@ -159,7 +159,7 @@ cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n,
 
 @cython.final
 cdef class Calibrations:
-    """Calibrations(): what is learnt of each source, by its name; nothing is at first.
+    """Calibrations(): what was learnt of each source, by its name; empty at first.
 
     Raises:
         MemoryError: No room for another source.
@@ -175,7 +175,7 @@ cdef class Calibrations:
         free(self.each)
 
     cdef CalibrationC* of(self, str name) except NULL:
-        """Return what is learnt of a source; it stays where it is as long as this object lives."""
+        """Return the calibration of a source; its address stays valid as long as this object lives."""
         cdef void* memory
         known = self.ids.get(name)
         if known is not None:
@@ -206,7 +206,7 @@ cdef double FLATTEST = 0.01       # bounds of the fitted steepness, times the gi
 cdef double STEEPEST = 100.0
 cdef enum:
     MOST_FITTED = 256             # largest size in the fit: large batches follow other rules
-    TYPICAL = 64                  # tokens whose cost must move before a new steepness is applied
+    TYPICAL = 64                  # batch size whose cost must change before a new steepness is applied
     NEAR_PART = 4                 # sizes within 1 / NEAR_PART of one another count as alike
     FIRST_FEW = 8                 # observations during which a much lower one replaces the estimate
     NEAREST = 4                   # observed sizes whose ratio is used beyond the outermost
@@ -215,22 +215,22 @@ cdef enum:
 
 @cython.final
 cdef class PassCosts:
-    """PassCosts(costs=None): what a pass costs by the tokens in its batch.
+    """PassCosts(costs=None): the cost of a pass by the tokens in its batch.
 
-    Until something is observed the given table counts, in its unit. An observation corrects its own
+    Until a time is observed, the given table is used, in its unit. An observation corrects its own
     size. Sizes in between and beyond keep the table's shape, scaled like their neighbours; nothing is
     smoothed across sizes, since costs jump where a library changes its method. How steeply the whole
-    shape rises is learnt too: the table may be of another machine. When known sizes slow down or speed
+    shape rises is learnt too: the table may come from another machine. When known sizes slow down or speed
     up, as with longer contexts or a busy machine, all sizes follow.
 
     Args:
         costs: A CostTable in any unit, None = each further token costs a tenth of a pass over one.
 
     Attributes:
-        timed: Something was observed.
+        timed: Whether a time was observed; costs are then in seconds.
 
     Raises:
-        InputError: costs is no CostTable.
+        InputError: costs is neither a CostTable nor None.
     """
 
     def __cinit__(self, costs=None):
@@ -252,18 +252,18 @@ cdef class PassCosts:
             InputError: tokens < 1.
         """
         if tokens < 1:
-            raise InputError(f"a batch has 1 token or more, got {tokens}")
+            raise InputError(f"tokens must be >= 1, got {tokens}")
         return self.pace * self.at(tokens)
 
     def observe(self, Py_ssize_t tokens, double seconds):
-        """Learn what a pass took. Times that are not > 0 and passes over more than 1024 tokens are ignored.
+        """Learn what a pass took; times that are not > 0 and passes over more than 1024 tokens are ignored.
 
         Cost: O(1) amortised.
         """
         self.add(tokens, seconds)
 
     def table(self):
-        """Return what is known, a CostTable: the given sizes, the observed ones, the first and last."""
+        """Return the costs as known now, a CostTable of the given and the observed sizes, 1 and 1024."""
         cdef Py_ssize_t i
         sizes = {1, MOST_TOKENS}
         if self.given is not None:
@@ -282,7 +282,7 @@ cdef class PassCosts:
         return self.now[MOST_TOKENS] + max(slope, 0.0) * <double>(tokens - MOST_TOKENS)
 
     cdef bint known(self, Py_ssize_t tokens) noexcept nogil:
-        """Whether sizes like this one were seen a few times."""
+        """Whether sizes near this one were seen a few times."""
         cdef Py_ssize_t i
         cdef double seen = 0.0
         for i in range(tokens - tokens // NEAR_PART, min(tokens + tokens // NEAR_PART, <Py_ssize_t>MOST_TOKENS) + 1):
@@ -305,7 +305,7 @@ cdef class PassCosts:
             self.pace *= change
             seconds /= change
         if seconds < known / 2 and self.weight[tokens] < FIRST_FEW:
-            # A pass may be slow by accident, above all the first ones, but never fast.
+            # A pass can be slow by accident, above all the first ones, but never fast.
             self.weight[tokens] = 1.0
             self.now[tokens] = seconds
         else:
@@ -333,7 +333,7 @@ cdef class PassCosts:
     cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
         """Fill the sizes between two that were seen; 0 and MOST_TOKENS + 1 stand for none.
 
-        The prior is scaled by the mean ratio of the two, and what is then missing at either end is spread
+        The prior is scaled by the mean ratio of the two, and the error that is left at either end is spread
         linearly over the sizes between: jumps of the prior stay, and a line becomes the line between them.
         """
         cdef Py_ssize_t i
@@ -362,7 +362,7 @@ cdef class PassCosts:
         return exp(total / weight)
 
     cdef void fit(self) noexcept nogil:
-        """Learn how much steeper costs rise than the given ones: fit a line of seen over given costs.
+        """Learn how much steeper costs rise than the given ones: fit a line of observed over given costs.
 
         Least squares of relative errors. PRIOR_SPREAD keeps the given steepness where costs hardly rise at
         all: noise alone does not change it.
@@ -397,7 +397,7 @@ cdef class PassCosts:
         self.refill()
 
     cdef void fade(self) noexcept nogil:
-        """Halve all weights and forget sizes that are no longer seen, so that an accident does not last."""
+        """Halve all weights and forget sizes that are no longer seen, so that an outlier does not last."""
         cdef Py_ssize_t i
         self.age = 0
         for i in range(1, MOST_TOKENS + 1):

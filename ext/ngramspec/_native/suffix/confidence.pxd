@@ -1,5 +1,5 @@
-# AdaptC: a probability that follows what happens, in 4 bytes.
-# ModelC: from what candidates say to the probability that the target says the same.
+# AdaptC: a probability that adapts to what happens, in 4 bytes.
+# ModelC: how likely the target is to emit the tokens that the candidates propose.
 from ngramspec._native.core.types cimport token_t, uint16_t, uint32_t, uint8_t
 from ngramspec._native.suffix.match cimport NUM_PLACES, CandidateC
 
@@ -8,7 +8,7 @@ cdef enum:
 
 cdef struct AdaptC:
     uint16_t p            # probability * 65535
-    uint16_t n            # times it was told, saturating
+    uint16_t n            # updates so far, saturating
 
 cdef inline float adapt_probability(const AdaptC* a) noexcept nogil:
     return <float>a.p * <float>(1.0 / 65535.0)
@@ -33,36 +33,36 @@ cdef extern from "ngs_suffix.h" nogil:
         float out_bias
 
 cdef enum:
-    PLACES_IN_DRAFT = 4   # positions 0, 1, 2-3 and later ones have tables of their own
+    PLACES_IN_DRAFT = 4   # positions 0, 1, 2-3 and later each have their own tables
     KINDS = 2 * NUM_PLACES  # of text: place and whether it was generated
     NUM_RELIABLE = 12 * 4 * KINDS * 4 * 4
     TOKEN_BITS = 16
     NUM_TOKEN = 1 << TOKEN_BITS
     TOKEN_TABLES = 3      # the token; with the one before it; with the two before it
     CORRECTIONS = 6       # inputs of the last, online stage
-    SURE_RUN = 8          # tokens in a row from which on a unanimous vote needs no network
-    SURE_FROM = 2         # and positions
+    SURE_RUN = 8          # shortest run for which a unanimous vote skips the network
+    SURE_FROM = 2         # and first position
     NUM_SURE = 12 * 4 * 2
     SHIFTS = 24           # buckets of the claimed logit
 
-# What lately happened to a request's drafts.
+# How a request's recent drafts did.
 cdef struct LatelyC:
     float hits            # running share of first tokens that were right
     uint32_t run          # tokens in a row that were right
     uint32_t history      # the newest first tokens: bit set = right
 
-# One possible next token: votes for it and what came of them.
+# One possible next token and the votes for it.
 cdef struct ChoiceC:
     token_t token
     float odds            # sum over its candidates
-    uint16_t best         # reliability of its best candidate, as AdaptC has it
+    uint16_t best         # reliability of its best candidate, as in AdaptC.p
     uint8_t num_own
     uint8_t num_pool
     uint8_t run_own       # longest run of its candidates, by place
     uint8_t run_pool
     uint8_t rank
     int best_candidate
-    float p               # probability that the target says it
+    float p               # probability that the target emits it
     float[CORRECTIONS] inputs
     uint16_t shift        # bucket of the last stage
     uint32_t[TOKEN_TABLES] keys

@@ -1,9 +1,9 @@
-"""How sure a drafted token is: a small network over what the candidates say, corrected online.
+"""The confidence of a drafted token: a small network over the candidates, corrected online.
 
 The network was trained offline on recorded outputs (tools/train_confidence.py); its inputs are how
-long and how well the candidates agree with the history, how many say the same, how reliable such
-candidates were, how often this token was right after the one and two before it, and how the
-request's drafts did lately. A last stage of a few weights and a table follows the running workload.
+long and how well the candidates agree with the history, how many propose the same token, how reliable
+such candidates were, how often this token was right after the one and two before it, and how the
+request's recent drafts did. A last stage of a few weights and a table adapts to the running workload.
 Published relatives: context mixing in compressors (lpaq), and SuffixDecoding (arXiv 2411.04975),
 which scores drafts by follower counts alone.
 """
@@ -97,7 +97,7 @@ cdef inline float _correction(const ModelC* m, int shift) noexcept nogil:
 
 
 cdef void model_start(ModelC* m) noexcept nogil:
-    """Set all but the network to what is known before anything was seen."""
+    """Set all but the network to its initial values."""
     cdef int i, bucket
     memset(m.tokens, 0, sizeof(m.tokens))
     for i in range(1024):
@@ -135,7 +135,7 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
                     float* x) noexcept nogil:
     """Write the network's inputs."""
     cdef int longest = c.run_own if c.run_own > c.run_pool else c.run_pool
-    # The static index is described as a pool: the network knows two places.
+    # The static index counts as a pool: the network has inputs for two places only.
     cdef bint own = best.place == PLACE_OWN
     cdef const AdaptC* seen
     cdef float known

@@ -1,16 +1,15 @@
-"""suffix: follow the longest matches in the request's own text and in what other requests said.
+"""suffix: follow the longest matches in the request's own text, in other requests' and in a static index.
 
-Candidates vote for the next token, weighted by how reliable their like has been; the network and its
-online correction say how likely the best few choices are (suffix.confidence). The most likely one is
-drafted and the candidates that agree go on. Everything that was considered is compared with what the
-target then said, sent or not, so the probabilities follow the text at hand without exploring.
-Per call O(new tokens + draft), whatever the context and the pool hold.
+Candidates vote for the next token, weighted by how reliable similar ones have been; the network and its
+online correction estimate how likely the best few choices are (suffix.confidence). The likeliest is
+drafted and the candidates that agree continue. Every choice that was considered, sent or not, is then
+compared with what the target emitted, so the probabilities follow the text at hand without exploring.
+Each call is O(new tokens + draft), independent of the size of context and pool.
 
-A tree takes in next what is likeliest to be emitted: a token is emitted if it and all before it on its
-path are right, which the product of their probabilities says. That product falls along a path, so
-taking the largest one known gives the tree of its size that promises most accepted tokens, among the
-choices that were judged. Each token has the candidates that agree with its path: a choice that is not
-the likeliest keeps those of its own.
+A tree grows by the token that is likeliest to be emitted: a token is emitted if it and all before it on
+its path are right, and its probability is the product of theirs. That product falls along a path, so
+taking the largest one known gives the tree of its size with the most expected accepted tokens, among
+the choices that were judged. Each token, likeliest or not, keeps the candidates that agree with its path.
 
 Related: SuffixDecoding (arXiv 2411.04975), which grows a tree of counts in the same order,
 SAM-Decoding (arXiv 2411.10666), Sequoia (arXiv 2402.12374) for trees of the largest expected length.
@@ -54,7 +53,7 @@ cdef struct VoteC:
     uint16_t key
 
 # What was considered for one position of a draft.
-cdef struct RecordC:
+cdef struct JudgedC:
     ChoiceC[JUDGED] choices
     int num
     int chosen
@@ -62,7 +61,7 @@ cdef struct RecordC:
     int num_votes
     int sure              # key of a unanimous vote that was not judged, -1 = none
     int position          # drafted tokens before it
-    int after             # the last one of them in the order of the draft, -1 = none
+    int after             # index in the draft of the last of these, -1 = none
     int[JUDGED] next      # record of what comes after each choice, -1 = nothing was considered
 
 cdef struct SuffixSlotC:
@@ -78,10 +77,10 @@ cdef struct SuffixSlotC:
     int num_candidates
     Py_ssize_t base          # length of the history then
     Py_ssize_t num_records
-    RecordC* records         # max_draft
+    JudgedC* records         # max_draft
     float* features          # max_draft * JUDGED * NGS_FEATURES
 
-# A choice that a tree could take in next.
+# A choice that could join the tree next.
 cdef struct LeafC:
     float all_right       # probability that it and all before it are right
     int record
@@ -93,30 +92,30 @@ cdef struct TreeC:
     int num_leaves
     CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
     int[MAX_DRAFT] num_candidates
-    int[MAX_DRAFT] width  # tokens taken in, by depth
+    int[MAX_DRAFT] width  # tokens of the tree, by depth
 
 cdef struct SuffixC:
     SuffixPoolC* pool        # NULL: nothing is shared
     const SuffixIndexC* index  # NULL: no static index
     bint prompts             # pool prompts too
-    float floor              # drafts end where the probability that all is right falls below it
+    float floor              # a draft ends where the probability that all of it is right falls below it
     Py_ssize_t max_draft
     Py_ssize_t num_slots
     SuffixSlotC* slots
     ModelC* model
-    TreeC* tree              # one for all slots: the driver's calls wait for one another
+    TreeC* tree              # one for all slots: the driver's calls are serialised
 
 
 cdef enum:
     VOTED = 16            # positions whose votes are remembered
-    KEPT = 3              # candidates that go on where all say the same
+    KEPT = 3              # candidates that are kept where all agree
 
-cdef float LEAST_ODDS = 0.1  # choices with less than this share of the first one's are not judged
+cdef float LEAST_ODDS = 0.1  # choices with less than this share of the first one's odds are not judged
 
 
 cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t position, ChoiceC* choices,
-               RecordC* r) noexcept nogil:
-    """Gather what live candidates say, most odds first; return the number of different tokens."""
+               JudgedC* r) noexcept nogil:
+    """Gather the votes of live candidates, largest odds first; return the number of different tokens."""
     cdef uint16_t key, p
     cdef int num = 0
     cdef int i, k, run
@@ -161,8 +160,8 @@ cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t 
 
 
 cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* choices, int num,
-                 const CandidateC* candidates, const token_t* before, RecordC* r) noexcept nogil:
-    """Note the likeliest of the choices with the most odds."""
+                 const CandidateC* candidates, const token_t* before, JudgedC* r) noexcept nogil:
+    """Judge the choices with the largest odds and note the likeliest."""
     cdef int k
     r.num = 1
     while r.num < num and r.num < JUDGED and choices[r.num].odds > LEAST_ODDS * choices[0].odds:
@@ -177,7 +176,7 @@ cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* c
 
 
 cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
-    """Let few candidates go on where all say the same."""
+    """Keep only a few candidates where all agree."""
     cdef int kept = 0
     cdef int i
     for i in range(n):
@@ -186,15 +185,15 @@ cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
             candidates[i].live = kept < KEPT
 
 
-cdef RecordC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
+cdef JudgedC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
                               const token_t* before, int position, int after) noexcept nogil:
-    """Let n candidates vote on what comes after `position` drafted tokens and add a record; NULL: they say nothing.
+    """Let n candidates vote on what comes after `position` drafted tokens and add a record; NULL: no votes.
 
-    The last of these tokens has the index `after`; `before` points past the text so far, whose last two
-    tokens stand there.
+    `after` is the index of the last of these tokens. `before` points past the text so far; its last two
+    tokens are read.
     """
     cdef ChoiceC[ALL] choices
-    cdef RecordC* r = &s.records[s.num_records]
+    cdef JudgedC* r = &s.records[s.num_records]
     cdef int num = _vote(c.model, candidates, n, position, choices, r)
     cdef int k
     if num == 0:
@@ -219,7 +218,7 @@ cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Cand
                              float* confidence, Py_ssize_t limit) noexcept nogil:
     """Draft token by token from the candidates."""
     cdef token_t[66] before  # the last two tokens of the history, then the draft
-    cdef RecordC* r
+    cdef JudgedC* r
     cdef float all_right = 1
     cdef Py_ssize_t known = min(<Py_ssize_t>2, h.len)
     cdef int i, k
@@ -255,7 +254,7 @@ cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
 
 
 cdef void suffix_give(SuffixC* c, SuffixSlotC* s, const HistoryC* h, bint over) noexcept nogil:
-    """Write to the pool what was generated since the last time; when the request is over, its prompt."""
+    """Write new output to the pool and, when the request is over, its prompt."""
     if c.pool == NULL:
         return
     s.output_from = pool_write(c.pool, &s.writer, h.tokens, s.output_from, h.len, KIND_OUTPUT, over)
@@ -277,7 +276,7 @@ cdef inline Py_ssize_t _next_of(const SuffixC* c, int place, Py_ssize_t at) noex
 
 cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* h, Py_ssize_t start,
                  Py_ssize_t* after) noexcept nogil:
-    """How many of the new tokens a candidate had right; `after`: its place behind all of them, or -1."""
+    """Return how many of the new tokens a candidate had right; `after`: its position past all of them, or -1."""
     cdef Py_ssize_t at = candidate.position
     cdef int right = 0
     cdef bint agrees = True
@@ -294,7 +293,7 @@ cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* 
 
 
 cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, int place) noexcept nogil:
-    """Expect the text to go on where the best candidate's does."""
+    """Expect the text to continue where the best candidate's does."""
     cdef int best = 0
     cdef int longest = -1
     cdef Py_ssize_t expected = -1
@@ -323,8 +322,8 @@ cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t star
 
 
 cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
-    """Compare what was considered with what the target said."""
-    cdef RecordC* r
+    """Compare what was considered with what the target emitted."""
+    cdef JudgedC* r
     cdef token_t token
     cdef bint right
     cdef Py_ssize_t i
@@ -358,7 +357,7 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
 
 
 cdef void _offer(TreeC* t, float all_right, int record, int choice) noexcept nogil:
-    """Enter a choice; of equals the first one to be entered is taken in first."""
+    """Add a choice; among equals the one added first is taken first."""
     cdef int i = t.num_leaves
     while i > 0 and t.leaves[i - 1].all_right >= all_right:
         t.leaves[i] = t.leaves[i - 1]
@@ -369,14 +368,14 @@ cdef void _offer(TreeC* t, float all_right, int record, int choice) noexcept nog
 
 cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
                     int after, float all_right) noexcept nogil:
-    """Let the candidates of the next record vote, and offer what they say; False when that is nothing."""
+    """Let the next record's candidates vote and offer their choices; False if there are none."""
     cdef TreeC* t = c.tree
     cdef int record = <int>s.num_records
-    cdef RecordC* r = suffix_consider(c, s, h, t.candidates[record], t.num_candidates[record], before, position, after)
+    cdef JudgedC* r = suffix_consider(c, s, h, t.candidates[record], t.num_candidates[record], before, position, after)
     cdef int k
     if r == NULL:
         return False
-    # As in a draft without branches, the chosen one goes before its equals.
+    # As in a draft without branches, the chosen one comes before its equals.
     _offer(t, all_right * r.choices[r.chosen].p, record, r.chosen)
     for k in range(r.num):
         if k != r.chosen:
@@ -386,10 +385,10 @@ cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const t
 
 cdef void _go_on(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf, const token_t* out,
                  const int32_t* parents, int node) noexcept nogil:
-    """Consider what comes after a token that was taken in: the last one, a choice of leaf.record."""
+    """Consider what comes after the token that joined the tree last, a choice of leaf.record."""
     cdef token_t[66] before  # the last two tokens of the history, then the path
     cdef int known = <int>min(<Py_ssize_t>2, h.len)
-    cdef RecordC* r = &s.records[leaf.record]
+    cdef JudgedC* r = &s.records[leaf.record]
     cdef int length = r.position + 1
     cdef CandidateC* said = c.tree.candidates[leaf.record]
     cdef int record = <int>s.num_records
@@ -413,7 +412,7 @@ cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token
                             float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
     """Grow a tree from the slot's candidates; it ends like a draft without branches."""
     cdef TreeC* t = c.tree
-    cdef const RecordC* r
+    cdef const JudgedC* r
     cdef LeafC leaf
     cdef int n = 0
     t.num_leaves = 0
@@ -463,7 +462,7 @@ cdef void _finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogi
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
-    """What was said stays in the pool; entries of the index beyond the history are passed over."""
+    """The pool keeps what was generated; entries of the index beyond the history are skipped."""
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     _finish(state, slot, h)
@@ -497,7 +496,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 
 
 cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
-    """Find what a proposal goes by."""
+    """Find the candidates of a proposal."""
     s.base = h.len
     s.num_records = 0
     s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
@@ -529,13 +528,13 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
     for i in range(s.num_records):
         for k in range(s.records[i].num):
             if s.records[i].next[k] >= 0 and not i < s.records[i].next[k] < s.num_records:
-                return "suffix: what was considered after a choice lies elsewhere"
+                return "suffix: the record after a choice is out of order"
     if s.num_indexed != h.len:
         return "suffix: tokens of the history were not indexed"
     if s.text.prompt_len > h.len or s.prompt_from > h.len or s.output_from > h.len:
-        return "suffix: the history is shorter than what was noted of it"
+        return "suffix: a noted length exceeds the history"
     if s.text.expected[0] >= h.len:
-        return "suffix: the text is expected to go on beyond its end"
+        return "suffix: the text is expected to continue beyond its end"
     return NULL
 
 
@@ -546,7 +545,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
         total += lines_nbytes(&c.slots[i].next_own.lines) + c.slots[i].next_own.rest.bytes
-        total += <size_t>c.max_draft * (sizeof(RecordC) + JUDGED * NGS_FEATURES * sizeof(float))
+        total += <size_t>c.max_draft * (sizeof(JudgedC) + JUDGED * NGS_FEATURES * sizeof(float))
     return total
 
 
@@ -557,13 +556,13 @@ cdef class SuffixSource(Source):
 
     Args:
         slots: Number of slots, >= 1.
-        pool: The SuffixPool to read and write, kept alive, or None: every request for itself.
+        pool: The SuffixPool to read and write, kept alive, or None: requests share nothing.
         max_draft: Longest draft in tokens, 1..64.
-        floor: Drafts end where the probability that all of it is right falls below, 0..1.
-        prompts: The pool is given prompts too, not only what was generated.
+        floor: A draft ends where the probability that all of it is right falls below this, 0..1.
+        prompts: Write prompts to the pool too, not only output.
         weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
-        index: The SuffixIndex to read, kept alive, or None: no texts but those of requests.
-        room: Tokens that the index of a slot has room for at first, >= 1; it grows by halves.
+        index: The SuffixIndex to read, kept alive, or None: only the texts of requests are read.
+        room: Tokens that a slot's own lines have room for at first, >= 1; they grow by half at a time.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -608,7 +607,7 @@ cdef class SuffixSource(Source):
                          ignore_feedback, _finish, _check, _nbytes)
 
     cdef int make_slot(self, SuffixSlotC* s) except -1:
-        s.records = <RecordC*>calloc(<size_t>self._state.max_draft, sizeof(RecordC))
+        s.records = <JudgedC*>calloc(<size_t>self._state.max_draft, sizeof(JudgedC))
         s.features = <float*>calloc(<size_t>(self._state.max_draft * JUDGED * NGS_FEATURES), sizeof(float))
         if s.records == NULL or s.features == NULL:
             raise MemoryError("suffix: no memory for the slots")
@@ -644,9 +643,9 @@ cdef class SuffixSource(Source):
 
     @property
     def floor(self):
-        """Return the probability that all of a draft is right below which it ends; may be set, 0..1.
+        """Return the floor: a draft ends where the probability that all of it is right falls below it.
 
-        Used by one thread at a time, and not beside the drafter's calls.
+        May be set, 0..1. One thread at a time, and not during the drafter's calls.
         """
         return self._state.floor
 
@@ -657,20 +656,20 @@ cdef class SuffixSource(Source):
         self._state.floor = <float>floor
 
     def match_length(self, Py_ssize_t slot, token_t token):
-        """Return how much of the text agrees with where the slot's last proposal found `token`.
+        """Return how many of the newest tokens match the text before the place where a proposal found `token`.
 
         Args:
             slot: 0 <= slot < slots.
             token: The first token of a draft.
 
         Returns:
-            int: Of the newest 32 tokens, those that also stand before `token`, at the place that agrees
-            most; mismatches between them do not end the count. 0 when no place has the token.
+            int: How many of the newest 32 tokens equal those before `token`, at the place of the slot's
+            last proposal that agrees most; a mismatch does not end the count. 0 if no place has the token.
 
         Raises:
             InputError: slot is out of range.
 
-        Cost: O(1). Used by one thread at a time, and not beside the drafter's calls.
+        Cost: O(1). One thread at a time, and not during the drafter's calls.
         """
         cdef SuffixSlotC* s
         cdef int most = 0
@@ -684,7 +683,7 @@ cdef class SuffixSource(Source):
         return most
 
     def considered(self, Py_ssize_t slot):
-        """Return what the slot's last proposal weighed, to learn from or to look at.
+        """Return the choices that the slot's last proposal judged, for training and inspection.
 
         Args:
             slot: 0 <= slot < slots.
@@ -696,7 +695,7 @@ cdef class SuffixSource(Source):
         Raises:
             InputError: slot is out of range.
 
-        Used by one thread at a time, and not beside the drafter's calls.
+        One thread at a time, and not during the drafter's calls.
         """
         cdef SuffixSlotC* s
         cdef float[:, ::1] rows

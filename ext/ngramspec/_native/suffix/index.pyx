@@ -1,8 +1,8 @@
-"""SuffixIndex: texts of a corpus for the suffix drafter, read where they lie, such as in a mapped file.
+"""SuffixIndex: texts of a corpus for the suffix drafter, read in place, for example from a mapped file.
 
-Tokens stand one behind the other, texts apart by -1; lines (_lines) tell where contexts were seen.
-A lookup stays within both whatever they hold: a damaged file can miss or misjudge a context, nothing
-else.
+Texts are stored one after the other with -1 between them; lines (_lines) hold the positions of contexts.
+A lookup stays within both whatever they hold: in a damaged file it can miss or misjudge a context, no
+more.
 """
 
 cimport cython
@@ -35,14 +35,14 @@ cdef class SuffixIndex:
     Shared by any number of drafters, slots and threads; it never changes.
 
     Args:
-        tokens: int32, shape (n,), C-contiguous, n < 2**position_bits - 1: texts with -1 between. Viewed,
-            and so kept alive and of its size.
+        tokens: int32, shape (n,), C-contiguous, n < 2**position_bits - 1: texts with -1 between. Viewed:
+            it stays alive and cannot be resized.
         lines: uint32, shape (m, 16), C-contiguous, m >= 1: as SuffixImage makes them. Viewed too.
         position_bits: Lower bits of a word that hold a position, 25..29.
         vocab_size: Bound of the token ids, 1..2**31 - 1.
-        name: Of the file, for messages.
-        fingerprint: Of the tokenizer, 16 bytes; None = unknown.
-        num_texts: How many texts it is said to hold.
+        name: The file's name, for messages.
+        fingerprint: The tokenizer's, 16 bytes; None = unknown.
+        num_texts: How many texts the file states; not checked.
 
     Raises:
         InputError: A value is out of its bounds, or an array has another shape or dtype.
@@ -83,7 +83,7 @@ cdef class SuffixIndex:
 
     @property
     def nbytes(self):
-        """Return the bytes of tokens and lines; of a mapped file all users share them."""
+        """Return the bytes of tokens and lines; all users of a mapped file share them."""
         return <size_t>self.c.num_tokens * sizeof(token_t) + self.c.lines.num_lines * LINE_WORDS * sizeof(uint32_t)
 
     def __repr__(self):

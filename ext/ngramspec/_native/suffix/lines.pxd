@@ -13,26 +13,26 @@ cdef struct LinesC:
     uint32_t* cells       # num_lines * 16 words; 0 = empty, else tag | position + 1
     uint64_t num_lines
     Py_ssize_t capacity   # tokens it was made for
-    uint32_t tag_mask     # upper bits of a word; TAG_MASK, but in lines of a file
+    uint32_t tag_mask     # upper bits of a word; TAG_MASK unless the lines are a file's
 
-# Larger lines in the making, which take the place of those of a text that grows.
+# Larger lines in the making, to replace those of a growing text.
 cdef struct NextLinesC:
     LinesC lines          # capacity 0 = none are being made
-    size_t num_touched    # bytes of theirs that have their pages
+    size_t num_touched    # bytes of them whose pages are there
     Py_ssize_t num_entered  # tokens of the text whose contexts are in them
-    Py_ssize_t first_room  # tokens that the first ones have room for
-    ngs_rest rest         # of lines that were replaced
+    Py_ssize_t first_room  # tokens that the first lines have room for
+    ngs_rest rest         # replaced lines that are not yet released
 
 cdef int order_size(int order) noexcept nogil
-# empty lines with room for the contexts of num_tokens tokens; `at_once`: with all of their pages
+# empty lines with room for the contexts of num_tokens tokens; `at_once`: fault in all pages now
 cdef Status lines_make(LinesC* lines, Py_ssize_t num_tokens, bint at_once) noexcept nogil
 # room for `extra` tokens after text[:length]; O(extra), however long the text is
 cdef Status lines_reserve(const LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t length,
                           Py_ssize_t extra) noexcept nogil
-# enter what has joined the text since it had `start` tokens, which are entered; the next lines take over where it needs them
+# enter text[start:length]; the tokens before it are entered. The next lines take over once the text needs them
 cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t start,
                        Py_ssize_t length) noexcept nogil
-# the text is cut; contexts of later tokens stay in the lines and are passed over
+# the text is cut; contexts of later tokens stay in the lines and are skipped
 cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil
 cdef void lines_free(LinesC* lines) noexcept nogil
 cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil
@@ -40,6 +40,6 @@ cdef size_t lines_nbytes(const LinesC* lines) noexcept nogil
 cdef int context_hashes(const token_t* end, Py_ssize_t length, hash_t* out) noexcept nogil
 cdef void lines_prefetch(const LinesC* lines, const hash_t* hashes, int num) noexcept nogil
 cdef void lines_insert(LinesC* lines, const hash_t* hashes, int num, Py_ssize_t position) noexcept nogil
-# positions that a context was seen at, newest first, as far as the tag tells; at most SAME. One thread may
-# insert meanwhile
+# positions of a context, newest first, at most SAME; those of another context with the same tag may be among
+# them. One thread may insert meanwhile
 cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept nogil

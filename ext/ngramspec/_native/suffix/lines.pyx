@@ -1,9 +1,9 @@
-"""Lines: a hash of a context leads to one cache line with the latest positions of such contexts.
+"""Lines: the hash of a context selects one cache line with the latest positions of its contexts.
 
-A token is entered once per order, a context of 1, 2, 3, 6 and 16 tokens. There are no keys: a word
-holds a position and a few bits of the hash, and whoever looks it up compares the tokens there. So
-a position that has been cut off or written over needs no removal. A context keeps at most SAME
-positions, and what does not fit a line is forgotten, oldest first.
+A token is entered once per order: after its context of 1, 2, 3, 6 and 16 tokens. There are no keys: a
+word holds a position and a few bits of the hash, and the reader compares the tokens there. So a
+position that was cut off or overwritten needs no removal. A context keeps at most SAME positions;
+what does not fit a line is dropped, oldest first.
 """
 
 from libc.string cimport memset
@@ -29,10 +29,10 @@ cdef enum:
     LINE_BYTES = 64
     FILL = 12             # words of a line that are expected to be in use
     AHEAD = 8             # tokens whose lines are fetched before they are written
-    TOUCH = 16384         # bytes of new lines that get their pages per new token
+    TOUCH = 16384         # bytes of new lines that are faulted in per new token
     PACE = 32             # tokens entered in new lines per new token
-    LAG = 256             # newest tokens that are entered last: they may be taken back
-    EARLY = 20            # new lines are begun with 1 / EARLY of the tokens still to come
+    LAG = 256             # newest tokens, entered last: they may be rolled back
+    EARLY = 20            # new lines are begun when 1 / EARLY of the room is left
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
 cdef hash_t[LONGEST] POWERS  # of the multiplier, by age of the token
@@ -73,7 +73,7 @@ cdef void lines_free(LinesC* lines) noexcept nogil:
 
 
 cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    """Each line is fetched AHEAD tokens before it is written."""
+    """Enter text[start:end]; each line is fetched AHEAD tokens before it is written."""
     cdef hash_t[AHEAD][NUM_ORDERS] hashes
     cdef int[AHEAD] num
     cdef Py_ssize_t i, k
@@ -87,7 +87,7 @@ cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_s
 
 
 cdef void _step(NextLinesC* next, const token_t* text, Py_ssize_t length, Py_ssize_t extra) noexcept nogil:
-    """Give the next lines some of their pages, or, once they have all, enter some of the text in them."""
+    """Fault in some pages of the next lines or, once all are there, enter some of the text."""
     cdef size_t num_bytes = _bytes(next.lines.num_lines)
     cdef size_t touched = min(num_bytes - next.num_touched, <size_t>extra * TOUCH)
     cdef Py_ssize_t end = min(length - LAG, next.num_entered + extra * PACE)
@@ -139,7 +139,7 @@ cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_
 
 
 cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil:
-    if next.lines.capacity and length < next.num_entered:  # they stay: what was reserved is relied on
+    if next.lines.capacity and length < next.num_entered:  # kept: callers rely on the reserved room
         memset(next.lines.memory, 0, next.num_touched)
         next.num_entered = 0
     if length == 0:

@@ -1,9 +1,10 @@
-"""Candidates for a draft: the latest places with the longest contexts that are those of the history.
+"""Candidates for a draft: the latest places that share the longest contexts with the history.
 
 Contexts of 16, 6, 3, 2 and 1 tokens are looked up, longest first, in the request's own text, in the
-pool and in the static index. A candidate is compared with the history over 32 tokens, mismatches included: a copy with
-a changed word differs from a chance match of two tokens. Where the text that was followed until now
-goes on is a candidate whether or not the last token agrees, so an edited copy is taken up again at once.
+pool and in the static index. A candidate is compared with the history over 32 tokens, mismatches
+included: a copy with a changed word differs from a chance match of two tokens. The place where the
+followed text continues is a candidate even if the last token differs, so that drafts resume right
+after an edit.
 """
 
 from ngramspec._native.core.types cimport hash_t, int32_t, ngs_load32, ngs_prefetch_read
@@ -19,7 +20,7 @@ cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
 
 cdef enum:
-    NEAR = 24             # tokens from what was expected that still count as near
+    NEAR = 24             # largest distance in tokens that counts as near
     OF_ONE_ORDER = MOST - 1
 
 
@@ -153,7 +154,7 @@ cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* po
                          const token_t* draft, Py_ssize_t drafted) noexcept nogil:
     if c.place == PLACE_OWN:
         c.position += 1
-        # Past the end of the history the draft itself goes on: loops.
+        # Past the end of the history read the draft itself: this drafts loops.
         if c.position >= h.len + drafted:
             return False
         c.token = h.tokens[c.position] if c.position < h.len else draft[c.position - h.len]

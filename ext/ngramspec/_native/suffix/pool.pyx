@@ -1,9 +1,9 @@
-"""SuffixPool: what requests said, for the suffix drafters of other requests.
+"""SuffixPool: texts of requests, for the suffix drafters of other requests.
 
-Texts lie in blocks of BLOCK tokens. A text begins with up to PREFIX tokens of what came before it,
-which are there to be compared and not indexed, and so does every block in which it goes on. When all
-blocks are taken a clock hand looks for one whose tokens have not been right lately. Writers take turns
-behind a lock, a few tokens each; readers take no lock and check that what they read still stands.
+Texts lie in blocks of BLOCK tokens. A text begins with up to PREFIX tokens from before it, and so does
+every block that continues it: they are compared but not indexed. When all blocks are taken, a clock
+hand looks for one whose tokens have not been right recently. Writers take turns under a lock, a few
+tokens each; readers take no lock and check afterwards that the text was not replaced.
 """
 
 cimport cython
@@ -33,7 +33,7 @@ cdef enum:
     OWN = BLOCK - PREFIX  # tokens of a block that are not repeated from another one
     MOST_TOKENS = 29000000  # so that positions fit a word of a line
 
-# A prompt that is compared with the pool: where the token before the next one is held, -1 = nowhere.
+# Where the pool holds the previous token of the prompt that is written, -1 = nowhere.
 cdef struct KnownC:
     Py_ssize_t at
     uint32_t generation
@@ -53,14 +53,14 @@ cdef inline int32_t _linked(const int32_t* link) noexcept nogil:
 
 
 cdef void _empty(BlockC* block) noexcept nogil:
-    """Let a block hold nothing: no tokens first, then another generation, then whatever is written."""
+    """Empty a block: first its length, then its generation; only then may it be written."""
     ngs_store32(&block.len, 0)
     ngs_release32(&block.generation, block.generation + 1)
     ngs_fence()
 
 
 cdef Py_ssize_t _least_useful(SuffixPoolC* p) noexcept nogil:
-    """Wear down blocks from the hand on; return one that is not useful, or the least useful seen."""
+    """Wear down blocks from the hand on; return a useless one, or the least useful seen, -1 if all are open."""
     cdef Py_ssize_t best = -1
     cdef Py_ssize_t at
     cdef uint32_t useful, least = 0
@@ -93,7 +93,7 @@ cdef Py_ssize_t _take_block(SuffixPoolC* p) noexcept nogil:
 
 
 cdef bint _open_block(SuffixPoolC* p, WriterC* w, Kind kind, bint goes_on) noexcept nogil:
-    """Let the writer go on in a new block; False when there is none."""
+    """Move the writer to a new block; False when there is none."""
     cdef Py_ssize_t at = _take_block(p)
     cdef Py_ssize_t before = w.block
     cdef Py_ssize_t i
@@ -244,7 +244,7 @@ cdef void pool_close(SuffixPoolC* p, WriterC* w) noexcept nogil:
 
 
 cdef inline Py_ssize_t _next_block(const SuffixPoolC* p, Py_ssize_t b) noexcept nogil:
-    """Return the block in which the text of block b goes on, -1 = none."""
+    """Return the block that continues the text of block b, -1 = none."""
     cdef Py_ssize_t next = _linked(&p.blocks[b].next)
     if next < 0 or _linked(&p.blocks[next].prev) != b or ngs_acquire32(&p.blocks[next].len) <= PREFIX:
         return -1
@@ -289,7 +289,7 @@ cdef Py_ssize_t pool_before(const SuffixPoolC* p, Py_ssize_t position) noexcept 
 
 
 cdef void pool_praise(SuffixPoolC* p, Py_ssize_t position) noexcept nogil:
-    """Note that a token was right; of two threads that do so at once one may go unheard."""
+    """Note that a token was right; when two threads do so at once, one update may be lost."""
     cdef uint32_t* useful = &p.blocks[position // BLOCK].useful
     cdef uint32_t so_far = ngs_load32(useful)
     if so_far < MOST_USEFUL:
@@ -297,45 +297,45 @@ cdef void pool_praise(SuffixPoolC* p, Py_ssize_t position) noexcept nogil:
 
 
 cdef const char* _check(const SuffixPoolC* p) noexcept nogil:
-    """The first broken invariant, NULL when all hold. The lock is held."""
+    """Return the first broken invariant, NULL when all hold. The lock is held."""
     cdef const BlockC* block
     cdef int64_t stored = 0
     cdef Py_ssize_t i, k
     for i in range(p.num_blocks):
         block = &p.blocks[i]
         if block.len > BLOCK or block.indexed > block.len:
-            return "pool: a block holds more tokens than it has room for, or more are indexed than held"
+            return "pool: a block is longer than its room, or has more indexed tokens than tokens"
         if i >= p.num_used and block.len > 0:
             return "pool: a block that was never taken holds tokens"
         if block.len > 0 and not (-1 <= block.next < p.num_blocks and -1 <= block.prev < p.num_blocks):
-            return "pool: a text goes on in a block that is not there"
+            return "pool: a text continues in a block that does not exist"
         for k in range(block.len):
             if p.tokens[i * BLOCK + k] < -1:
                 return "pool: a token is negative"
         stored += block.indexed
     if stored != p.num_stored:
-        return "pool: the blocks hold another number of tokens than was counted"
+        return "pool: the indexed tokens of the blocks do not add up to the counter"
     return NULL
 
 
 @cython.final
 cdef class SuffixPool:
-    """SuffixPool(capacity=1048576): what requests said, shared by the suffix drafters that are given it.
+    """SuffixPool(capacity=1048576): texts of requests, shared by the suffix drafters that use it.
 
-    A request writes what it generates while it runs, and at its end the parts of its prompt that the
-    pool does not hold yet. When it is full, the blocks of 256 tokens go whose tokens were right least
-    lately.
+    A request writes its output while it runs, and at its end the parts of its prompt that the pool does
+    not hold yet. A full pool reuses the blocks of 256 tokens whose tokens were least often right
+    recently.
 
     Args:
-        capacity: Tokens held at most, 4,096..29,000,000; rounded up to blocks.
+        capacity: Most tokens held, 4,096..29,000,000; rounded up to blocks.
 
     Raises:
         InputError: capacity is out of its bounds.
         MemoryError: No room.
 
-    Memory: 31.4 bytes per token of capacity, taken at once: no request waits for pages later.
-    Thread-safety: drafters may share it across threads. They read without a lock; one at a time writes,
-        64 tokens at most before the next one may.
+    Memory: 31.4 bytes per token of capacity, allocated at once: no request waits for page faults later.
+    Thread-safety: drafters may share it across threads. They read without a lock; one writes at a time,
+        at most 64 tokens before the next may.
     """
 
     def __cinit__(self, Py_ssize_t capacity=1 << 20):
@@ -357,7 +357,7 @@ cdef class SuffixPool:
 
     @property
     def capacity(self):
-        """Return the number of tokens that it holds at most."""
+        """Return the number of tokens that fit."""
         return self.c.num_blocks * OWN
 
     @property
@@ -372,7 +372,7 @@ cdef class SuffixPool:
 
     @property
     def num_evicted(self):
-        """Return how many tokens had to make room for newer ones."""
+        """Return how many tokens were evicted for newer ones."""
         return ngs_load64(&self.c.num_evicted)
 
     @property
@@ -382,9 +382,9 @@ cdef class SuffixPool:
                 + <size_t>self.c.num_blocks * sizeof(BlockC))
 
     def clear(self):
-        """Forget everything, for requests that begin from now on.
+        """Remove all texts; running requests go on and may add more of theirs.
 
-        Cost: O(capacity), a part at a time. Threads: releases the GIL; requests go on meanwhile.
+        Cost: O(capacity), a part at a time. Threads: releases the GIL; requests run meanwhile.
         """
         cdef Py_ssize_t start = 0
         cdef Py_ssize_t i
@@ -403,7 +403,7 @@ cdef class SuffixPool:
                     ngs_give_way(&self.c.lock)
 
     def check(self):
-        """Return the first broken invariant, "" when all hold. O(capacity); for tests: those who write wait."""
+        """Return the first broken invariant, "" when all hold. O(capacity); for tests: writers wait meanwhile."""
         cdef const char* broken
         with nogil:
             ngs_lock(&self.c.lock)

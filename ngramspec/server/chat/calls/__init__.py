@@ -1,6 +1,6 @@
 """The formats in which models write tool calls.
 
-A format is a class in a file of its own and its place in CALL_FORMATS.
+To add a format, write a class in a file of its own and add it to CALL_FORMATS.
 """
 
 from ngramspec.server.chat.calls.format import CallFormat
@@ -8,7 +8,7 @@ from ngramspec.server.chat.calls.hermes import Hermes
 from ngramspec.server.chat.calls.llama import Llama
 from ngramspec.server.chat.calls.mistral import Mistral
 
-# The first one that fits a model's chat template is the model's; the last one fits every template.
+# A model's format is the first one that fits its chat template; the last one fits every template.
 CALL_FORMATS: list[CallFormat] = [Mistral(), Llama(), Hermes()]
 
 

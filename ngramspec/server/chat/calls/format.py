@@ -1,4 +1,4 @@
-"""CallFormat: one way to write tool calls: known by the template, read as it comes, forced."""
+"""CallFormat: one way to write tool calls: recognised, parsed from a stream, and forced."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ngramspec.server.structured.gbnf import Rules
 
 @dataclass(frozen=True)
 class Mark:
-    """A text by which a call begins."""
+    """A text that begins a call."""
 
     text: str
-    first: bool = False  # only at the start of an answer, but for whitespace
-    inside: bool = False  # it is a part of the call, which is read from there
-    special: bool = False  # a control token, which the engine hides unless it is asked for
+    first: bool = False  # only at the start of an answer, after optional whitespace
+    inside: bool = False  # it belongs to the call, which is read from there
+    special: bool = False  # a control token, which the engine hides by default
 
 
 class CallReader(Protocol):
-    """Reads one call as it comes.
+    """Reads one call from a stream.
 
-    name: Of the function, None until it is known.
+    name: Name of the function, None until it is known.
     done: The call is complete; `rest` follows it.
-    bad: It is no call after all. Never after its name was known.
+    bad: It is not a call. Never set after the name is known.
     """
 
     name: str | None
@@ -39,38 +39,38 @@ class CallReader(Protocol):
         """Return what came after the call."""
 
     def feed(self, text: str) -> str:
-        """Take text and return the arguments that it brings, as a piece of JSON."""
+        """Take text and return the arguments in it, as a piece of JSON."""
 
 
 class CallFormat(ABC):
-    """How some models write calls. It has no state, so that all requests share one.
+    """How some models write calls. It has no state, so all requests share one.
 
-    marks: Texts by which a call, or a row of calls, begins.
+    marks: Texts that begin a call, or a row of calls.
     """
 
     marks: ClassVar[tuple[Mark, ...]]
 
     @abstractmethod
     def fits(self, template: str) -> bool:
-        """Tell whether the model with this chat template writes calls like this."""
+        """Return whether the model with this chat template writes calls like this."""
 
     @abstractmethod
     def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        """Return what reads the call behind a mark, and how many characters stand before it.
+        """Return how many characters to skip after a mark, and a reader for the call.
 
-        None: more text is needed to tell. names: Those of the tools.
+        None: more text is needed. names: Names of the tools.
         """
 
     @abstractmethod
     def after(self, text: str) -> tuple[int, bool] | None:
-        """Return how many characters behind a call belong to it, and whether another call follows.
+        """Return how many characters after a call to skip, and whether another call follows.
 
-        None: more text is needed to tell.
+        None: more text is needed.
         """
 
     @abstractmethod
     def rule(self, rules: Rules, tools: Tools) -> str:
-        """Return the grammar of a call, or of several where that is wanted; add rules for it."""
+        """Return the grammar of a call, or of several if tools.parallel; add its rules."""
 
     def call_id(self) -> str:
         """Return an id for a call."""

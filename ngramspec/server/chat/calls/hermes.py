@@ -22,14 +22,14 @@ To call one, write nothing but a JSON object with its name and arguments between
 
 
 class Hermes(JsonCallFormat):
-    """Each call has its tags. Models whose template knows nothing of tools are told to write so."""
+    """Each call is between tags. Models whose template lacks tools are told to write it."""
 
     marks = (Mark("<tool_call>"),)
     open, middle, close = '<tool_call>\n{"name": ', ', "arguments": ', "}\n</tool_call>"
     between = "\n"
 
     def fits(self, template: str) -> bool:
-        """Take every template that no other format fits."""
+        """Return True: this is the format of templates that no other format fits."""
         return True
 
     def after(self, text: str) -> tuple[int, bool] | None:

@@ -1,4 +1,4 @@
-"""Calls that are a JSON object, {"name": ..., "arguments": {...}}: read as they come, forced."""
+"""Calls that are a JSON object, {"name": ..., "arguments": {...}}: parsed from a stream, forced."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class JsonCallFormat(CallFormat):
     middle: ClassVar[str]  # between name and arguments
     close: ClassVar[str]
     between: ClassVar[str]
-    end: ClassVar[str] = ""  # behind the last call
+    end: ClassVar[str] = ""  # after the last call
 
     def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        """Return what reads the object."""
+        """Return a reader for the object."""
         return 0, JsonCallReader()
 
     def rule(self, rules: Rules, tools: Tools) -> str:
@@ -46,16 +46,16 @@ class JsonCallFormat(CallFormat):
 
 
 class JsonCallReader:
-    """Finds the end of the object by its braces; arguments are handed out before that.
+    """Finds the end of the object by counting braces; returns arguments before that.
 
     Args:
-        head: Text that stands for the beginning of the object where a format leaves that out;
-            the object then ends with its arguments.
-        names: Those that a call may have, None = any.
+        head: Beginning of the object, for formats that leave it out; the object then ends with its
+            arguments.
+        names: Names that a call can have, None = any.
     """
 
     def __init__(self, head: str = "", names: Collection[str] | None = None) -> None:
-        self.text = ""  # all that came
+        self.text = ""  # all text so far
         self.name: str | None = None
         self.done = False
         self.bad = False
@@ -66,7 +66,7 @@ class JsonCallReader:
         self._args_end = -1
         self._sent = -1
         self._opened = False  # its first brace was seen
-        self._seen = 0  # characters that the braces were counted in
+        self._seen = 0  # characters scanned for braces
         self._depth = 0
         self._in_string = False
         self._escaped = False
@@ -79,7 +79,7 @@ class JsonCallReader:
         return self.text[self._end :]
 
     def feed(self, text: str) -> str:
-        """Take text and return the arguments, as the model writes them, that it brings."""
+        """Take text and return the arguments in it, as the model writes them."""
         self.text += text
         if self._args < 0 and (head := HEAD.match(self.text)) is not None:
             self.name = _unquoted(head[1])
@@ -97,7 +97,7 @@ class JsonCallReader:
         return piece
 
     def _piece(self) -> str:
-        """Return the arguments that have not been handed out."""
+        """Return the arguments that were not returned yet."""
         if self._args >= 0:
             end = self._args_end if self._args_end >= 0 else len(self.text)
             piece, self._sent = self.text[self._sent : end], end

@@ -1,4 +1,4 @@
-"""Llama 3: {"name": ..., "parameters": {...}} and nothing else, or behind <|python_tag|>."""
+"""Llama 3: {"name": ..., "parameters": {...}} alone, or after <|python_tag|>."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Llama(JsonCallFormat):
     between = "; "
 
     def fits(self, template: str) -> bool:
-        """Know the model by its name for arguments."""
+        """Recognise the model by its name for arguments, "parameters"."""
         return '"parameters"' in template and "<tool_call>" not in template
 
     def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        """Read the object; without marks, only a known name tells that it is a call."""
+        """Read the object; it needs no mark, so it is a call only if its name is known."""
         return 0, JsonCallReader(names=names)
 
     def after(self, text: str) -> tuple[int, bool] | None:
-        """Go on behind a separator, or with another object."""
+        """Continue after a separator, or with another object."""
         start = text.lstrip()
         if not start:
             return None

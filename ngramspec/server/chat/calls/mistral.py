@@ -22,11 +22,11 @@ class Mistral(JsonCallFormat):
     between = ", "
 
     def fits(self, template: str) -> bool:
-        """Know the model by its mark."""
+        """Recognise the model by its mark."""
         return MARK in template
 
     def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        """Skip the bracket of a list, or a name, which then is not in the object."""
+        """Skip the bracket of a list, or a name that stands before the object."""
         start = text.lstrip()
         if start[:1] == "[":
             start = start[1:].lstrip()
@@ -38,7 +38,7 @@ class Mistral(JsonCallFormat):
         return (len(text) - len(start), JsonCallReader()) if start else None
 
     def after(self, text: str) -> tuple[int, bool] | None:
-        """Go on behind a comma, or end with the list."""
+        """Continue after a comma, or end with the list."""
         start = text.lstrip()
         if not start:
             return None
@@ -48,5 +48,5 @@ class Mistral(JsonCallFormat):
         return skipped + (start[0] == "]"), False
 
     def call_id(self) -> str:
-        """Return nine characters: Mistral's templates take no other ids."""
+        """Return nine characters: Mistral's templates accept no other ids."""
         return uuid.uuid4().hex[:9]

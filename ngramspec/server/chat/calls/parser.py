@@ -1,4 +1,4 @@
-"""CallParser: finds tool calls in an answer as it comes, in whichever format they are written."""
+"""CallParser: finds tool calls in a streamed answer, in any of the formats."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ngramspec.server.chat.calls.format import CallFormat, CallReader, Mark
 from ngramspec.server.chat.delta import Delta
 from ngramspec.server.chat.reasoning.format import open_end
 
-CONTENT, CALL, AFTER = range(3)  # what is read: text, a call, what follows a call
-Opening = tuple[CallFormat, int]  # a format whose mark was found, and where a call of it begins
+CONTENT, CALL, AFTER = range(3)  # the parser is in text, in a call, or after a call
+Opening = tuple[CallFormat, int]  # a format whose mark was found, and where its call would begin
 
 
 class CallParser:
-    """Splits content from calls. What only looked like a call is content.
+    """Splits content from calls. Text that only looked like a call is content.
 
-    All formats are looked for, as models do not always write their own.
+    All formats are tried, because models do not always write their own.
 
     Args:
         names: Names of the tools.
-        limit: Number of calls at most; later ones are left out.
-        preferred: The format that is tried first where several have the same mark.
+        limit: Largest number of calls; later calls are dropped.
+        preferred: The format to try first if several have the same mark.
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class CallParser:
         formats = sorted(CALL_FORMATS, key=lambda known: known is not preferred)
         self._marks = [(known, mark) for known in formats for mark in known.marks]
         self._state = CONTENT
-        self._held = ""  # not yet clear what it is
-        self._begun = False  # something was returned: marks of a start are content from now on
-        # Of the call that is read, or was last:
+        self._held = ""  # text that is not yet classified
+        self._begun = False  # something was returned: marks with `first` are content from now on
+        # Of the current or last call:
         self._format = formats[0]
-        self._others: Sequence[Opening] = ()  # what it may be instead
+        self._others: Sequence[Opening] = ()  # the other formats that it may be of
         self._reader: CallReader | None = None
         self._lead = ""  # its mark, with whitespace before it
-        self._taken = ""  # its text after that
+        self._taken = ""  # its text after the mark
         self._announced = False  # its name was returned
 
     def feed(self, text: str, last: bool = False) -> list[Delta]:
-        """Return what is certain now; the last call returns the rest."""
+        """Return the pieces that are certain by now; with `last` all the rest."""
         self._held += text
         deltas: list[Delta] = []
         while self._step(deltas):
@@ -57,7 +57,7 @@ class CallParser:
         return deltas
 
     def _step(self, deltas: list[Delta]) -> bool:
-        """Go on to the next part; False when more text is needed."""
+        """Parse the next part; return False if more text is needed."""
         if self._state == CALL:
             return self._call(deltas)
         if self._limit is not None and self.num_calls >= self._limit:
@@ -70,7 +70,7 @@ class CallParser:
         found = self._find()
         if found:
             at, openings = found
-            shown = self._held[:at].rstrip()  # whitespace before a call is left out
+            shown = self._held[:at].rstrip()  # whitespace before a call is dropped
             self._show(deltas, len(shown))
             self._open([(known, begin - len(shown)) for known, begin in openings])
             return True
@@ -82,7 +82,7 @@ class CallParser:
         return [pair for pair in self._marks if not (self._begun and pair[1].first)]
 
     def _find(self) -> tuple[int, list[Opening]] | None:
-        """Return where the first mark stands, and the formats that it may be of."""
+        """Return where the first mark begins, and the formats that it may be of."""
         held, lead = self._held, len(self._held) - len(self._held.lstrip())
         found: list[tuple[int, CallFormat, int]] = []
         for known, mark in self._sought():
@@ -106,7 +106,7 @@ class CallParser:
         self._held = self._held[count:]
 
     def _call(self, deltas: list[Delta]) -> bool:
-        """Read on in a call."""
+        """Read more of a call."""
         if self._reader is None:
             begun = self._format.begin(self._held, self._names)
             if begun is None:
@@ -130,7 +130,7 @@ class CallParser:
         return reader.done
 
     def _after(self) -> bool:
-        """Skip what stands between two calls, or after the last one."""
+        """Skip the text between two calls, or after the last one."""
         follows = self._format.after(self._held)
         if follows is None:
             return False
@@ -142,7 +142,7 @@ class CallParser:
         return True
 
     def _flush(self, deltas: list[Delta]) -> None:
-        """Return what is left at the end: an unfinished call that has no name yet is content."""
+        """Return the rest at the end: an unfinished call without a name is content."""
         while self._state == CALL and not self._announced:
             self._give_up(deltas)
             while self._step(deltas):
@@ -152,7 +152,7 @@ class CallParser:
             self._emit(deltas, rest)
 
     def _give_up(self, deltas: list[Delta]) -> None:
-        """Try another format, or return the mark as content and look at what follows again."""
+        """Try another format, or return the mark as content and parse what follows again."""
         self._held = self._taken + self._held
         if self._others:
             self._held = self._lead + self._held

@@ -1,4 +1,4 @@
-"""ReasoningFormat: one way to write reasoning before an answer, and what tells them apart."""
+"""ReasoningFormat: one way to write reasoning before an answer; ReasoningSplitter: splits them."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ class ReasoningFormat:
     close: ClassVar[str]
 
     def fits(self, template: str) -> bool:
-        """Tell whether the model with this chat template reasons like this."""
+        """Return whether the model with this chat template reasons in this format."""
         return self.open in template
 
     def begun(self, prompt: str) -> bool:
-        """Tell whether a prompt has opened the reasoning already."""
+        """Return whether a prompt ends with the open mark."""
         return prompt.rstrip().endswith(self.open)
 
     def splitter(self, begun: bool) -> ReasoningSplitter:
-        """Return what reads one answer."""
+        """Return a splitter for one answer."""
         return ReasoningSplitter(self.open, self.close, begun)
 
     def rule(self) -> str:
-        """Return the grammar of reasoning that is begun, up to the answer."""
+        """Return the grammar of reasoning after the open mark, up to the answer."""
         first, second = map(class_char, self.close[:2])
         inside = f"([^{first}] | {literal(self.close[0])} [^{second}])*"
         return f"{inside} {literal(self.close)} [ \\n]{{0,4}}"
 
 
 class ReasoningSplitter:
-    """Takes an answer as it comes.
+    """Splits a streamed answer into reasoning and the answer proper.
 
     Args:
         open, close: The marks around the reasoning.
-        begun: The prompt has opened it already.
+        begun: The prompt ends with the open mark.
     """
 
     def __init__(self, open: str, close: str, begun: bool = False) -> None:
         self._open, self._close = open, close
         self._state = _INSIDE if begun else _START
-        self._held = ""  # not yet clear what it is
+        self._held = ""  # text that is not yet classified
         self._begun = False  # some reasoning was returned
 
     @property
     def done(self) -> bool:
-        """Tell whether all further text is answer."""
+        """Return whether all further text is answer."""
         return self._state == _AFTER and not self._held
 
     def feed(self, text: str, last: bool = False) -> list[tuple[bool, str]]:
-        """Return (is reasoning, text) pieces that are certain now; the last call returns the rest.
+        """Return (is reasoning, text) pieces that are certain by now; with `last` all the rest.
 
-        Whitespace around the reasoning is left out.
+        Whitespace around the reasoning is dropped.
         """
         self._held += text
         pieces: list[tuple[bool, str]] = []
@@ -95,7 +95,7 @@ class ReasoningSplitter:
             kept = len(self._held) - (0 if last else open_end(self._held, self._close))
             reasoning, self._held = self._held[:kept], self._held[kept:]
         shown = reasoning.rstrip()
-        if self._state == _INSIDE and not last:  # whitespace may still be its end
+        if self._state == _INSIDE and not last:  # whitespace may be the end of the reasoning
             self._held = reasoning[len(shown) :] + self._held
         if shown:
             self._begun = True

@@ -1,4 +1,4 @@
-"""Ending: how `ngramspec serve` leaves: signals, a limit for each part of the end, exit codes."""
+"""Shutdown: signals, a limit for each part of it, exit codes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
-from ngramspec.cli.command import EXIT_FAILED, EXIT_INTERRUPTED
-
-NOTE = "closing: running requests may finish; Ctrl-C again leaves at once"
-SAME_PRESS = (
-    0.5  # seconds; a second SIGINT within it comes from the same Ctrl-C, by way of a parent
-)
-GRACE = 5.0  # seconds after which the process leaves even if no Python code can run
-HANDLED = 128  # marks the number of a signal whose handler has run
+NOTE = "shutting down: running requests can finish; Ctrl-C again quits at once"
+SAME_PRESS = 0.5  # seconds; a second SIGINT within it is the same Ctrl-C, from a parent process
+GRACE = 5.0  # further seconds after which the process exits even if no Python code can run
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130  # as a shell has it for SIGINT
+HANDLED = 128  # added to the number of a signal whose handler has run
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
-Part = tuple[str, float]  # of the end, and when it must be over
+Part = tuple[str, float]  # name of a part of the shutdown, and its deadline
 
 
-class Ending:
-    """Begins the end at a signal and sees to it that it comes; a context manager.
+class Shutdown:
+    """Starts the shutdown at a signal and makes sure that it ends; a context manager.
 
-    SIGTERM, SIGHUP and Ctrl-C mean the same, once. After that another Ctrl-C ends the process at
-    once, and further SIGTERM and SIGHUP change nothing. A part of the end that takes too long ends
-    the process too, with an exit code that is not 0, after a line that names it and the stacks of
-    all threads.
+    The first SIGTERM, SIGHUP or Ctrl-C starts it. After that another Ctrl-C ends the process at
+    once, and further SIGTERM and SIGHUP change nothing. If a part of the shutdown takes too long,
+    the process prints a line that names it and the stacks of all threads, and exits with a code
+    that is not 0.
 
-    Threads of its own do this: the main thread may be what hangs.
+    Its own threads do this, because the main thread may be the one that hangs.
     """
 
     def __init__(self) -> None:
@@ -41,7 +39,7 @@ class Ending:
         self._undo = contextlib.ExitStack()
         self._hanging = ""
 
-    def __enter__(self) -> Ending:
+    def __enter__(self) -> Shutdown:
         threading.Thread(target=self._watch, name="ngramspec-end", daemon=True).start()
         return self
 
@@ -51,11 +49,11 @@ class Ending:
         self._undo.close()
 
     def take_signals(self, stop: Callable[[], None], report: Callable[[], None]) -> None:
-        """Handle signals from now on; nothing outside the main thread, where none arrives.
+        """Handle signals from now on; outside the main thread do nothing.
 
         Args:
-            stop: Begins the end; called once, in a thread.
-            report: What SIGUSR1 asks for; called in a thread of its own.
+            stop: Starts the shutdown; called once, in a thread.
+            report: Called at SIGUSR1, in a thread of its own.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -71,7 +69,7 @@ class Ending:
 
         for name in (*STOPS, "SIGUSR1"):
             number = getattr(signal, name, None)
-            # nohup and the like have SIGHUP ignored, which is to stay so
+            # nohup and the like ignore SIGHUP: keep that
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 self._undo.callback(signal.signal, number, signal.signal(number, handle))
         listen = threading.Thread(
@@ -80,7 +78,7 @@ class Ending:
         listen.start()
 
     def part(self, what: str, seconds: float) -> None:
-        """Begin a part of the end: if no other begins within the time, the process leaves."""
+        """Begin a part of the shutdown: if no other begins within the time, the process exits."""
         self._parts.put((what, time.monotonic() + seconds))
         faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=_stderr())
 
@@ -94,9 +92,9 @@ class Ending:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the process if something hangs, for what it works on cannot be freed.
+        """End the process if something hangs: what it still uses must not be freed.
 
-        To be pushed on a stack between what is to be closed first and what then must not be.
+        Push it on an ExitStack after what must not be freed then, and before the rest.
         """
         if self._hanging:
             if error is not None:
@@ -114,10 +112,10 @@ class Ending:
 
 
 def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> None:
-    """Do what signals ask for.
+    """Act on signals.
 
-    Each comes twice, from Python's own code and from its handler, but for two cases: a main thread
-    that hangs handles nothing, and some event loops take Python's own messages for themselves.
+    Each arrives twice, from Python's wakeup descriptor and from its handler, with two exceptions: a
+    main thread that hangs runs no handler, and some event loops take over the wakeup descriptor.
     """
     seen, known, began = [0, 0], 0, 0.0
     while True:
@@ -140,14 +138,14 @@ def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> 
 
 
 def _leave(why: str) -> None:
-    """End the process with all that hangs in it."""
-    _write(f"Error: left without the rest: {why}")
+    """End the process, with all threads that hang in it."""
+    _write(f"Error: exited before the shutdown was complete: {why}")
     faulthandler.dump_traceback(file=_stderr())
     os._exit(EXIT_FAILED)
 
 
 def _write(line: str) -> None:
-    """Write a line to stderr without its locks, which a thread that hangs may hold."""
+    """Write a line to stderr without Python's locks, which a thread that hangs may hold."""
     with contextlib.suppress(OSError):
         os.write(_stderr(), f"{line}\n".encode())
 
@@ -156,5 +154,5 @@ def _stderr() -> int:
     """Return the file descriptor of stderr."""
     try:
         return sys.__stderr__.fileno() if sys.__stderr__ else 2
-    except (OSError, ValueError):  # it is closed, or no file
+    except (OSError, ValueError):  # it is closed, or not a file
         return 2
