@@ -84,6 +84,7 @@ class Preparation:
             return waiting.result()
         finally:
             if not waiting.done():
+                waiting.cancel()  # nobody asks for its error
                 future.cancel()  # if it has not begun
                 abandon(future)
 
