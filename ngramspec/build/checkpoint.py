@@ -17,6 +17,7 @@ from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.options import BuildOptions
 from ngramspec.build.runs import ENTRY_BYTES, write_run
 from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
+from ngramspec.corpus.dedup import DIGEST_BYTES
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
 from ngramspec.formats.files import new_file, remove_temporaries
@@ -27,7 +28,6 @@ DIGESTS = "digests"
 HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
-DIGEST_BYTES = 16
 VERSION = 3
 _KEYS = {
     *("identity", "unit", "document", "totals", "problems", "runs", "num_names", "checksums"),

@@ -18,7 +18,7 @@ FILE = click.Path(path_type=Path)
 OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 COUNT = click.IntRange(0)
 AT_LEAST_1 = click.IntRange(1)
-LOOKUP_SUFFIX = ".bin"  # file name suffix of llama.cpp's lookup caches
+LOOKUP_SUFFIX = ".bin"  # as formats.llama_lookup, which loads numpy
 LEAST_FILE = 64 << 10  # head, provenance and some n-grams
 MOST_SIZE = 1 << 62
 MOST_HELD_OUT = 0.9

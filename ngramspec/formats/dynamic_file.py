@@ -14,6 +14,7 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.files.entries import EntryMerger, EntryReader, entries_beyond
 from ngramspec.errors import CapacityError, InputError
 from ngramspec.formats.cache_file import (
+    KIND,
     SIZES,
     Origin,
     about_of,
@@ -25,13 +26,15 @@ from ngramspec.formats.cache_file import (
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
 from ngramspec.formats.files import LOCK_SECONDS, locked, remove_temporaries
-from ngramspec.formats.llama_lookup import read_lookup_entries, write_lookup_cache
+from ngramspec.formats.llama_lookup import (
+    LOOKUP_SUFFIX,
+    read_lookup_entries,
+    write_lookup_cache,
+)
 from ngramspec.formats.prune import useful_sources
 
 STOP_SECONDS = 60.0  # how long Autosave.stop waits for the last save
-LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written as llama.cpp's
 CONTAINER_SUFFIX = ".ngc"  # a file with this suffix is never read as llama.cpp's
-KIND = "ngram-cache"
 _BySize = dict[int, Entries]
 
 

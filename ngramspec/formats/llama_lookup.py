@@ -18,6 +18,7 @@ from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
 from ngramspec.formats.entries import Entries
 
+LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
 _SIZES = (1, 2, 3, 4)  # tokens of an n-gram
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 

@@ -20,14 +20,13 @@ from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.cache_file import SIZES, about_of, cache_in_memory, cache_of, check_cache
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, EntrySource
-from ngramspec.formats.llama_lookup import read_lookup_entries
+from ngramspec.formats.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape, check_pool, shape_of
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.formats.suffix_file import check_index, index_of
 
 LOOKUP_KIND = "llama.cpp lookup cache"
-LOOKUP_SUFFIX = ".bin"
 # What a pool counts, in the order of its section "counters".
 POOL_COUNTERS = ("num_used", "hand", "num_replaced", "num_collided", "num_aged")
 

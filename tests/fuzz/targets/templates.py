@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
-from ngramspec.gotemplate import JsonList, JsonMap, Limits, Template
+from ngramspec.gotemplate import Budget, JsonList, JsonMap, Limits, Template
 from ngramspec.gotemplate.functions import FUNCTIONS as BUILTINS
 from ngramspec.ollama.chat_template import ChatTemplate
 from ngramspec.ollama.template_functions import FUNCTIONS, dates
 
-# Limits().steps at 2 us each and as much again; what takes longer does work that is not counted.
-MOST_SECONDS = 60.0  # of processor time with every branch counted; a few on a fast machine
+# Three renderings with the limits of a request; what takes longer does work that is not counted.
+MOST_SECONDS = 20.0  # of processor time with every branch counted; 2 on a fast machine
 TODAY = datetime.date(2026, 1, 31)
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -33,6 +33,7 @@ DATA = JsonMap(
     {"Text": "aé☃", "Number": 7, "Float": 2.5, "None": None, "Yes": True,
      "List": JsonList([1, "x", None]), "Map": JsonMap({"b": 1, "a": JsonList()})}
 )  # fmt: skip
+LIMITS = Limits.for_data(DATA, MESSAGES, TOOLS)
 WORDS = (
     *(
         "{{ ",
@@ -127,15 +128,15 @@ def rendered(text: str) -> None:
     except (FormatError, InputError):
         return
     for render in (
-        lambda: template.render(DATA, functions=dates(TODAY)),
-        lambda: chat.render(MESSAGES, "S", TOOLS, think=True, today=TODAY),
-        lambda: chat.render([], None, None, "P", "S", today=TODAY),
+        lambda: template.render(DATA, Budget(LIMITS), dates(TODAY)),
+        lambda: chat.render(MESSAGES, "S", TOOLS, think=True, today=TODAY, limits=LIMITS),
+        lambda: chat.render([], None, None, "P", "S", today=TODAY, limits=LIMITS),
     ):
         try:
             made = render()
         except (FormatError, InputError):
             continue
-        if len(made) > Limits().characters:
+        if len(made) > LIMITS.characters:
             raise Finding("a template writes more than its budget")
 
 
@@ -145,5 +146,5 @@ TARGET = Target(
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=2048,
-    seconds=120,
+    seconds=60,
 )
