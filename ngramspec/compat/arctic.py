@@ -11,7 +11,7 @@ from collections.abc import Hashable, KeysView
 from typing import TYPE_CHECKING
 
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec._native.hosts.arctic import Request
+from ngramspec._native.hosts.arctic import ArcticRequest
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.compat.arctic_draft import SuffixDecodingDraft, TokenIds
@@ -85,7 +85,7 @@ class SuffixDecodingCache:
         self._sources: dict[Drafter, SuffixSource] = {}
         self._seats = Seats(lambda slots: self._make(slots, pool_prompts))
         self._strays = Seats(lambda slots: self._make(slots, False), 1)
-        self._active: dict[Hashable, tuple[Seat, Request]] = {}
+        self._active: dict[Hashable, tuple[Seat, ArcticRequest]] = {}
         self._cached: dict[Hashable, None] = {}
 
     @property
@@ -218,16 +218,16 @@ class SuffixDecodingCache:
             raise InputError(f"request {req_id!r} is not cached")
         del self._cached[req_id]
 
-    def _request(self, req_id: Hashable) -> tuple[Seat, Request]:
+    def _request(self, req_id: Hashable) -> tuple[Seat, ArcticRequest]:
         request = self._active.get(req_id)
         if request is None:
             raise InputError(f"request {req_id!r} is not active")
         return request
 
-    def _begin(self, seats: Seats, token_ids: TokenIds, name: str) -> tuple[Seat, Request]:
+    def _begin(self, seats: Seats, token_ids: TokenIds, name: str) -> tuple[Seat, ArcticRequest]:
         """Begin a text on a free seat; `name` is its name in errors."""
         seat = seats.take()
-        request = Request(seat.drafter, self._sources[seat.drafter], seat.slot, self._depth)
+        request = ArcticRequest(seat.drafter, self._sources[seat.drafter], seat.slot, self._depth)
         try:
             request.begin(token_ids, name)
         except BaseException:

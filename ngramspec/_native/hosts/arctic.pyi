@@ -9,7 +9,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.suffix.drafter import SuffixSource
 
 @final
-class Request:
+class ArcticRequest:
     def __new__(cls, drafter: Drafter, source: SuffixSource, slot: int, depth: int) -> Self: ...
     def begin(
         self, token_ids: npt.NDArray[np.int32] | Sequence[int], name: str = "prompt_token_ids"

@@ -1,4 +1,4 @@
-"""Request: one request of a SuffixDecodingCache (ngramspec.compat.arctic), on a slot of a drafter."""
+"""ArcticRequest: one request of a SuffixDecodingCache (ngramspec.compat.arctic), on a slot of a drafter."""
 
 from collections.abc import Sequence
 from operator import index
@@ -27,8 +27,8 @@ cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a w
 
 
 @cython.final
-cdef class Request:
-    """Request(drafter, source, slot, depth): a text and its pending draft.
+cdef class ArcticRequest:
+    """ArcticRequest(drafter, source, slot, depth): a text and its pending draft.
 
     Token ids are int32 arrays of shape (n,), contiguous, or sequences of int; they are copied. All
     of a step runs here: handling lists token by token in Python took most of its time.

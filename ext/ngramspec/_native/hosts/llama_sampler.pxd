@@ -31,7 +31,7 @@ cdef class Candidates:
     cdef readonly bint closed      # llama.cpp's vocabulary is freed: choose nothing more
 
 # Why a ChainSampler chooses no more tokens.
-cdef enum Problem:
+cdef enum SamplerProblem:
     PROBLEM_NONE = 0
     PROBLEM_FORBIDDEN = 1          # the grammar got a token that it does not allow
     PROBLEM_SLOW = 2               # following the grammar takes too long
@@ -51,7 +51,7 @@ cdef struct ChainC:
     uint8_t* marks                 # per NGS_LANES tokens: one of them is counted
     Py_ssize_t vocab_size
     token_t allowed                # the grammar is known to allow this token next; -1 = none
-    int problem                    # of Problem; not 0 = choose nothing more
+    int problem                    # of SamplerProblem; not 0 = choose nothing more
 
 cdef class ChainSampler(Sampler):
     cdef ChainC chain
