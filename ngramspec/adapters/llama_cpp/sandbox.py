@@ -11,11 +11,13 @@ import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from string import Formatter
 from typing import Any
 
 from jinja2 import BaseLoader, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -24,6 +26,8 @@ from ngramspec.errors import InputError
 from ngramspec.gotemplate import Budget, Limits
 
 MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
+MAX_INDENT = 100  # characters that a function or filter can put into every line
+INDENTING = ("indent", "wordwrap", "tojson", "_to_json", "expandtabs")
 MAX_BITS = 4096  # of an integer that a template computes
 
 
@@ -81,6 +85,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=self.written,
             extensions=[_Generation, loopcontrols],
         )
+        del self.globals["lipsum"]  # writes any number of words
         self.filters["tojson"] = _to_json
         self.filters = {name: self._bounded(call) for name, call in self.filters.items()}
 
@@ -149,9 +154,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
         @functools.wraps(call)
         def bounded(*args: Any, **kwargs: Any) -> Any:
             self._check_arguments(args[1:], kwargs)
-            texts = [part for part in args if isinstance(part, str)]
-            if len(texts) > 1:
-                self._check_method(texts[0], call.__name__.removeprefix("do_"), texts[1:])
+            name = call.__name__.removeprefix("do_").removeprefix("sync_do_")
+            values = [part for part in args if not isinstance(part, Context | EvalContext)]
+            if name in INDENTING:
+                self._check_indents(values[1:], kwargs)
+            elif name == "join":
+                self._check_join(values, kwargs)
+            texts = [part for part in values if isinstance(part, str)]
+            if texts:
+                self._check_method(texts[0], name, texts[1:])
             return self._took(call(*args, **kwargs))
 
         return bounded
@@ -164,6 +175,35 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self._budget.size(len(text) * len(args[0]))
         elif name in ("format", "format_map"):
             self._check_widths(text)
+        elif name in INDENTING:
+            self._check_indents(args, {})
+
+    def _check_join(self, values: Any, kwargs: Any) -> None:
+        """Take the characters that the filter `join` puts between items."""
+        between = values[1] if len(values) > 1 else kwargs.get("d", "")
+        if values and hasattr(values[0], "__len__"):
+            self._budget.size(len(values[0]) * len(str(between)))
+
+    def _check_indents(self, args: Any, kwargs: Any) -> None:
+        for value in (*args, *kwargs.values()):
+            size = len(value) if isinstance(value, str) else value
+            if isinstance(size, int) and size > MAX_INDENT:
+                raise InputError(f"the template indents by more than {MAX_INDENT} characters")
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return Jinja's safe form of str.format, which checks the layout first."""
+        safe = super().wrap_str_format(value)
+        if safe is None:
+            return None
+
+        @functools.wraps(safe)
+        def checked(*args: Any, **kwargs: Any) -> str:
+            self._check_widths(value.__self__)
+            if any("{" in (spec or "") for _, _, spec, _ in Formatter().parse(value.__self__)):
+                raise InputError("the template computes the width of a field")
+            return safe(*args, **kwargs)
+
+        return checked
 
     def _check_widths(self, layout: str) -> None:
         if any(len(digits) > 4 for digits in "".join(_digits(layout)).split()):
