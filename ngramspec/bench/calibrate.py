@@ -122,7 +122,7 @@ def calibrate(
 
     Args:
         target: Its first sequence is emptied and used.
-        token_ids: int32, at least as many as the largest size; the last ones are decoded
+        token_ids: int32, at least the largest size in length; the last ones are decoded
             repeatedly, the others are the context.
         sizes: Tokens in a batch, rising, from 1 on.
         rounds: Samples of each size, >= 1.

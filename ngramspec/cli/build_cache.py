@@ -370,7 +370,7 @@ def _in_words(found: HeldOut) -> str:
     before, now = found.without_file.right, found.with_file.right
     of = f"Of {found.tokens:,} held-out tokens,"
     if now == before:
-        return f"{of} as many are drafted right with the file as without it."
+        return f"{of} the same number are drafted right with and without the file."
     share = f" ({(now - before) / before:+.1%})" if before else ""
     more = "more" if now > before else "fewer"
     return f"{of} {abs(now - before):,} {more} are drafted right with the file{share}."

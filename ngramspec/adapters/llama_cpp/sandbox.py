@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from string import Formatter
 from typing import Any
 
-from jinja2 import BaseLoader, nodes
+from jinja2 import BaseLoader, Environment, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import EvalContext
@@ -155,7 +155,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         def bounded(*args: Any, **kwargs: Any) -> Any:
             self._check_arguments(args[1:], kwargs)
             name = call.__name__.removeprefix("do_").removeprefix("sync_do_")
-            values = [part for part in args if not isinstance(part, Context | EvalContext)]
+            hidden = (Context, EvalContext, Environment)  # what Jinja gives some filters first
+            values = [part for part in args if not isinstance(part, hidden)]
             if name in INDENTING:
                 self._check_indents(values[1:], kwargs)
             elif name == "join":

@@ -91,6 +91,14 @@ def test_a_bomb_leaves_the_next_template_its_own_budget() -> None:
         assert templates.render("{{ messages[0].content }}", HELLO, None, True, {}) == "Hello"
 
 
+def test_ordinary_filters_take_long_texts() -> None:
+    text = "word " * 100
+    for filters in ("wordwrap(60)", "indent(4)", "tojson(indent=2)", "replace('word', 'x')"):
+        assert render("{{ messages[0].content | " + filters + " }}", [{"content": text}])
+    assert render("{{ [messages[0].content, 'b'] | join(', ') }}", [{"content": text}])
+    assert render("{{ '{:>10} {}'.format(1, messages[0].content) }}", [{"content": text}])
+
+
 def test_what_a_client_sends_may_be_large() -> None:
     long = [{"role": "user", "content": "word " * 200_000}, *HELLO * 2000]
     template = (
