@@ -6,11 +6,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
-#if defined(_WIN32)
-#include <windows.h>
-#else
-#include <time.h>
-#endif
 
 #include "ngs_wide.h"
 
@@ -47,19 +42,6 @@ static inline bool ngs_accept(ngs_accept_fn accept, void *sampler, int32_t token
     } catch (...) {
         return false;
     }
-}
-
-/* CPU time of this thread in nanoseconds. */
-static inline int64_t ngs_cpu_ns(void) {
-#if defined(_WIN32)
-    FILETIME unused, kernel, user;
-    if (!GetThreadTimes(GetCurrentThread(), &unused, &unused, &kernel, &user)) return 0;
-    return 100 * (((int64_t)user.dwHighDateTime << 32) + user.dwLowDateTime);
-#else
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-#endif
 }
 
 /* A logit that cannot break llama.cpp's sorting: NaN becomes -infinity, +infinity finite. */

@@ -10,6 +10,7 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT, Slot
 from ngramspec.engine.generation import Chunk, FinishReason, Generation, TokenLogprob
 from ngramspec.engine.queue import OnChunk
+from ngramspec.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,9 @@ class Emission:
         """Hand out what a step added to the slot's generation, and end it where the step did."""
         made, on_chunk = slot.generation, slot.on_chunk
         assert made is not None
-        reason, count = REASONS[slot.ending], slot.num_added
+        reason, count, error = REASONS[slot.ending], slot.num_added, None
+        if slot.ending == IMPOSSIBLE and slot.sampler.problem:
+            reason, error = "error", InputError(slot.sampler.problem)
         with_logprobs = made.request.logprobs is not None
         emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
         if with_logprobs:
@@ -55,11 +58,11 @@ class Emission:
         if on_chunk is None:
             if reason is not None:
                 made.transcript.take(True)
-                self._finish(made, reason, None)
+                self._finish(made, reason, error)
             return
         spans = made.transcript.take(reason is not None)
         if reason is not None:
-            self._finish(made, reason, None)
+            self._finish(made, reason, error)
         accepted = min(slot.num_accepted, count)
         logprobs = tuple(made.logprobs[len(made.logprobs) - count :]) if with_logprobs else ()
         text = "".join(piece for piece, _ in spans)

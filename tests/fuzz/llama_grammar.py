@@ -1,4 +1,4 @@
-"""llama.cpp's own grammar engine in a child process: what it takes, and what it writes.
+"""llama.cpp's own grammar engine in a child process: what it takes, and what it allows.
 
 As a program: loads the embedded model's vocabulary once and forks for every grammar, so that one
 that ends, hangs or fills the process is told like any other.
@@ -14,17 +14,17 @@ import signal
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.hosts import llama as native_llama
 
 SECONDS = 20  # of processor time per grammar, where it should take milliseconds
 MEMORY = 4 << 30  # address space
 STEPS = 20  # tokens written at most
-CLOSING = b'"]},:'  # tokens that a writer likes, as they bring a text to its end
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ class Verdict:
 
     taken: It parsed it.
     died: How the process ended instead of answering, "" if it did not.
-    text: What was written by it, from its beginning; if it was refused, what the log says.
-    ended: The grammar allowed the end there.
+    log: What its log says, if it did not take it.
+    tokens: What was written by it, whole characters at a time.
+    masks: What could have come next, before each of these tokens and after the last.
     """
 
     taken: bool
     died: str = ""
-    text: bytes = b""
-    ended: bool = False
+    log: bytes = b""
+    tokens: list[int] = field(default_factory=list)
+    masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)
 
 
 class Child:
@@ -74,11 +76,9 @@ class Child:
             return Verdict(False, _told(status) or "no answer")
         if answer[:1] == b"-":
             return Verdict(False, "", answer[1:])
-        return Verdict(True, "", answer[1:], answer[:1] == b"!")
-
-    def is_token(self, text: str) -> bool:
-        """Tell whether a text is one token: the embedded model has these."""
-        return text in ("<|im_start|>", "<|im_end|>")
+        size, count = struct.unpack("<II", answer[1:9])
+        steps = np.frombuffer(answer[9:], np.int32).reshape(count, size + 1)
+        return Verdict(True, "", b"", steps[:-1, 0].tolist(), list(steps[:, 1:] > 0))
 
     def close(self) -> None:
         """End the process."""
@@ -145,13 +145,19 @@ class Vocabulary:
         # With special tokens as text, which is how a grammar sees them.
         self.pieces = [model.piece(token, True) for token in range(model.vocab_size)]
         self.ends = np.array([model.is_end(token) for token in range(model.vocab_size)])
-        closing = {bytes([byte]) for byte in CLOSING}
-        self.closing = np.array([piece in closing for piece in self.pieces])
-        self.firsts = np.array([piece[0] if piece else 0 for piece in self.pieces])
+        self.whole = np.array([is_whole(piece) for piece in self.pieces]) & ~self.ends
+
+
+def is_whole(piece: bytes) -> bool:
+    """Tell whether a token's text is made of whole characters."""
+    try:
+        return bool(piece.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
-    """Return "-" and why llama.cpp refuses, or "+", at an end "!", and what was written."""
+    """Return "-" and why llama.cpp refuses, or "+" and its steps: a token, and what was allowed."""
     lib = vocabulary.lib
     position = native_llama.log_position()
     sampler = lib.llama_sampler_init_grammar(vocabulary.address, grammar, b"root")
@@ -159,7 +165,7 @@ def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
         return b"-" + "; ".join(native_llama.log_since(position)).encode()
     size = len(vocabulary.pieces)
     layout = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
-    text, rng = b"", random.Random(choices)
+    rng, steps = random.Random(choices), []
     for _ in range(STEPS):
         rows = np.zeros(size, layout)
         rows["id"] = np.arange(size)
@@ -167,20 +173,13 @@ def followed(vocabulary: Vocabulary, grammar: bytes, choices: bytes) -> bytes:
         array = lib.llama_token_data_array(data=data, size=size, selected=-1, sorted=False)
         lib.llama_sampler_apply(sampler, ctypes.byref(array))
         allowed = np.isfinite(rows["logit"])
-        may_end = bool((allowed & vocabulary.ends).any())
-        going = np.flatnonzero(allowed & ~vocabulary.ends)
-        if may_end and (rng.random() < 0.6 or not len(going)):
-            return b"!" + text
-        if not len(going):
+        going = np.flatnonzero(allowed & vocabulary.whole)
+        token = int(rng.choice(going)) if len(going) else -1
+        steps.append(np.concatenate([[token], allowed]).astype(np.int32))
+        if token < 0:
             break
-        closing = np.flatnonzero(allowed & vocabulary.closing)
-        if not len(closing) or rng.random() < 0.5:  # equal chances for all that may come next
-            firsts = vocabulary.firsts[going]
-            closing = going[firsts == rng.choice(np.unique(firsts))]
-        token = int(rng.choice(closing))
         lib.llama_sampler_accept(sampler, token)
-        text += vocabulary.pieces[token]
-    return b"+" + text
+    return b"+" + struct.pack("<II", size, len(steps)) + b"".join(step.tobytes() for step in steps)
 
 
 if __name__ == "__main__":

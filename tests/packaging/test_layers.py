@@ -26,6 +26,7 @@ LEVELS = {
     "corpus": 2,
     "tokenizers": 2,
     "ollama": 2,
+    "grammar": 2,
     "drafters": 3,
     "engine": 4,
     "build": 4,
@@ -39,6 +40,7 @@ LEVELS = {
 # Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {
     "core": 0,
+    "grammar": 1,
     "policy": 1,
     "drafter": 2,
     "map": 3,

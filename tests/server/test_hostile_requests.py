@@ -107,8 +107,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
         400, "tools.f0"),
     "pattern": (COMPLETION, {"json_schema": {"pattern": "(" * 450 + ")" * 450}}, 400,
                 "json_schema"),
-    "grammar that begins in many ways": (COMPLETION, {"grammar": "root ::= " + " | ".join(
-        f'"{i}"' for i in range(20_000))}, 400, "grammar"),
+    "grammar that begins in many ways": (COMPLETION, {"grammar": "".join(
+        f'r{i} ::= r{i + 1} | r{i + 1} "x"\n' for i in range(40)) + 'r40 ::= "a"\nroot ::= r0'},
+        400, "grammar"),
     "large grammar": (COMPLETION, {"grammar": 'root ::= "a"' + " " * (1 << 20)}, 400, "grammar"),
     "template that repeats": (GENERATE, {"template":
         "{{range $i := 900000}}0123456789012345678901234567890123456789{{end}}"}, 400, ""),
@@ -185,6 +186,29 @@ def test_what_asks_for_too_much_is_refused_by_its_field(server: Serving, name: s
             assert told["param"] == field
     assert seconds < SECONDS
     assert server.engine.stats().finished.get("error") == errors.get("error")
+
+
+AMBIGUOUS: dict[str, dict[str, Any]] = {
+    "grammar": {"grammar": "root ::= [a-z ]* " + "[a-z ]? " * 20 + '"0"'},
+    "pattern": {"json_schema": {"pattern": "^" + "d?\\s?" * 17 + "dé_]"}},
+    "alternatives": {"grammar": "root ::= " + " | ".join(f'"{i}"' for i in range(20_000))},
+    "right recursion": {"grammar": 'root ::= [a-z ] root "x" | [a-z ]'},
+    "doubles": {"grammar": 'root ::= [a-z] root x | [a-z] root y | "0"\nx ::= "c"\ny ::= "c"'},
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_many_ways_to_read_a_text_take_no_more_time(server: Serving, name: str) -> None:
+    """llama.cpp's own grammar sampler needs minutes for one token of the first two."""
+    with well_behaved(server):
+        started = time.monotonic()
+        made = sent(server, "/completion", {"n_predict": 30, "temperature": 2, **AMBIGUOUS[name]})
+        seconds = time.monotonic() - started
+    if name == "doubles":  # more stacks with every character: given up, and only this request ends
+        assert "too ambiguous" in made.text
+    else:
+        assert made.status_code == 200, made.text[:300]
+    assert seconds < SECONDS
 
 
 def test_the_worst_requests_at_once_leave_others_their_answers(start: Start) -> None:

@@ -13,8 +13,9 @@ import openai
 import pytest
 
 from helpers.serving import Serving
-from ngramspec.adapters.llama_cpp.grammar import check_grammar
+from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.grammar import read_grammar
 from ngramspec.server.errors import ApiError
 from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.json_number import integer_text
@@ -146,20 +147,28 @@ def accepts(model: LlamaModel) -> Accepts:
         lib.llama_sampler_apply(sampler, ctypes.byref(array))
         return math.isfinite(data[0].logit)
 
-    def accepts(schema: Any, text: str) -> bool:
-        grammar = grammar_of(schema)
-        check_grammar(grammar, lambda token: False)
+    def followed(grammar: str, tokens: list[int]) -> bool:
+        matcher = Matcher(read_grammar(grammar, lambda text: -1), model.vocabulary.grammar_tokens)
+        return all(map(matcher.accept, tokens)) and matcher.may_end
+
+    def followed_by_llama_cpp(grammar: str, tokens: list[int]) -> bool:
         address = model.vocabulary.address
         sampler = lib.llama_sampler_init_grammar(address, grammar.encode(), b"root")
         assert sampler, grammar
         try:
-            for token in model.tokenize(text, add_special=False).tolist():
+            for token in tokens:
                 if not allowed(sampler, token):
                     return False
                 lib.llama_sampler_accept(sampler, token)
             return allowed(sampler, model.eos)
         finally:
             lib.llama_sampler_free(sampler)
+
+    def accepts(schema: Any, text: str) -> bool:
+        grammar, tokens = grammar_of(schema), model.tokenize(text, add_special=False).tolist()
+        found = followed(grammar, tokens)
+        assert found == followed_by_llama_cpp(grammar, tokens)
+        return found
 
     return accepts
 

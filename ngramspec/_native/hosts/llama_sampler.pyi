@@ -6,6 +6,7 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.engine.decode import Sampler
+from ngramspec._native.grammar.matcher import Matcher
 
 @final
 class Candidates:
@@ -22,9 +23,9 @@ class ChainSampler(Sampler):
         cls,
         calls: Mapping[str, int],
         chain_address: int,
-        grammar_address: int,
         candidates: Candidates,
         owner: object,
+        grammar: Matcher | None = None,
         keep: int = 0,
         lookback: int = 0,
         biased: npt.NDArray[np.int32] | Sequence[int] | None = None,

@@ -12,19 +12,19 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ngramspec._native.engine.decode import GreedySampler, Sampler
-from ngramspec._native.hosts import llama as native_llama
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
-from ngramspec.adapters.llama_cpp.grammar import MAX_ELEMENTS, GrammarSize, check_grammar
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
-from ngramspec.tokenizers.llama_library import Handle, reasons
+from ngramspec.grammar.gbnf import MAX_ELEMENTS, read_grammar
+from ngramspec.tokenizers.llama_library import Handle
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
 MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
-MAX_CLONE = 1 << 26  # comparisons; a grammar that takes more is read again instead
 T = TypeVar("T")
 
 
@@ -88,9 +88,9 @@ class Chains:
         self._context_size = context_size
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
-        # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is checked.
+        # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is read.
         self._dry: Kept[Handle] = Kept(8, 8)
-        self._grammars: Kept[tuple[Handle, GrammarSize]] = Kept(16, MAX_ELEMENTS)
+        self._grammars: Kept[Rules] = Kept(16, MAX_ELEMENTS)
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler.
@@ -100,7 +100,7 @@ class Chains:
             BackendError: llama.cpp could not make it.
 
         Cost: some 10 us; DRY compares its breakers with the whole vocabulary the first time, and a
-            grammar is read the first time, 1 us per character.
+            grammar is read the first time, 2 us per character.
         Thread-safety: safe, until close.
         """
         if sampling.greedy and not self._suppressed:
@@ -115,9 +115,9 @@ class Chains:
         return ChainSampler(
             self._model.library.calls,
             _address(chain.address),
-            _address(grammar.address) if grammar is not None else 0,
             self._candidates,
-            (chain, grammar),
+            chain,
+            grammar,
             keep=keep,
             lookback=lookback,
             biased=np.array(sorted(biases), dtype=np.int32),
@@ -128,8 +128,7 @@ class Chains:
         self._candidates.close()
         for handle in self._dry.clear():
             handle.free()
-        for handle, _ in self._grammars.clear():
-            handle.free()
+        self._grammars.clear()
 
     def _biases(self, sampling: Sampling) -> dict[int, float]:
         """Return what is added to logits before anything else."""
@@ -228,31 +227,19 @@ class Chains:
 
         return self._dry.get(key, make)
 
-    def _grammar(self, text: str) -> Handle:
-        """Return a grammar sampler that llama.cpp can follow."""
+    def _grammar(self, text: str) -> Matcher:
+        """Return a matcher at the beginning of a grammar."""
         vocabulary = self._model.vocabulary
 
-        def is_token(text: str) -> bool:
-            return vocabulary.tokenize(text, add_special=False, parse_special=True).size == 1
+        def token_of(text: str) -> int:
+            ids = vocabulary.tokenize(text, add_special=False, parse_special=True)
+            return int(ids[0]) if ids.size == 1 else -1
 
-        def make() -> tuple[tuple[Handle, GrammarSize], int]:
-            size = check_grammar(text, is_token)
-            return (self._read_grammar(text), size), size.elements
+        def make() -> tuple[Rules, int]:
+            rules = read_grammar(text, token_of)
+            return rules, rules.num_elements
 
-        prototype, size = self._grammars.get(text, make)
-        if size.clone > MAX_CLONE:
-            return self._read_grammar(text)
-        return self._handle(self._lib.llama_sampler_clone(prototype.address))
-
-    def _read_grammar(self, text: str) -> Handle:
-        """Let llama.cpp read a grammar."""
-        position = native_llama.log_position()
-        vocab = self._model.vocabulary.address
-        made = self._lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
-        if not made:
-            reason = reasons(native_llama.log_since(position))
-            raise InputError(f"llama.cpp refuses the grammar{reason}")
-        return self._handle(made)
+        return Matcher(self._grammars.get(text, make), vocabulary.grammar_tokens)
 
     def _new_chain(self) -> Handle:
         params = self._lib.llama_sampler_chain_default_params()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 import threading
 import time
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 from ngramspec._native.engine.decode import Rows
-from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget, chain
 from ngramspec.adapters.llama_cpp.chain import Chains, Kept
 from ngramspec.engine import Sampling
@@ -73,31 +71,16 @@ def test_a_grammar_is_read_once_for_all_choices(
     target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    check = chain.check_grammar
+    read_grammar = chain.read_grammar
 
-    def counting(text: str, is_token: chain.Callable[[str], bool]) -> chain.GrammarSize:
+    def counting(text: str, token_of: chain.Callable[[str], int]) -> chain.Rules:
         read.append(text)
-        return check(text, is_token)
+        return read_grammar(text, token_of)
 
-    monkeypatch.setattr(chain, "check_grammar", counting)
+    monkeypatch.setattr(chain, "read_grammar", counting)
     for seed in range(32):
         target.sampler(Sampling(grammar=JSON), seed)
     assert read == [JSON]
-
-
-def test_a_copied_grammar_does_as_one_that_was_read(target: LlamaTarget) -> None:
-    texts = [f"value {i * 37 % 5000}" for i in range(600)]
-    for grammar in (JSON, " | ".join(["root ::= " + JSON[9:], *(f'"{t}"' for t in texts)])):
-        first, copy = (target.sampler(Sampling(grammar=grammar, temperature=0), 1) for _ in "ab")
-        rows = Rows(target.vocab_size)
-        generator = np.random.default_rng(2)
-        for _ in range(12):
-            rows.set(generator.normal(size=(1, target.vocab_size)).astype(np.float32))
-            token = first.choose(rows, 0)
-            assert copy.choose(rows, 0) == token
-            first.accept(token)
-            copy.accept(token)
-        assert (first.problem, copy.problem) == ("", "")
 
 
 def test_many_biases_cost_little_per_token(target: LlamaTarget) -> None:
@@ -115,59 +98,6 @@ def test_many_biases_cost_little_per_token(target: LlamaTarget) -> None:
         return min(taken)
 
     assert seconds(target.vocab_size) < 100 * seconds(8) + 0.01
-
-
-class Candidate(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_int32), ("logit", ctypes.c_float), ("p", ctypes.c_float))
-
-
-class Several(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.POINTER(Candidate)),
-        ("size", ctypes.c_size_t),
-        ("selected", ctypes.c_int64),
-        ("sorted", ctypes.c_bool),
-    )
-
-
-@pytest.mark.parametrize("milliseconds", [0, 40])
-def test_a_grammar_that_is_slow_to_ask_about_the_vocabulary_is_given_up(milliseconds: int) -> None:
-    size, chain_id, grammar_id = 40 * 2048 + 7, 1, 2
-    asked: list[int] = []
-    others: list[float] = []
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Several))
-    def apply(sampler: int, several: ctypes._Pointer[Several]) -> None:
-        found = several.contents
-        if sampler == chain_id:
-            possible = (i for i in range(found.size) if found.data[i].logit > -1e9)
-            found.selected = next(possible, -1)
-            return
-        asked.append(found.size)
-        until = time.thread_time() + milliseconds / 1e3 * (found.size > 1)
-        while time.thread_time() < until:
-            pass
-        for i in range(found.size):
-            if found.data[i].id != 5:
-                found.data[i].logit = float("-inf")
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
-    def accept(sampler: int, token: int) -> None:
-        others.append(token)
-
-    calls = {
-        name: ctypes.cast(function, ctypes.c_void_p).value
-        for name, function in (("llama_sampler_apply", apply), ("llama_sampler_accept", accept))
-    }
-    rows = Rows(size)
-    rows.set(np.zeros((1, size), np.float32))
-    sampler = ChainSampler(calls, chain_id, grammar_id, Candidates(size), None)
-    token = sampler.choose(rows, 0)
-    if milliseconds:
-        assert (token, len(asked) < 20) == (-1, True)
-        assert sampler.problem == "the grammar is ambiguous: following it takes too long"
-    else:
-        assert (token, sum(asked), sampler.problem) == (5, 1 + size, "")
 
 
 def test_what_is_kept_has_bounds() -> None:

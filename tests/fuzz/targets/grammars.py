@@ -1,7 +1,7 @@
-"""The guard of grammars beside llama.cpp: what passes is followed safely, and nothing else is lost.
+"""Grammars beside llama.cpp: both take the same texts, and allow the same tokens.
 
-What the guard takes, llama.cpp must take too, in bounded time and memory, and what llama.cpp takes
-and can follow, the guard may refuse for its documented limits only.
+llama.cpp follows them in a process of its own, for some grammars end or hang it; what it does not
+survive is followed here alone, in bounded time.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fuzz import text_inputs
-from fuzz.llama_grammar import SECONDS, Child
-from fuzz.target import Finding, Run, Target
-from ngramspec.adapters.llama_cpp.grammar import check_grammar
-from ngramspec.errors import InputError
+import numpy as np
 
-# Limits that are the guard's own: they keep the work small, llama.cpp would do it.
+from fuzz import text_inputs
+from fuzz.grammar_writer import Writer
+from fuzz.llama_grammar import Child, Verdict, is_whole
+from fuzz.target import Finding, Run, Target
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec.errors import InputError
+from ngramspec.grammar import read_grammar
+
+SECONDS = 2  # of processor time for llama.cpp
+
+# Limits that are our own: they keep the work small, llama.cpp would do it.
 OWN_LIMITS = (
     *("characters, the most is", "NUL character", "not valid Unicode", "parentheses inside"),
     *("larger than", "is not one token", "too many ways to begin"),
     # llama.cpp counts what it writes out, here it is counted before.
     "repetitions",
 )
-# llama.cpp's own check refuses more than what would not end; that is told to the client as it is.
+# llama.cpp refuses more of it than what would not end.
 LEFT_RECURSION = b"left recursion"
 WORDS = (
     *("root", "root ::= ", "\nroot ::= ", "\na ::= ", "a", "b", "a1-x", " | ", "|", "(", ")", ") "),
@@ -36,39 +42,56 @@ WORDS = (
 
 @contextmanager
 def opened() -> Iterator[Run]:
-    child = Child()
+    child, writer = Child(), Writer()
+    whole = np.array([is_whole(piece) for piece in writer.pieces]) | writer.ends
+
+    def compare(grammar: str, made: Verdict) -> None:
+        matcher = Matcher(read_grammar(grammar, writer.token_of), writer.tokens)
+        for step, allowed in enumerate(made.masks):
+            mask = matcher.mask()
+            if matcher.problem:
+                return
+            # In the middle of a character llama.cpp allows what no character goes on with, and
+            # forbids [^a-z] all that begin as an excluded one does.
+            if (mask[whole] != allowed[whole]).any():
+                raise Finding(f"other tokens are allowed than by llama.cpp, in step {step}")
+            if step < len(made.tokens) and not matcher.accept(made.tokens[step]):
+                raise Finding(f"a token of the mask is refused, in step {step}")
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "replace")
         if not text:  # for llama.cpp no grammar at all
             return
         try:
-            check_grammar(text, child.is_token)
+            writer.write(text, data[-8:])
             refusal = None
         except InputError as error:
             refusal = str(error)
             if any(limit in refusal for limit in OWN_LIMITS):
                 return
         made = child.ask(text, data[-8:], SECONDS if refusal is None else 1)
-        if refusal is None and made.died:
-            raise Finding(f"llama.cpp dies of a grammar that passed: {made.died}")
-        if refusal is None and not made.taken and LEFT_RECURSION not in made.text:
-            raise Finding(f"llama.cpp refuses a grammar that passed: {made.text!r}")
+        if made.died:
+            return
+        if refusal is None and not made.taken and LEFT_RECURSION not in made.log:
+            raise Finding(f"llama.cpp refuses a grammar that passed: {made.log!r}")
         if refusal is not None and made.taken:
             reason = re.sub(r".*not valid: |'.*'|, in line.*", "", refusal)
             raise Finding(f"llama.cpp follows what is refused because {reason}")
+        if made.taken and "<" not in text:  # it takes tokens by their ids in the middle of others
+            compare(text, made)
 
     try:
         yield run
     finally:
         child.close()
+        writer.close()
 
 
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.adapters.llama_cpp.grammar",
-        "ngramspec.adapters.llama_cpp.grammar_rules",
+        "ngramspec.grammar.gbnf",
+        "ngramspec.grammar.rules",
     ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,

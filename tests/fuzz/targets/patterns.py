@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fuzz import text_inputs
-from fuzz.llama_grammar import Child
+from fuzz.grammar_writer import Writer
 from fuzz.target import Finding, Run, Target
 from fuzz.targets.schemas import grammar_of, written
 
@@ -56,21 +56,21 @@ NOT_COMPARED = re.compile(r"\(\?[aimsxuL-]*[):]|\(\?>|[*+?}]\+")
 
 @contextmanager
 def opened() -> Iterator[Run]:
-    child = Child()
+    writer = Writer()
 
     def run(data: bytes) -> None:
         pattern = data.decode("utf-8", "replace")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd patterns, which Python tells at every reading
             grammar = grammar_of({"type": "string", "pattern": pattern})
-            for text in [] if grammar is None else written(child, grammar, data):
+            for text in [] if grammar is None else written(writer, grammar, data):
                 if not NOT_COMPARED.search(pattern) and not re.search(pattern, text, re.ASCII):
                     raise Finding(f"the text does not match the pattern: {text!r}")
 
     try:
         yield run
     finally:
-        child.close()
+        writer.close()
 
 
 TARGET = Target(

@@ -1,6 +1,6 @@
-"""JSON schemas: refused, or made into a grammar of bounded size that llama.cpp takes.
+"""JSON schemas: refused, or made into a grammar of bounded size.
 
-What llama.cpp then writes by the grammar must be JSON, and fit the schema where a slow validator
+What is then written by the grammar must be JSON, and fit the schema where a slow validator
 (tests/reference/json_schema.py) knows all of its keywords.
 """
 
@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from fuzz import json_inputs
-from fuzz.llama_grammar import Child
+from fuzz.grammar_writer import Writer
 from fuzz.target import Finding, Run, Target
-from ngramspec.adapters.llama_cpp.grammar import check_grammar
 from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.bodies import SamplingBody
@@ -63,7 +62,7 @@ MEMBERS: dict[str, tuple[Any, ...]] = {
 
 @contextmanager
 def opened() -> Iterator[Run]:
-    child = Child()
+    writer = Writer()
 
     def run(data: bytes) -> None:
         try:
@@ -71,14 +70,14 @@ def opened() -> Iterator[Run]:
         except (ValueError, RecursionError):
             return
         grammar = grammar_of(schema)
-        for value in [] if grammar is None else written(child, grammar, data):
+        for value in [] if grammar is None else written(writer, grammar, data):
             if is_plain(schema) and not fits(value, schema):
                 raise Finding(f"what the grammar wrote does not fit: {value!r}")
 
     try:
         yield run
     finally:
-        child.close()
+        writer.close()
 
 
 def grammar_of(schema: Any) -> str | None:
@@ -98,25 +97,18 @@ def grammar_of(schema: Any) -> str | None:
     return grammar or None
 
 
-def written(child: Child, grammar: str, choices: bytes) -> list[Any]:
-    """Let llama.cpp write by a grammar; return the value in a list, nothing if it did not end."""
+def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
+    """Write by a grammar; return the value in a list, nothing if it did not end."""
     try:
-        check_grammar(grammar, lambda token: False)
+        made = writer.write(grammar, choices[-16:])
     except InputError:
         return []  # refused like a grammar that was given: too large, or without an end
-    made = child.ask(grammar, choices[-16:])
-    if made.died or not made.taken:
-        raise Finding(f"llama.cpp does not take the grammar of a schema: {made.died}")
     if not made.ended:
         return []
     try:
-        text = made.text.decode()
-    except UnicodeDecodeError:
-        return []  # llama.cpp lets tokens of single bytes make characters that there are not
-    try:
-        return [json.loads(text)]
+        return [json.loads(made.text)]
     except ValueError as error:
-        raise Finding(f"the grammar wrote no JSON: {text!r}") from error
+        raise Finding(f"the grammar wrote no JSON: {made.text!r}") from error
 
 
 TARGET = Target(

@@ -249,6 +249,11 @@ cdef class Sampler:
         self.c.choose = _nothing
         self.c.accept = _ignore
 
+    @property
+    def problem(self):
+        """Return why it finds no token possible, "" without a problem of its own. The base has none."""
+        return ""
+
     def choose(self, Rows rows not None, Py_ssize_t index):
         """Return the token chosen from a row, -1 when none is possible; commits nothing.
 

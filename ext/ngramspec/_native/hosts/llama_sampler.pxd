@@ -3,6 +3,7 @@ from libcpp cimport bool as cbool
 
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t
 from ngramspec._native.engine.decode cimport Sampler
+from ngramspec._native.grammar.matcher cimport Matcher, MatcherC
 
 cdef extern from "ngs_candidates.h" nogil:
     enum:
@@ -20,7 +21,6 @@ cdef extern from "ngs_candidates.h" nogil:
     ctypedef void (*ngs_accept_fn)(void* sampler, int32_t token) noexcept
     cbool ngs_apply(ngs_apply_fn apply, void* sampler, ngs_candidates* candidates)
     cbool ngs_accept(ngs_accept_fn accept, void* sampler, int32_t token)
-    int64_t ngs_cpu_ns()
     void ngs_fill(ngs_candidate* out, const float* row, Py_ssize_t n)
     Py_ssize_t ngs_prefilter(ngs_candidate* out, const float* row, Py_ssize_t n, Py_ssize_t k, float* heap,
                              const uint8_t* counted, const uint8_t* marks)
@@ -30,18 +30,12 @@ cdef class Candidates:
     cdef readonly Py_ssize_t vocab_size
     cdef readonly bint closed      # llama.cpp's vocabulary is freed: choose nothing more
 
-# Why a ChainSampler chooses no more tokens.
-cdef enum SamplerProblem:
-    PROBLEM_NONE = 0
-    PROBLEM_FORBIDDEN = 1          # the grammar got a token that it does not allow
-    PROBLEM_SLOW = 2               # following the grammar takes too long
-
 # State of a ChainSampler.
 cdef struct ChainC:
     ngs_apply_fn apply
     ngs_accept_fn accept_call
     void* chain
-    void* grammar                  # NULL = none
+    MatcherC* grammar              # NULL = none
     ngs_candidate* data            # of the shared Candidates
     const bint* closed             # of the shared Candidates
     Py_ssize_t keep                # the chain needs the `keep` largest logits only; 0 = all
@@ -50,11 +44,11 @@ cdef struct ChainC:
     uint8_t* counted               # per token: its logit may change in the chain; NULL = none does
     uint8_t* marks                 # per NGS_LANES tokens: one of them is counted
     Py_ssize_t vocab_size
-    token_t allowed                # the grammar is known to allow this token next; -1 = none
-    int problem                    # of SamplerProblem; not 0 = choose nothing more
+    bint forbidden                 # a token was accepted that the grammar forbids: choose nothing more
 
 cdef class ChainSampler(Sampler):
     cdef ChainC chain
     cdef Candidates candidates     # keeps data alive
-    cdef object owner              # frees chain and grammar
+    cdef Matcher grammar
+    cdef object owner              # frees the chain
     cdef int prepare(self, bint counts, biased) except -1

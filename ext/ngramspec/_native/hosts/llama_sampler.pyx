@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""llama.cpp's samplers, on rows of logits: a chain, and a grammar beside it."""
+"""llama.cpp's samplers, on rows of logits, with a grammar beside them."""
 
 cimport cython
 from cpython.pystate cimport PyThreadState
@@ -8,6 +8,8 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.types cimport uint64_t
+from ngramspec._native.grammar.matcher cimport Matcher, matcher_accept, matcher_allows, matcher_mask
 from ngramspec._native.hosts.llama cimport call_address
 
 from ngramspec.errors import InputError
@@ -19,9 +21,6 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     MAX_KEEP = 128              # from 129 on, llama.cpp selects in another way
-    MAX_GRAMMAR_NS = 20000000   # for one token; in an ambiguous grammar each takes 10 to 100 times longer than the last
-    MAX_RESTRICT_NS = 250000000  # for the whole vocabulary; usual grammars take 1/10 of it
-    SLICE = 2048                # tokens that a grammar is asked about at a time
 
 
 @cython.final
@@ -74,49 +73,20 @@ cdef token_t _select(ChainC* c, ngs_candidates* candidates) noexcept nogil:
     return candidates.data[at].id
 
 
-cdef bint _allows(ChainC* c, token_t token) noexcept nogil:
-    """Return whether the grammar allows a token next."""
-    cdef ngs_candidate one
-    cdef ngs_candidates candidates
-    one.id = token
-    one.logit = 1.0
-    one.p = 0.0
-    candidates.data = &one
-    candidates.size = 1
-    candidates.selected = -1
-    candidates.sorted = False
-    return ngs_apply(c.apply, c.grammar, &candidates) and one.logit > -INFINITY
-
-
-cdef bint _ask_all(ChainC* c, ngs_candidates* all) noexcept nogil:
-    """Rule out the candidates that the grammar forbids; False when it fails, or takes too long."""
-    cdef ngs_candidates part
-    cdef size_t done = 0
-    cdef int64_t start = ngs_cpu_ns()
-    part.selected = -1
-    part.sorted = False
-    while done < all.size:
-        part.data = all.data + done
-        part.size = min(<size_t>SLICE, all.size - done)
-        if not ngs_apply(c.apply, c.grammar, &part):
-            return False
-        done += part.size
-        if ngs_cpu_ns() - start > MAX_RESTRICT_NS:
-            c.problem = PROBLEM_SLOW
-            return False
-    return True
-
-
-cdef bint _restrict(ChainC* c, ngs_candidates* all) noexcept nogil:
-    """Call _ask_all without the GIL, whether or not the caller holds it."""
+cdef bint _forbid(ChainC* c, ngs_candidates* all) noexcept nogil:
+    """Rule out the candidates that the grammar forbids; False on a problem. Gives the GIL away if it is held."""
     cdef PyThreadState* held = NULL
-    cdef bint done
+    cdef const uint64_t* mask
+    cdef size_t i
     if PyGILState_Check():
         held = PyEval_SaveThread()
-    done = _ask_all(c, all)
+    mask = matcher_mask(c.grammar)
+    for i in range(all.size if mask != NULL else 0):
+        if not mask[i >> 6] >> (i & 63) & 1:
+            all.data[i].logit = -INFINITY
     if held != NULL:
         PyEval_RestoreThread(held)
-    return done
+    return mask != NULL
 
 
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
@@ -124,7 +94,7 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
     cdef ChainC* c = <ChainC*>state
     cdef ngs_candidates candidates
     cdef token_t token
-    if vocab_size != c.vocab_size or c.closed[0] or c.problem:
+    if vocab_size != c.vocab_size or c.closed[0] or c.forbidden:
         return -1
     candidates.data = c.data
     candidates.size = <size_t>vocab_size
@@ -133,17 +103,14 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
     else:
         ngs_fill(c.data, row, vocab_size)
     token = _select(c, &candidates)
-    if c.grammar == NULL:
+    if c.grammar == NULL or (token >= 0 and matcher_allows(c.grammar, token)):
         return token
-    if token < 0 or not _allows(c, token):
-        candidates.data = c.data
-        candidates.size = <size_t>vocab_size
-        ngs_fill(c.data, row, vocab_size)
-        if not _restrict(c, &candidates) or not _possible(&candidates):
-            return -1
-        token = _select(c, &candidates)
-    c.allowed = token
-    return token
+    candidates.data = c.data
+    candidates.size = <size_t>vocab_size
+    ngs_fill(c.data, row, vocab_size)
+    if not _forbid(c, &candidates) or not _possible(&candidates):
+        return -1
+    return _select(c, &candidates)
 
 
 cdef void _count(ChainC* c, token_t token) noexcept nogil:
@@ -154,28 +121,18 @@ cdef void _count(ChainC* c, token_t token) noexcept nogil:
         c.marks[token // NGS_LANES] = 1
 
 
-cdef void _advance(ChainC* c, token_t token) noexcept nogil:
-    """Accept a token in the grammar if allowed: any other would make llama.cpp end the process."""
-    cdef int64_t start = ngs_cpu_ns()
-    if token != c.allowed and not _allows(c, token) or not ngs_accept(c.accept_call, c.grammar, token):
-        c.problem = PROBLEM_FORBIDDEN
-    elif ngs_cpu_ns() - start > MAX_GRAMMAR_NS:
-        c.problem = PROBLEM_SLOW
-    c.allowed = -1
-
-
 cdef void _accept(void* state, token_t token) noexcept nogil:
     cdef ChainC* c = <ChainC*>state
     if not 0 <= token < c.vocab_size or c.closed[0]:
         return
-    if c.grammar != NULL and not c.problem:
-        _advance(c, token)
+    if c.grammar != NULL and not c.forbidden:
+        c.forbidden = not matcher_accept(c.grammar, token)
     _count(c, token)
 
 
 @cython.final
 cdef class ChainSampler(Sampler):
-    """ChainSampler(calls, chain_address, grammar_address, candidates, owner, keep=0, lookback=0, biased=None):
+    """ChainSampler(calls, chain_address, candidates, owner, grammar=None, keep=0, lookback=0, biased=None):
     a llama_sampler chain, with a grammar beside it as in llama.cpp's common/sampling.cpp.
 
     The chain's random numbers are drawn by choose, not by accept. NaN logits count as impossible.
@@ -183,9 +140,9 @@ cdef class ChainSampler(Sampler):
     Args:
         calls: Addresses of llama.cpp's functions by name.
         chain_address: The chain; it selects a token.
-        grammar_address: A grammar sampler that is not in the chain, or 0.
         candidates: Shared with the other samplers of one thread.
-        owner: Frees chain and grammar when it is collected.
+        owner: Frees the chain when it is collected.
+        grammar: At the beginning of its text, used by this sampler only; or None.
         keep: The chain only selects among this many of the largest logits after its penalties and
             biases: its first filter is top_k, or it is greedy, with 1. 1..128; 0 = it needs all. This
             saves time and does not change the choice, even among equal logits.
@@ -199,23 +156,24 @@ cdef class ChainSampler(Sampler):
         MemoryError: No room.
     """
 
-    def __cinit__(self, calls, uintptr_t chain_address, uintptr_t grammar_address, Candidates candidates not None,
-                  owner, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None):
+    def __cinit__(self, calls, uintptr_t chain_address, Candidates candidates not None, owner,
+                  Matcher grammar=None, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None):
         if not (chain_address and 0 <= keep <= MAX_KEEP and lookback >= 0):
             raise InputError(f"a chain must be given, keep must be in 0..{MAX_KEEP} and lookback >= 0, got "
                              f"{keep} and {lookback}")
-        self.candidates = candidates
-        self.owner = owner
+        if grammar is not None and len(grammar.tokens) != candidates.vocab_size:
+            raise InputError(f"the grammar is for a vocabulary of {len(grammar.tokens)} tokens, the candidates for "
+                             f"{candidates.vocab_size}")
+        self.candidates, self.grammar, self.owner = candidates, grammar, owner
         self.chain.apply = <ngs_apply_fn>call_address(calls, "llama_sampler_apply")
         self.chain.accept_call = <ngs_accept_fn>call_address(calls, "llama_sampler_accept")
         self.chain.chain = <void*>chain_address
-        self.chain.grammar = <void*>grammar_address
+        self.chain.grammar = &grammar.c if grammar is not None else NULL
         self.chain.data = candidates.data
         self.chain.closed = &candidates.closed
         self.chain.vocab_size = candidates.vocab_size
         self.chain.keep = keep if keep < candidates.vocab_size else 0
         self.chain.lookback = lookback
-        self.chain.allowed = -1
         if self.chain.keep:
             self.prepare(lookback > 0, biased)
         self.c.state = &self.chain
@@ -255,8 +213,9 @@ cdef class ChainSampler(Sampler):
     @property
     def problem(self):
         """Return why no more tokens are chosen, "" without a problem; only grammars cause one."""
-        return ("", "the grammar does not allow a token that was accepted",
-                "the grammar is ambiguous: following it takes too long")[self.chain.problem]
+        if self.grammar is not None and self.grammar.problem:
+            return self.grammar.problem
+        return "the grammar does not allow a token that was accepted" if self.chain.forbidden else ""
 
     def accept_prompt(self, token_ids):
         """Let penalties and DRY look back on the prompt; the grammar does not see it.

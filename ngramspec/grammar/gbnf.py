@@ -1,10 +1,7 @@
-"""Grammars in GBNF that llama.cpp can follow; others would end or hang the process.
+"""read_grammar: GBNF, llama.cpp's format of grammars, as rules that the matcher follows.
 
-llama.cpp's parser prints and refuses most of what is wrong, but some texts get past it: endless
-repetition counts, nesting that overflows the stack, rules that begin with themselves indirectly,
-whose stacks grow without end, and rules that can never begin, which fail an assertion. So this
-module reads a grammar in the same way, counts its size and follows the rules' first symbols.
-Source: llama.cpp src/llama-grammar.cpp.
+Texts are read in llama.cpp's way, and bounded in size before they are written out.
+Source: llama.cpp src/llama-grammar.cpp, grammars/README.md.
 """
 
 from __future__ import annotations
@@ -13,8 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ngramspec.adapters.llama_cpp.grammar_rules import Item, Rule, check_rules
+from ngramspec._native.grammar.rules import Rules
 from ngramspec.errors import InputError
+from ngramspec.grammar.characters import LAST, Characters
+from ngramspec.grammar.rules import BITS, CHAR, NOT_TOKEN, RULE, TOKEN, Rule, native_rules
 
 MAX_CHARS = 1 << 20
 MAX_NESTING = 64
@@ -24,7 +23,7 @@ MAX_TOKEN_CHARS = 256
 
 _ESCAPE = r'\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[tnr\\"\[\]-])'
 _LITERAL = re.compile(rf'"((?:{_ESCAPE}|[^"\\])*)"')
-_CHARS = re.compile(rf"\[\^?((?:{_ESCAPE}|[^\]\\])*)\]")
+_CHARS = re.compile(rf"\[(\^?)((?:{_ESCAPE}|[^\]\\])*)\]")
 _CHAR = re.compile(rf"{_ESCAPE}|[^\\]", re.DOTALL)
 _TOKEN_ID = re.compile(r"!?<\[([0-9]{1,10})\]>")
 _TOKEN = re.compile(r"!?(<[^>]*>)")
@@ -32,30 +31,22 @@ _NAME = re.compile(r"[a-zA-Z0-9-]+")
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_OR_LINE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _COUNT = re.compile(r"[0-9]{1,9}")
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
 
-IsToken = Callable[[str], bool]
-
-
-@dataclass(frozen=True)
-class GrammarSize:
-    """How large a grammar is for llama.cpp.
-
-    elements: Of all its rules.
-    clone: Most comparisons that copying it takes, before it has read a character.
-    """
-
-    elements: int
-    clone: int
+TokenOf = Callable[[str], int]
 
 
-def check_grammar(text: str, is_token: IsToken) -> GrammarSize:
-    """Raise InputError unless llama.cpp can follow a grammar; return how large it is.
+def read_grammar(text: str, token_of: TokenOf) -> Rules:
+    """Return the rules of a grammar.
 
     Args:
         text: GBNF with a rule "root".
-        is_token: Tells whether a text such as "<think>" is one token of the vocabulary.
+        token_of: Returns the id of a text such as "<think>" if it is one token, -1 if not.
 
-    Cost: about 1 us per character.
+    Raises:
+        InputError: llama.cpp would not take the text, or it is too large.
+
+    Cost: about 2 us per character, and 0.1 us per element that repetitions write out.
     """
     if len(text) > MAX_CHARS:
         raise InputError(f"the grammar has {len(text)} characters, the most is {MAX_CHARS}")
@@ -65,10 +56,8 @@ def check_grammar(text: str, is_token: IsToken) -> GrammarSize:
         text.encode()
     except UnicodeEncodeError:
         raise InputError("the grammar is not valid Unicode") from None
-    reader = _Reader(text, is_token)
-    cost = check_rules(reader.read())
-    elements = max(1, reader.num_elements)
-    return GrammarSize(elements, cost.paths * cost.depth * elements)
+    reader = _Reader(text, token_of)
+    return native_rules(reader.read(), reader.characters)
 
 
 @dataclass
@@ -79,7 +68,8 @@ class _Reader:
     """
 
     text: str
-    is_token: IsToken
+    token_of: TokenOf
+    characters: Characters = field(default_factory=Characters)
     position: int = 0
     nesting: int = 0
     num_symbols: int = 0
@@ -128,9 +118,9 @@ class _Reader:
             rule.alternatives.append(self.sequence(name, nested))
         return rule
 
-    def sequence(self, name: str, nested: bool) -> list[Item]:
+    def sequence(self, name: str, nested: bool) -> list[int]:
         """Read symbols and their repetitions."""
-        items: list[Item] = []
+        items: list[int] = []
         last, weight = 0, 1  # where the last symbol starts; the rules that it stands for
         while self.position < len(self.text):
             char = self.text[self.position]
@@ -145,28 +135,41 @@ class _Reader:
             self.skip(nested)
         return items
 
-    def symbol_here(self, char: str, name: str, items: list[Item]) -> bool:
+    def symbol_here(self, char: str, name: str, items: list[int]) -> bool:
         """Read one symbol into items; False when there is none."""
         if char == '"':
-            self.add(items, len(_CHAR.findall(self.match(_LITERAL, "a literal").group(1))))
+            for one in map(_code, _CHAR.findall(self.match(_LITERAL, "a literal").group(1))):
+                self.add(items, CHAR, self.characters.one_of([(one, one)]))
         elif char == "[":
-            self.add(items, len(self.match(_CHARS, "a character class").group(1)))
+            self.character_class(items)
         elif char in "<!":
-            self.token()
-            self.add(items, 1)
+            self.add(items, NOT_TOKEN if char == "!" else TOKEN, self.token())
         elif char == ".":
             self.position += 1
-            self.add(items, 1)
+            self.add(items, CHAR, self.characters.one_of([(0, LAST)]))
         elif char == "(":
             self.group(name, items)
         elif found := _NAME.match(self.text, self.position):
             self.position = found.end()
-            self.add(items, 1, self.symbol(found.group()))
+            self.add(items, RULE, self.symbol(found.group()))
         else:
             return False
         return True
 
-    def group(self, name: str, items: list[Item]) -> None:
+    def character_class(self, items: list[int]) -> None:
+        """Read a class such as [^a-z_]; an empty one is nothing."""
+        negated, inside = self.match(_CHARS, "a character class").groups()
+        chars = _CHAR.findall(inside)
+        ranges, at = [], 0
+        while at < len(chars):
+            is_range = chars[at + 1 : at + 2] == ["-"] and at + 2 < len(chars)
+            end = at + 2 if is_range else at
+            ranges.append((_code(chars[at]), _code(chars[end])))
+            at = end + 1
+        if ranges:
+            self.add(items, CHAR, self.characters.one_of(ranges, bool(negated)))
+
+    def group(self, name: str, items: list[int]) -> None:
         """Read alternatives in parentheses as a rule of their own."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
@@ -178,20 +181,24 @@ class _Reader:
         if not self.text.startswith(")", self.position):
             raise self.error("expected )")
         self.position += 1
-        self.add(items, 1, index)
+        self.add(items, RULE, index)
         self.nesting -= 1
 
-    def token(self) -> None:
-        """Read `<[id]>` or `<text>`, optionally after `!`."""
+    def token(self) -> int:
+        """Read `<[id]>` or `<text>`, optionally after `!`; return the token's id."""
         found = _TOKEN_ID.match(self.text, self.position)
-        if found is None or int(found.group(1)) > 0xFFFFFFFF:
+        token = int(found.group(1)) if found else -1
+        if found is None or token > 0xFFFFFFFF:
             found = self.match(_TOKEN, "a token")
             text = found.group(1)
-            if text.startswith("<[") or len(text) > MAX_TOKEN_CHARS or not self.is_token(text):
+            known = not text.startswith("<[") and len(text) <= MAX_TOKEN_CHARS
+            token = self.token_of(text) if known else -1
+            if token < 0:
                 raise self.error(f"{text[:40]!r} is not one token")
         self.position = found.end()
+        return token
 
-    def repetition(self, name: str, items: list[Item], last: int, weight: int, nested: bool) -> int:
+    def repetition(self, name: str, items: list[int], last: int, weight: int, nested: bool) -> int:
         """Read a repetition and apply it to items[last:]; return the rules that it makes."""
         least, most = self.counts(nested)
         if last == len(items):
@@ -202,15 +209,16 @@ class _Reader:
         if most is not None and most < least:
             raise self.error(f"{most} repetitions are fewer than {least}")
         repeated = items[last:]
-        size = sum(item.size for item in repeated)
         optional = 1 if most is None else most - least
-        self.count((max(0, least - 1) + optional) * (size + 3))
-        items[last:] = repeated * min(least, 2)
-        if optional:
-            index = self.new_rule(optional)
-            again = [Item(index, 1)] if most is None or optional > 1 else []
-            self.rules[index] = Rule(name, [[*repeated, *again], []], optional)
-            items.append(Item(index, 1))
+        self.count((max(0, least - 1) + optional) * (len(repeated) + 3))
+        items[last:] = repeated * least
+        more: list[int] = []  # after what is repeated, once more
+        for _ in range(optional):
+            index = self.new_rule()
+            here = index << BITS | RULE
+            self.rules[index] = Rule(name, [[*repeated, *([here] if most is None else more)], []])
+            more = [here]
+        items += more
         return total
 
     def counts(self, nested: bool) -> tuple[int, int | None]:
@@ -238,14 +246,13 @@ class _Reader:
             raise self.error(f"more than {MAX_REPETITIONS} repetitions")
         return least, None if most is not None and most > MAX_REPETITIONS else most
 
-    def add(self, items: list[Item], size: int, rule: int = -1) -> None:
-        """Append a symbol with its number of elements, unless it is empty."""
-        self.count(size)
-        if size:
-            items.append(Item(rule, size))
+    def add(self, items: list[int], kind: int, value: int) -> None:
+        """Append a symbol."""
+        self.count(1)
+        items.append(value << BITS | kind)
 
     def count(self, size: int) -> None:
-        """Count elements that llama.cpp will keep."""
+        """Count elements."""
         self.num_elements += size
         if self.num_elements > MAX_ELEMENTS:
             raise InputError(f"the grammar is larger than {MAX_ELEMENTS} elements")
@@ -256,9 +263,9 @@ class _Reader:
             self.names[name] = self.new_rule()
         return self.names[name]
 
-    def new_rule(self, symbols: int = 1) -> int:
-        """Add a rule that counts as `symbols` rules of llama.cpp; return its index."""
-        self.num_symbols += symbols
+    def new_rule(self) -> int:
+        """Add a rule and return its index."""
+        self.num_symbols += 1
         self.rules.append(None)
         return len(self.rules) - 1
 
@@ -280,3 +287,10 @@ class _Reader:
         line = self.text.count("\n", 0, self.position) + 1
         here = self.text[self.position : self.position + 20]
         return InputError(f"the grammar is not valid: {reason}, in line {line} at {here!r}")
+
+
+def _code(char: str) -> int:
+    """Return the code point that a character or an escape stands for."""
+    if len(char) == 1:
+        return ord(char)
+    return int(char[2:], 16) if char[1] in "xuU" else ord(_ESCAPED.get(char[1], char[1]))

@@ -1,0 +1,236 @@
+"""Matcher: where one text is in a grammar, and which tokens may come next."""
+
+cimport cython
+from libc.stdlib cimport calloc, free, malloc
+
+from ngramspec._native.grammar.rules cimport ELEMENT_TOKEN
+from ngramspec._native.grammar.stacks cimport (
+    DEAD_SET, NO_NODE, NO_SET, STACKS_NO_MEMORY, STACKS_SLOW, ItemC, SetC, stacks_close, stacks_follow_token,
+    stacks_next, stacks_open, stacks_shrink, stacks_start,
+)
+from ngramspec._native.grammar.vocabulary cimport num_words
+
+import numpy as np
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
+    KEPT_BYTES = 1 << 22    # sets are kept up to here
+
+
+cdef int32_t _after(MatcherC* m, token_t token) noexcept nogil:
+    """The set after a token's text, DEAD_SET if it does not fit or has no text, NO_SET on a problem."""
+    cdef const TokensTreeC* t = m.tokens
+    cdef int32_t number = m.now if t.offsets[token] < t.offsets[token + 1] else DEAD_SET
+    cdef int32_t i
+    for i in range(t.offsets[token], t.offsets[token + 1]):
+        if number == NO_SET or t.texts[i] == 0:
+            return NO_SET if number == NO_SET else DEAD_SET
+        number = stacks_next(&m.stacks, number, t.texts[i])
+    return number
+
+
+cdef bint _is_asked_for(MatcherC* m, token_t token) noexcept nogil:
+    """Whether a rule asks for this token by its id, or for any other than another one."""
+    cdef SetC* one = &m.stacks.sets[m.now]
+    cdef ItemC* item
+    cdef Py_ssize_t i
+    for i in range(one.count):
+        item = &m.stacks.items[m.stacks.members[one.first + i]]
+        if item.node == NO_NODE and ((m.stacks.rules.kinds[item.place] == ELEMENT_TOKEN)
+                                     == (m.stacks.rules.values[item.place] == token)):
+            return True
+    return False
+
+
+cdef bint matcher_allows(MatcherC* m, token_t token) noexcept nogil:
+    """Whether a token may come next; False also on a problem."""
+    if m.stacks.problem:
+        return False
+    if m.tokens.ends[token]:
+        return m.stacks.sets[m.now].ends
+    m.stacks.steps = MAX_STEPS
+    return _after(m, token) > DEAD_SET or (not m.stacks.problem and _is_asked_for(m, token))
+
+
+cdef void _mark_texts(MatcherC* m, uint64_t* mask) noexcept nogil:
+    """Mark the tokens whose text fits."""
+    cdef const TokensTreeC* t = m.tokens
+    cdef Py_ssize_t node = 0
+    cdef int32_t number, token
+    m.path[0] = m.now
+    while node < t.num_nodes:
+        number = stacks_next(&m.stacks, m.path[t.depths[node] - 1], t.bytes[node])
+        if number == NO_SET:
+            return
+        if number == DEAD_SET:
+            node = t.skips[node]
+            continue
+        m.path[t.depths[node]] = number
+        token = t.firsts[node]
+        while token >= 0:
+            mask[token >> 6] |= <uint64_t>1 << (token & 63)
+            token = t.others[token]
+        node += 1
+
+
+cdef void _mark_asked_for(MatcherC* m, uint64_t* mask) noexcept nogil:
+    """Mark the end tokens, or those that rules ask for by their ids."""
+    cdef Py_ssize_t i, token
+    cdef bint asks = False
+    for i in range(m.stacks.sets[m.now].count):
+        asks |= m.stacks.items[m.stacks.members[m.stacks.sets[m.now].first + i]].node == NO_NODE
+    for token in range(m.tokens.vocab_size):
+        if m.stacks.sets[m.now].ends if m.tokens.ends[token] else asks and _is_asked_for(m, <token_t>token):
+            mask[token >> 6] |= <uint64_t>1 << (token & 63)
+
+
+cdef const uint64_t* matcher_mask(MatcherC* m) noexcept nogil:
+    """A bit per token that may come next, until the next call; NULL on a problem.
+
+    Cost: one step per byte of the vocabulary's tree that fits; nothing where the text was in the same set before.
+    """
+    cdef size_t num_bytes = <size_t>num_words(m.tokens) * sizeof(uint64_t)
+    cdef uint64_t* mask
+    if m.stacks.problem:
+        return NULL
+    if m.stacks.sets[m.now].mask != NULL:
+        return m.stacks.sets[m.now].mask
+    if not _make_room(m):
+        return NULL
+    mask = <uint64_t*>calloc(1, num_bytes)
+    if mask == NULL:
+        m.stacks.problem = STACKS_NO_MEMORY
+        return NULL
+    m.stacks.steps = MAX_STEPS
+    _mark_texts(m, mask)
+    if m.stacks.problem:
+        free(mask)
+        return NULL
+    _mark_asked_for(m, mask)
+    m.stacks.num_bytes += num_bytes
+    m.stacks.sets[m.now].mask = mask
+    return mask
+
+
+cdef bint _make_room(MatcherC* m) noexcept nogil:
+    """Forget the sets that the text has passed if they take too much memory."""
+    if m.stacks.num_bytes <= m.most_bytes:
+        return True
+    m.stacks.steps = MAX_STEPS
+    m.now = stacks_shrink(&m.stacks, m.now)
+    m.most_bytes = max(<size_t>KEPT_BYTES, 4 * m.stacks.num_bytes)
+    return m.now != NO_SET
+
+
+cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil:
+    """Go on by a token; False, and nothing changes, if it is not allowed or on a problem."""
+    cdef int32_t number
+    if m.stacks.problem or not _make_room(m):
+        return False
+    if m.tokens.ends[token]:
+        return m.stacks.sets[m.now].ends
+    m.stacks.steps = MAX_STEPS
+    number = _after(m, token)
+    if number != NO_SET and _is_asked_for(m, token):
+        number = stacks_follow_token(&m.stacks, m.now, token, number)
+    if number <= DEAD_SET:
+        return False
+    m.now = number
+    return True
+
+
+@cython.final
+cdef class Matcher:
+    """Matcher(rules, tokens): follows a text in a grammar, token by token.
+
+    A token is allowed if its text can go on from where the text is, in whole characters or in the
+    middle of one, or if a rule asks for the token itself. A token that ends a generation is allowed
+    where the grammar may end. All ways to read the text are followed at once, and what follows is
+    remembered, so neither ambiguity nor nesting makes a token's cost grow without bound.
+
+    Args:
+        rules: The grammar.
+        tokens: The vocabulary.
+
+    Raises:
+        InputError: The grammar has too many ways to begin.
+        MemoryError: No room.
+
+    One thread at a time may use it. Memory: up to 4 MB in usual grammars, never above 64 MB.
+    """
+
+    def __cinit__(self, Rules rules not None, Tokens tokens not None):
+        self.rules, self.tokens = rules, tokens
+        self.c.tokens = &tokens.c
+        self.c.most_bytes = KEPT_BYTES
+        self.c.stacks.steps = MAX_STEPS
+        self.c.path = <int32_t*>malloc(<size_t>(tokens.c.deepest + 1) * sizeof(int32_t))
+        if self.c.path == NULL:
+            raise MemoryError("no memory for a grammar")
+        with nogil:
+            if stacks_open(&self.c.stacks, &rules.c):
+                self.c.now = stacks_start(&self.c.stacks)
+        if self.c.stacks.problem == STACKS_SLOW:
+            raise InputError("the grammar has too many ways to begin")
+        if self.c.stacks.problem:
+            raise MemoryError("no memory for a grammar")
+
+    def __dealloc__(self):
+        stacks_close(&self.c.stacks)
+        free(self.c.path)
+
+    @property
+    def problem(self):
+        """Return why it goes no further, "" without a problem."""
+        if self.c.stacks.problem == STACKS_NO_MEMORY:
+            return "no memory for the grammar"
+        return "the grammar is too ambiguous" if self.c.stacks.problem else ""
+
+    @property
+    def may_end(self):
+        """Return whether the grammar may end here."""
+        return bool(not self.c.stacks.problem and self.c.stacks.sets[self.c.now].ends)
+
+    def allows(self, token_t token):
+        """Return whether a token may come next.
+
+        Raises:
+            InputError: No such token.
+
+        Cost: one step per byte of its text.
+        """
+        self._check(token)
+        return matcher_allows(&self.c, token)
+
+    def mask(self):
+        """Return bool, shape (vocab_size,): which tokens may come next; none after a problem.
+
+        Cost: one step per byte of the vocabulary that fits, without the GIL; less where the text was
+            in the same situation before.
+        """
+        cdef const uint64_t* mask
+        cdef Py_ssize_t size = self.c.tokens.vocab_size
+        with nogil:
+            mask = matcher_mask(&self.c)
+        if mask == NULL:
+            return np.zeros(size, np.bool_)
+        words = np.asarray(<const uint64_t[:num_words(self.c.tokens)]>mask)
+        return np.unpackbits(words.view(np.uint8), count=size, bitorder="little").view(np.bool_)
+
+    def accept(self, token_t token):
+        """Go on by a token; return False, and stay, if it is not allowed or after a problem.
+
+        Raises:
+            InputError: No such token.
+
+        Cost: one step per byte of its text.
+        """
+        self._check(token)
+        return matcher_accept(&self.c, token)
+
+    cdef int _check(self, token_t token) except -1:
+        if not 0 <= token < self.c.tokens.vocab_size:
+            raise InputError(f"token must be in 0..{self.c.tokens.vocab_size - 1}, got {token}")
+        return 0

@@ -1,0 +1,1 @@
+"""Grammars: Matcher follows a text in Rules, by sets of stacks, over the Tokens of a vocabulary."""

@@ -1,0 +1,215 @@
+"""Matcher beside a slow one that follows every way by itself, and what keeps it in bounds."""
+
+from __future__ import annotations
+
+import re
+import resource
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.rules import Rules
+from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec.errors import InputError
+from ngramspec.grammar import read_grammar
+from reference.grammar import Node, SlowMatcher, TooManyStacksError, gbnf
+
+ALPHABET = "ab\u00e9\u00ea\u2603\U0001f600"
+CHARS = st.sets(st.sampled_from(ALPHABET), min_size=1, max_size=4).map(frozenset)
+LEAVES = st.one_of(
+    st.tuples(st.just("chars"), CHARS, st.booleans()),
+    st.tuples(st.just("token"), st.integers(0, 12), st.booleans()),
+    st.tuples(st.just("rule"), st.integers(0, 2)),
+)
+
+
+def _more(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    some = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    counts = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 3), (0, 0)])
+    return st.one_of(
+        st.tuples(st.sampled_from(["all", "one"]), some),
+        st.tuples(inner, counts).map(lambda made: ("repeat", made[0], *made[1])),
+    )
+
+
+GRAMMARS = st.lists(st.recursive(LEAVES, _more, max_leaves=6), min_size=3, max_size=3)
+PIECES = st.text(ALPHABET, max_size=3).map(str.encode)
+CUT = st.tuples(PIECES, st.integers(0, 3), st.integers(0, 3)).map(
+    lambda t: t[0][t[1] :][: 9 - t[2]]
+)
+TEXTS = st.lists(st.one_of(PIECES, CUT, st.just(b"a\0")), min_size=13, max_size=13)
+
+
+@pytest.mark.hypothesis
+@given(st.data(), GRAMMARS, TEXTS)
+def test_the_matcher_allows_what_a_slow_one_allows(
+    data: st.DataObject, rules: list[Node], texts: list[bytes]
+) -> None:
+    ends = [i == 12 for i in range(13)]
+    try:
+        grammar = read_grammar(gbnf(rules), lambda text: -1)
+    except InputError as error:
+        event(re.sub("'.*'", "", str(error)))
+        return  # the root never begins, or a rule begins with itself
+    matcher = Matcher(grammar, Tokens(texts, ends))
+    try:
+        check_beside(matcher, SlowMatcher(rules, texts, ends), data)
+    except TooManyStacksError:
+        event("too many stacks")
+
+
+def check_beside(matcher: Matcher, slow: SlowMatcher, data: st.DataObject) -> None:
+    """Write a few tokens, and compare what may come next."""
+    for _ in range(6):
+        allowed = [slow.allows(token) for token in range(13)]
+        assert matcher.mask().tolist() == allowed
+        assert [matcher.allows(token) for token in range(13)] == allowed
+        assert matcher.may_end == slow.may_end
+        if not any(allowed):
+            break
+        token = data.draw(st.sampled_from(np.flatnonzero(allowed).tolist()))
+        forbidden = [other for other in range(13) if not allowed[other]]
+        assert not any(map(matcher.accept, forbidden))  # and nothing changes
+        assert matcher.accept(token)
+        slow.accept(token)
+    assert matcher.problem == ""
+
+
+BYTES = [bytes([byte]) for byte in range(256)]
+VOCABULARY = Tokens([*BYTES, b"ab", b"d d d d d d d d", b" " * 64, b"</s>"], [False] * 259 + [True])
+
+
+def matcher_of(text: str) -> Matcher:
+    return Matcher(read_grammar(text, lambda text: -1), VOCABULARY)
+
+
+def followed(text: str, chars: str, times: int) -> Matcher:
+    matcher = matcher_of(text)
+    for _ in range(times):
+        for char in chars:
+            matcher.mask()
+            if not matcher.accept(ord(char)):
+                return matcher
+    return matcher
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root ::= [a-z ]* " + "[a-z ]? " * 20 + '"0"',
+        "root ::= " + "x " * 17 + '"d" [\u00e9_]\nx ::= "d"? [ \\t]?',
+        'root ::= (("a"* "b"*)* [a-z ]*)* "0"',
+        "root ::= " + "([a-z ]* | " * 20 + '"x"' + ")" * 20 + ' "0"',
+        'root ::= [a-z ] root "x" | [a-z ]',
+    ],
+    ids=str,
+)
+def test_ambiguous_grammars_are_followed_as_others_are(text: str) -> None:
+    """llama.cpp's own engine needs minutes for one token of some of these."""
+    started = time.process_time()
+    matcher = followed(text, "d ", 8)
+    assert matcher.problem == ""
+    assert matcher.mask()[[*b"d ", 257]].all()
+    assert followed(text, "d ", 500).problem == ""
+    assert time.process_time() - started < 5.0
+
+
+def test_a_text_may_nest_deeply_and_go_on_for_long() -> None:
+    matcher = followed('root ::= "(" root ")" | ""', "(", 30_000)
+    assert matcher.problem == ""
+    assert [chr(byte) for byte in np.flatnonzero(matcher.mask()[:256])] == ["(", ")"]
+    for _ in range(30_000):
+        assert matcher.accept(ord(")"))
+    assert matcher.may_end
+    assert np.flatnonzero(matcher.mask()).tolist() == [259]
+
+
+def test_what_a_text_has_passed_is_forgotten() -> None:
+    """Every character leads to stacks of its own; 60 MB of them, would all be kept."""
+    rows = 'root ::= "x" ' + " ".join(f'[ab]{{{n}}}"c"' for n in range(900, 1000))
+    matcher, before = matcher_of(rows), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert matcher.accept(ord("x"))
+    for n in range(900, 1000):
+        for _ in range(n):
+            assert matcher.accept(ord("a"))
+            matcher.mask()
+        assert not matcher.allows(ord("a"))
+        assert matcher.accept(ord("c"))
+    assert matcher.may_end
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
+
+
+def test_stacks_that_double_with_every_character_are_given_up() -> None:
+    started = time.process_time()
+    text = 'root ::= "a" root x | "a" root y | "b"\nx ::= "c"\ny ::= "c"'
+    matcher = followed(text, "a", 60)
+    assert matcher.problem == "the grammar is too ambiguous"
+    assert not matcher.mask().any()
+    assert not matcher.allows(ord("a"))
+    assert not matcher.accept(ord("a"))
+    assert not matcher.may_end
+    assert time.process_time() - started < 10.0
+
+
+def test_a_grammar_may_have_too_many_ways_to_begin() -> None:
+    text = "".join(f'r{i} ::= r{i + 1} | r{i + 1} "x"\n' for i in range(40))
+    with pytest.raises(InputError, match="too many ways to begin"):
+        matcher_of(text + 'r40 ::= "a"\nroot ::= r0')
+
+
+def test_rules_and_tokens_may_be_shared_by_threads() -> None:
+    rules = read_grammar('root ::= ([a-c]+ " "?)* "0"', lambda text: -1)
+    found: list[str] = []
+
+    def follow() -> None:
+        matcher = Matcher(rules, VOCABULARY)
+        for byte in b"abc ab c" * 300:
+            matcher.mask()
+            assert matcher.accept(byte)
+        found.append(matcher.problem)
+
+    threads = [threading.Thread(target=follow) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [""] * 4
+
+
+GOOD_RULES = ([2, 0], [0, 0], [0, 1], [0], [0, 1], [[97, 97, -1]])
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, []), (0, [2, 2]), (0, [9, 0]), (1, [0]), (1, [5, 0]), (2, [0]), (2, [1, 1]),
+        (2, [0, 2]), (3, [7]), (3, [-1]), (4, [0, 2]), (5, [[97, 300, -1]]),
+        (5, [[97, 97, 4]]), (5, [97, 97]),
+    ],
+)  # fmt: skip
+def test_rules_whose_arrays_do_not_fit_are_refused(at: int, value: list[int]) -> None:
+    assert Rules(*GOOD_RULES).num_elements == 2
+    arrays = list(GOOD_RULES)
+    arrays[at] = value  # type: ignore[call-overload]
+    with pytest.raises(InputError):
+        Rules(*arrays)
+
+
+def test_tokens_need_a_flag_each() -> None:
+    for texts, ends in (([], []), ([b"a"], []), ([b"a"], [False, True])):
+        with pytest.raises(InputError, match="one entry for each"):
+            Tokens(texts, ends)
+    assert len(VOCABULARY) == 260
+
+
+@pytest.mark.parametrize("token", [-1, 260])
+def test_a_token_must_exist(token: int) -> None:
+    matcher = matcher_of('root ::= "a"')
+    for call in (matcher.allows, matcher.accept):
+        with pytest.raises(InputError, match=r"token must be in 0\.\.259"):
+            call(token)
