@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
@@ -66,6 +67,9 @@ class LLM:
         max_draft: Longest draft in tokens, >= 1.
         exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
         order: Which drafter is asked first, as for create_drafter.
+        min_draft: Shorter drafts are not sent, >= 0.
+        draft_model: A smaller model with the same vocabulary, asked where no drafter has a draft:
+            its file, or a DraftModelSettings.
 
     Raises:
         InputError: A value is out of its bounds, a drafter or parameter is unknown.
@@ -102,7 +106,11 @@ class LLM:
         max_draft: int = 62,
         exact: bool = False,
         order: str = "priority",
+        min_draft: int = 0,
+        draft_model: str | os.PathLike[str] | DraftModelSettings | None = None,
     ) -> None:
+        if exact and draft_model is not None:
+            raise InputError("exact works with n-gram drafters only, not with a draft model")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
             self.model = stack.enter_context(LlamaModel(path, n_gpu_layers=n_gpu_layers))
@@ -119,6 +127,11 @@ class LLM:
             if isinstance(policy, str):
                 costs = find_costs(self.model, self.target.settings)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
+            small = None
+            if draft_model is not None:
+                if not isinstance(draft_model, DraftModelSettings):
+                    draft_model = DraftModelSettings(path=draft_model)
+                small = open_draft_model(draft_model, self.target, stack)
             self.engine = Engine(
                 self.target,
                 drafter,
@@ -128,6 +141,8 @@ class LLM:
                 max_queue=MAX_QUEUE,
                 exact=exact,
                 order=order,
+                draft_model=small,
+                min_draft=min_draft,
             )
             thread = EngineThread(self.engine)
             # Also runs on garbage collection and at exit: no step may touch freed memory.

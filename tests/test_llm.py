@@ -16,6 +16,7 @@ import pytest
 from helpers.serving import wait_until
 from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.engine import Generation, Request, Sampling, Speculation
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
@@ -224,6 +225,8 @@ def test_what_fails_on_the_way_is_raised_once_and_kept_in_lists(
         ({"slots": 0}, InputError, "slots must be in"),
         ({"policy": "guess"}, InputError, "policy must be one of auto"),
         ({"order": "random", "drafter": "ngram-mod"}, InputError, "order must be"),
+        ({"min_draft": -1}, InputError, "min_draft must be >= 0"),
+        ({"exact": True, "draft_model": "x.gguf"}, InputError, "not with a draft model"),
     ],
 )
 def test_wrong_settings_are_refused(
@@ -231,6 +234,16 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         LLM(**options)
+
+
+def test_a_draft_model_drafts_where_no_drafter_does() -> None:
+    settings = DraftModelSettings(path=embedded_model(), n_max=4, p_min=0.0, threads=1)
+    with LLM(drafter=None, slots=2, context_size=512, policy="fixed", draft_model=settings) as llm:
+        made = llm.generate("import os", max_tokens=30, temperature=0)
+        small = llm.engine.source_stats()["draft-model"]
+    with LLM(slots=2, context_size=512, drafter=None) as llm:
+        assert llm.generate("import os", max_tokens=30, temperature=0).text == made.text
+    assert small.num_accepted_tokens > 0
 
 
 def test_what_is_learned_is_saved_by_close(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ngramspec.cli.options import AT_LEAST_1, FILE, Decorator, option, options
+from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
 from ngramspec.drafters.config import option_flag, options_of
 from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
 from ngramspec.tokenizers import fingerprint_of
@@ -18,6 +18,15 @@ SECTION = "Drafts"
 PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "suffix"
 NO_DRAFTS = "none"
+LONGEST = 62
+# Options for whichever drafters --spec-type names, and the parameters that they set.
+OF_ALL = {
+    "spec_ngram_size_n": ("size_n", "n_match"),
+    "spec_ngram_size_m": ("size_m",),
+    "spec_ngram_min_hits": ("min_hits",),
+}
+# Parameters that the bounds of all drafts set, as --draft-max did when ngram-mod came.
+BOUNDS = {"draft_max": ("ngram-mod", "n_max"), "draft_min": ("ngram-mod", "n_min")}
 FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, option
     "lookup_static": ("ngram-cache", "static", "--lookup-cache-static"),
     "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
@@ -34,6 +43,8 @@ class DraftChoice:
     files: by name in FILES, only those given.
     any_tokenizer: accept files of another tokenizer.
     policy, max_draft: as for make_policy.
+    min_draft: shorter drafts are not sent.
+    draft_max: what the options give as the longest draft, None for nothing.
     """
 
     names: tuple[str, ...]
@@ -42,7 +53,13 @@ class DraftChoice:
     files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     any_tokenizer: bool = False
     policy: str = "auto"
-    max_draft: int = 62
+    draft_max: int | None = None
+    min_draft: int = 0
+
+    @property
+    def max_draft(self) -> int:
+        """Return the longest draft of any drafter."""
+        return LONGEST if self.draft_max is None else self.draft_max
 
     def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
         """Return the parameters by drafter, with files and the model's tokenizer to check them by.
@@ -69,17 +86,31 @@ def drafter_options() -> Decorator:
     lookup = "Statistics file or lookup cache that ngram-cache reads."
     learned = "The same, but what is generated is also saved to it."
     return options(
-        option(SECTION, "--spec-type", metavar="LIST", multiple=True,
+        option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
                help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; or none."
                f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
+        option(SECTION, "--spec-default", is_flag=True,
+               help="ngram-mod with 24/48/64, as in llama-server."),
         option(SECTION, "--spec-order", type=click.Choice(["priority", "given"]),
                default="priority",
                help="Order in which drafters are tried: llama.cpp's, or that of the list."),
         option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
                help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
                "as long as the drafters propose."),
-        option(SECTION, "--max-draft", type=AT_LEAST_1, default=62,
-               help="Longest draft of any drafter, in tokens."),
+        option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
+               "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
+               help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."
+               f"  [default: {LONGEST}]"),
+        option(SECTION, "--draft-min", "--draft-n-min", "draft_min", env="DRAFT_MIN", type=COUNT,
+               help="Shortest draft of any drafter, in tokens; for ngram-mod also its n-min."
+               "  [default: 0]"),
+        option(SECTION, "--spec-ngram-size-n", type=AT_LEAST_1,
+               help="Length of the n-gram looked up, for those of --spec-type that have one: their "
+               "size-n, or n-match."),
+        option(SECTION, "--spec-ngram-size-m", type=AT_LEAST_1,
+               help="The same for their size-m, the longest draft."),
+        option(SECTION, "--spec-ngram-min-hits", type=AT_LEAST_1,
+               help="The same for their min-hits."),
         option(SECTION, "-lcs", "--lookup-cache-static", "lookup_static", type=FILE, help=lookup),
         option(SECTION, "-lcd", "--lookup-cache-dynamic", "lookup_dynamic", type=FILE,
                help=learned),
@@ -95,6 +126,8 @@ def drafter_options() -> Decorator:
 def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
     """Remove the drafter options from a command's values and return them as a DraftChoice.
 
+    A line on stderr tells about options that no drafter uses.
+
     Raises:
         InputError: An unknown or repeated drafter.
         click.UsageError: A parameter of a drafter that is not in the list.
@@ -109,10 +142,31 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
                 params.setdefault(name, {})[field.name] = value
     files = {key: path for key in FILES if (path := values.pop(key)) is not None}
     needed += [(FILES[key][0], FILES[key][2]) for key in files]
-    order = values.pop("spec_order")
-    names = _names(",".join(values.pop("spec_type")), order, needed)
-    rest = {key: values.pop(key) for key in ("max_draft", "any_tokenizer", "policy")}
-    return DraftChoice(names, order, params, files, **rest)
+    order, spec = values.pop("spec_order"), ",".join(values.pop("spec_type"))
+    if values.pop("spec_default") and not spec:
+        spec = "ngram-mod"
+    names = _names(spec, order, needed)
+    shared = {key: values.pop(key) for key in OF_ALL}
+    draft_max, draft_min = values.pop("draft_max"), values.pop("draft_min")
+    for key, value in {**shared, "draft_max": draft_max, "draft_min": draft_min}.items():
+        if value is not None and not _share(key, value, names, params) and key in OF_ALL:
+            flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
+            click.echo(f"--{flag} does nothing for {chosen}", err=True)
+    rest = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
+    return DraftChoice(
+        names, order, params, files, **rest, draft_max=draft_max, min_draft=draft_min or 0
+    )
+
+
+def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[str, Any]]) -> bool:
+    """Set a parameter of all drafters that have it and were not given it; False if none has it."""
+    found = False
+    for name in names:
+        for field in options_of(name):
+            if field.name in OF_ALL.get(key, ()) or BOUNDS.get(key) == (name, field.name):
+                params.setdefault(name, {}).setdefault(field.name, value)
+                found = True
+    return found
 
 
 def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.drafts import DraftChoice, drafter_options, take_draft_choice
+from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
+from ngramspec.cli.drafts import DraftChoice, drafter_options
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, option, options
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import THREADS
+from ngramspec.cli.target import THREADS, hub_options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.bench.parting import Parting
     from ngramspec.engine import Generation
     from ngramspec.engine.request import TokenIds
@@ -43,7 +45,9 @@ SHARE = click.FloatRange(0, 1)
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
 @options(
-    option(MODEL, "-m", "--model", type=FILE, help="GGUF file; default: the embedded model."),
+    option(MODEL, "-m", "--model", env="MODEL", type=FILE,
+           help="GGUF file; default: the embedded model."),
+    hub_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
            help="Context in tokens; 0: the trained size."),
     option(MODEL, "-t", "--threads", type=THREADS,
@@ -69,6 +73,7 @@ SHARE = click.FloatRange(0, 1)
     option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow."),
     option(SAMPLING, "--grammar-file", type=FILE, help="File with a GBNF grammar."),
     drafter_options(),
+    draft_model_options(),
     option(OUTPUT, "--compare", is_flag=True,
            help="Also generate without drafts; print the speed-up and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
@@ -82,7 +87,10 @@ def generate(**values: Any) -> None:
     stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
     to the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
     """
-    choice = take_draft_choice(values)
+    values["model"] = model_file(
+        values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
+    )
+    choice, small = take_drafts(values, slots=1)
     if values["exact"] and values["threads"] not in (None, 1):
         raise click.UsageError("--exact needs one thread: drop --threads")
     prompt = _read_prompt(values)
@@ -94,7 +102,8 @@ def generate(**values: Any) -> None:
 
         name = embedded_model().name
         click.echo(f"no --model given: using the embedded model {name}", err=True)
-    with _open_llm(values, choice) as llm:  # closing it saves what was learned, also on Ctrl-C
+    # Closing it saves what was learned, also on Ctrl-C.
+    with _open_llm(values, choice, small) as llm:
         session = _Session(llm, _prompt_ids(llm, values, prompt), values, grammar)
         if values["as_json"]:
             for _ in session.stream():
@@ -122,7 +131,9 @@ def _read_grammar(values: Mapping[str, Any]) -> str:
     return values["grammar"] or ""
 
 
-def _open_llm(values: Mapping[str, Any], choice: DraftChoice) -> LLM:
+def _open_llm(
+    values: Mapping[str, Any], choice: DraftChoice, small: DraftModelSettings | None
+) -> LLM:
     from ngramspec.bench.demo import EXACT
     from ngramspec.llm import LLM
     from ngramspec.models import embedded_model
@@ -138,6 +149,8 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice) -> LLM:
         policy=choice.policy,
         max_draft=min(choice.max_draft, EXACT_DRAFT) if exact else choice.max_draft,
         order=choice.order,
+        min_draft=choice.min_draft,
+        draft_model=small,
         **(EXACT if exact else settings),
     )
 

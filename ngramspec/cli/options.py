@@ -27,13 +27,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)")
 
 
-def option(section: str, *flags: str, env: str = "", **settings: Any) -> Decorator:
+def option(
+    section: str, *flags: str, env: str | tuple[str, ...] = "", **settings: Any
+) -> Decorator:
     """Return an option under a heading of --help.
 
     Args:
         section: The heading.
         flags: As for click.option.
-        env: Environment variable that sets it: what follows LLAMA_ARG_, or a full LLAMA_ name.
+        env: Environment variables that set it: what follows LLAMA_ARG_, or a full LLAMA_ name.
         settings: As for click.option; defaults are shown, and numbers have the metavar N.
     """
     if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
@@ -42,7 +44,9 @@ def option(section: str, *flags: str, env: str = "", **settings: Any) -> Decorat
     shown = default is not None and default is not False and default != ""
     settings.setdefault("show_default", shown)
     if env:
-        settings["envvar"] = env if env.startswith("LLAMA_") else f"LLAMA_ARG_{env}"
+        names = (env,) if isinstance(env, str) else env
+        names = tuple(one if one.startswith("LLAMA_") else f"LLAMA_ARG_{one}" for one in names)
+        settings["envvar"] = names if len(names) > 1 else names[0]
     return click.option(*flags, cls=SectionOption, section=section, **settings)
 
 

@@ -81,6 +81,17 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def hub_options(section: str) -> Decorator:
+    """Return the options that name a model on Hugging Face instead of a file."""
+    return options(
+        option(section, "-hf", "-hfr", "--hf-repo", "hf_repo", env="HF_REPO",
+               metavar="USER/MODEL[:QUANT]",
+               help="The model by its name on Hugging Face; it must be downloaded already."),
+        option(section, "-hff", "--hf-file", "hf_file", env="HF_FILE", metavar="NAME",
+               help="Its file there, instead of a quantisation."),
+    )  # fmt: skip
+
+
 def running(section: str, *names: str) -> Decorator:
     """Return options of RUNNING under a heading: those named, or all."""
     return options(*(option(section, *flags, **settings)

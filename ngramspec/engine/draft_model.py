@@ -15,6 +15,9 @@ from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
 from ngramspec.stats import SourceStats
 
+# llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
+N_MAX, N_MIN, P_MIN = 16, 0, 0.75
+
 
 class _Sequence:
     """A slot's text in the draft model.
@@ -23,10 +26,11 @@ class _Sequence:
     num_past: Of these in the model's cache; drafted tokens may follow there.
     """
 
-    __slots__ = ("claims", "draft", "length", "namespace", "num_past", "tokens")
+    __slots__ = ("claims", "draft", "length", "namespace", "num_past", "p_min", "tokens")
 
-    def __init__(self, context_size: int) -> None:
+    def __init__(self, context_size: int, p_min: float) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
+        self.p_min = p_min
         self.length = 0
         self.num_past = 0
         self.namespace = ""
@@ -52,7 +56,9 @@ class DraftModel:
     name = "draft-model"
     own_passes = True
 
-    def __init__(self, target: Target, n_max: int = 3, n_min: int = 0, p_min: float = 0.0) -> None:
+    def __init__(
+        self, target: Target, n_max: int = N_MAX, n_min: int = N_MIN, p_min: float = P_MIN
+    ) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
             raise InputError(
                 "a draft model needs 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
@@ -64,14 +70,16 @@ class DraftModel:
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
-        self._sequences = [_Sequence(target.context_size) for _ in range(target.num_sequences)]
+        sizes = [target.context_size] * target.num_sequences
+        self._sequences = [_Sequence(size, p_min) for size in sizes]
         self._begins = self._calls = self._accepts = self._ns = 0
         self._drafts = self._drafted = 0
         self._positions = [0] * n_max
 
-    def enter(self, slot: int, namespace: str) -> None:
-        """Set the next request's namespace; text cached for another namespace is dropped."""
+    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
+        """Set the next request's namespace and p_min; text of another namespace is dropped."""
         seq = self._sequences[slot]
+        seq.p_min = self._p_min if p_min is None else p_min
         if seq.namespace != namespace:
             seq.namespace = namespace
             self._cut(slot, 0)
@@ -192,7 +200,7 @@ class DraftModel:
         token = self._rows.argmax(row)
         logprob, _ = self._rows.logprobs(row, token, 0)
         probability = min(math.exp(logprob), 1.0)
-        if probability < self._p_min:
+        if probability < seq.p_min:
             return False
         seq.draft.append(token)
         seq.claims.append(probability)

@@ -45,6 +45,7 @@ class Engine:
         kept_bytes: Memory for drafters with other settings or namespaces than the default, >= 0;
             see Drafters.
         order: Which of the named drafters is asked first, as for create_drafter.
+        min_draft: Shorter drafts are not sent, >= 0; a request may want another length.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -69,8 +70,11 @@ class Engine:
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
         order: str = "priority",
+        min_draft: int = 0,
     ) -> None:
         _check(target, slots, max_queue, exact)
+        if min_draft < 0:
+            raise InputError(f"min_draft must be >= 0, got {min_draft}")
         self._target = target
         self._capacity = _capacity(target, exact)
         self._max_queue = max_queue
@@ -94,6 +98,7 @@ class Engine:
             self._chain,
             policy or make_policy("auto", USUAL, max_rollback=target.max_rollback),
             self._stats,
+            min_draft,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
         self.beats = 0

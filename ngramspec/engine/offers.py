@@ -136,7 +136,8 @@ class Offers:
             best.append(made[index])
             chains.append(of_slot[index])
         lengths = self._policy.choose_many(chains, self._capacity, batch_tokens, decoding)
-        for (slot, made), chosen, length in zip(offers, best, lengths, strict=True):
+        for (slot, made), chosen, wanted in zip(offers, best, lengths, strict=True):
+            length = wanted if wanted >= slot.min_draft else 0
             owner = _first_with(made, chosen.draft[:length])
             for offer in made:
                 self._shorten(slot, offer.source, length if offer is owner else 0)

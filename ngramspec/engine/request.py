@@ -30,6 +30,8 @@ class Speculation:
     types: tuple[str, ...] | None = None  # drafter names; None = the engine's
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
     max_draft: int | None = None  # longest draft in tokens; None = the drafters' own limit
+    min_draft: int | None = None  # shorter drafts are not sent; None = the engine's
+    p_min: float | None = None  # a draft model's drafts end before less probable tokens; None = its
     namespace: str = ""  # requests of different namespaces share no pool and no dynamic cache
 
     def __post_init__(self) -> None:
@@ -41,6 +43,12 @@ class Speculation:
         longest = self.max_draft
         if longest is not None and not (_is_int(longest) and 0 <= longest <= MAX_COUNT):
             raise InputError(f"max_draft must be in 0..{MAX_COUNT}, got {longest!r}")
+        shortest = self.min_draft
+        if shortest is not None and not (_is_int(shortest) and 0 <= shortest <= MAX_COUNT):
+            raise InputError(f"min_draft must be in 0..{MAX_COUNT}, got {shortest!r}")
+        least = self.p_min
+        if least is not None and not (isinstance(least, (int, float)) and 0 <= least <= 1):
+            raise InputError(f"p_min must be a number in 0..1, got {least!r}")
         if not isinstance(self.namespace, str):
             raise InputError(f"namespace must be a text, got {self.namespace!r}")
         if not isinstance(self.params, Mapping):

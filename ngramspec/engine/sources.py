@@ -111,7 +111,8 @@ class Chain:
             for source, members in groups.items():
                 limits = [limit(slot, source.name) for slot in members]
                 for slot, draft in self.ask(source, members, limits):
-                    slot.draft, slot.draft_source = draft, source
+                    if draft.size >= slot.min_draft:
+                        slot.draft, slot.draft_source = draft, source
             waiting = [slot for slot in waiting if not slot.draft.size]
             rank += 1
 

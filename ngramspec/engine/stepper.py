@@ -43,6 +43,7 @@ class Stepper:
         chain: Asks the draft sources that are not native.
         policy: How long drafts may be.
         stats: Counters.
+        min_draft: Shorter drafts are not sent, unless the request says otherwise.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Stepper:
         chain: Chain,
         policy: DraftPolicy,
         stats: EngineStats,
+        min_draft: int = 0,
     ) -> None:
-        self._target = target
+        self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
@@ -134,7 +136,7 @@ class Stepper:
     def _begin(self, ticket: Ticket, slot: Slot, kept: int) -> None:
         """Start a request on a slot, which keeps what the cache holds of its prompt."""
         made = ticket.generation
-        request = made.request
+        request, wanted = made.request, made.request.speculation
         kept = self.sequences.begin(slot, request, kept)
         self._uses += 1
         slot.used = self._uses
@@ -142,11 +144,14 @@ class Stepper:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
             elif isinstance(source, DraftModel):
-                source.enter(slot.id, request.speculation.namespace)
+                source.enter(slot.id, wanted.namespace, wanted.p_min)
         timings, now = made.timings, time.perf_counter()
         deadline = 0.0 if request.timeout is None else now + request.timeout
-        longest = self.sequences.longest_draft(request.speculation.max_draft)
-        slot.start(made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline)
+        longest = self.sequences.longest_draft(wanted.max_draft)
+        shortest = self._min_draft if wanted.min_draft is None else wanted.min_draft
+        slot.start(
+            made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
+        )
         timings.started, timings.num_cached = now, kept
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.
         made.slot, made.on_cancel = slot.id, self._note_cancel

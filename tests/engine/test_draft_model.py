@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
-from ngramspec.engine import DraftModel, Engine, FixedLength, Request
+from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Speculation
 from ngramspec.engine.draft_model import check_vocabulary
 from ngramspec.errors import BackendError, CapacityError, InputError
 
@@ -65,6 +65,22 @@ def test_drafts_end_before_a_token_that_is_less_probable(p_min: float, size: int
     drafts, _ = make(p_min=p_min)  # every token of the fake model has 1 / (1 + 96 / e**10) = 0.9957
     drafts.begin(0, int32([5, 6]))
     assert drafts.propose([0], [9])[0].size == size
+
+
+def test_a_request_may_set_its_own_bound() -> None:
+    drafts, _ = make(p_min=0.5)
+    for wanted, size in ((0.9999, 0), (None, 3), (0.0, 3)):
+        drafts.enter(0, "", wanted)
+        drafts.begin(0, int32([5, 6]))
+        assert drafts.propose([0], [9])[0].size == size
+        drafts.end(0)
+    engine = Engine(FakeTarget(), None, draft_model=make()[0], policy=FixedLength(3))
+    sizes = []
+    for p_min in (0.9999, 0.5):
+        wanted = Speculation(p_min=p_min)
+        engine.generate([Request(prompt_ids=int32([5]), max_tokens=9, speculation=wanted)])
+        sizes.append(engine.stats().num_draft_tokens)
+    assert sizes[0] == 0 < sizes[1]
 
 
 def test_drafts_end_with_an_end_token() -> None:

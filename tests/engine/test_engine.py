@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.backends import int32
 from helpers.engine_checks import Job, check_chunks
 from helpers.fake_target import END, FakeTarget, Garbage, Oracle
 from ngramspec.engine import Chunk, Engine, FixedLength, Gate, Generation, Request, Speculation
+from ngramspec.errors import InputError
 
 
 def request(*ids: int, **fields: Any) -> Request:
@@ -182,6 +184,33 @@ def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
         made, _ = run(engine, request(7, max_tokens=40, speculation=speculation))
         assert made.token_ids == target.expected([7], 40)
         assert max(target.batches) == 1 + longest
+
+
+class Short(Oracle):
+    """Drafts 3 tokens at most."""
+
+    def propose(self, slot: int, max_tokens: int = 64) -> np.ndarray:
+        return super().propose(slot, min(max_tokens, 3))
+
+
+@pytest.mark.parametrize("policy", [FixedLength(16), None], ids=["fixed", "auto"])
+@pytest.mark.parametrize("drafter", ["own", "ngram-simple"])
+def test_drafts_may_have_a_least_length(policy: Any, drafter: str) -> None:
+    def num_drafts(least: int, wanted: int | None) -> int:
+        target = FakeTarget(period=5)
+        source: Any = Short(target) if drafter == "own" else drafter
+        params = None if drafter == "own" else {drafter: {"size_n": 2, "size_m": 3}}
+        engine = Engine(target, source, params=params, policy=policy, min_draft=least)
+        asked = request(7, max_tokens=80, speculation=Speculation(min_draft=wanted))
+        assert run(engine, asked)[0].token_ids == target.expected([7], 80)
+        return engine.stats().num_drafts
+
+    assert num_drafts(0, None) > 0
+    assert num_drafts(3, None) > 0
+    assert num_drafts(4, None) == num_drafts(0, 4) == 0
+    assert num_drafts(4, 0) > 0
+    with pytest.raises(InputError, match="min_draft must be >= 0, got -1"):
+        num_drafts(-1, None)
 
 
 def test_a_target_that_takes_nothing_back_gets_no_drafts() -> None:

@@ -181,6 +181,7 @@ class Lossless(RuleBasedStateMachine):
             types=chance.choice([None, None, ("ngram-simple", "ngram-mod")]),
             params=chance.choice([{}, {}, {"ngram-simple": {"size_n": 2}}]),
             max_draft=chance.choice([None, None, None, None, 0, 1, 4]),
+            min_draft=chance.choice([None, None, None, 2, 5]),
             namespace=chance.choice(["", "", "other"]),
         )
 

@@ -49,6 +49,21 @@ def test_n_max_bounds_every_draft(server: Serving) -> None:
     assert drafted(1) == 1 < drafted(3) <= 3 < drafted(30)
 
 
+def test_n_min_bounds_every_draft(server: Serving) -> None:
+    def num_drafts(extra: dict[str, Any]) -> int:
+        before = server.engine.stats().num_drafts
+        server.chat(max_tokens=40, extra=extra)
+        return server.engine.stats().num_drafts - before
+
+    assert num_drafts({"speculative.n_max": 4}) > 0
+    assert num_drafts({"speculative.n_max": 4, "speculative.n_min": 5}) == 0
+
+
+@pytest.mark.parametrize(("given", "taken"), [(0.25, 0.25), (1, 1.0), (7, 1.0), (-3.5, 0.0)])
+def test_p_min_is_brought_into_its_bounds(given: float, taken: float) -> None:
+    assert speculation_of({"speculative.p_min": given}, "").speculation.p_min == taken
+
+
 def test_sizes_are_those_of_the_named_drafter() -> None:
     made = speculation_of(
         {
@@ -102,7 +117,9 @@ def test_namespaces_share_no_pool(server: Serving) -> None:
         ({"speculative.n_max": (1 << 63) - 1}, "speculative.n_max", "in 0..2147483647"),
         ({"speculative.namespace": "x" * 300}, "speculative.namespace", "256"),
         ({"speculative": 5}, "speculative", "object"),
-        ({"speculative.p_min": 0.5}, "speculative.p_min", "unknown"),
+        ({"speculative.n_min": -1}, "speculative.n_min", "in 0..2147483647"),
+        ({"speculative.p_min": "x"}, "speculative.p_min", "number"),
+        ({"speculative.p_max": 0.5}, "speculative.p_max", "unknown"),
     ],
 )
 def test_unknown_and_bad_fields_are_refused(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.adapters.llama_cpp.chat import ChatTemplates
+from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.tokenizers.llama_library import (
@@ -46,6 +47,9 @@ class LlamaModel:
     Args:
         path: The file; for a split model, its first.
         n_gpu_layers: Layers on the GPU, -1 = all.
+        devices: Devices that may hold them, by llama.cpp's names; () = all, ("none",) = none.
+        cpu_experts: Of how many layers, from the first, the experts of a mixture stay in the CPU's
+            memory; -1 = of all.
         use_mmap: Map the file instead of reading it.
         use_mlock: Keep it in memory.
         use_extra_bufts: Let llama.cpp repack weights for the CPU. None: unless it was built with
@@ -53,6 +57,7 @@ class LlamaModel:
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
+        InputError: There is no such device, or cpu_experts < -1.
         FormatError: Not a GGUF file, or its vocabulary cannot encode every text.
         BackendError: llama-cpp-python is not installed, or cannot load or run the file.
         OSError: The file cannot be read.
@@ -65,6 +70,8 @@ class LlamaModel:
         path: str | os.PathLike[str],
         *,
         n_gpu_layers: int = 0,
+        devices: Sequence[str] = (),
+        cpu_experts: int = 0,
         use_mmap: bool = True,
         use_mlock: bool = False,
         use_extra_bufts: bool | None = None,
@@ -77,13 +84,14 @@ class LlamaModel:
         lib = self.library.lib
         catch_log(lib)
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
+        placed = place(Placement(n_gpu_layers, tuple(devices), cpu_experts), params)
         params.load_mode = _load_mode(lib, use_mmap, use_mlock)
         params.use_extra_bufts = _may_repack(self.library, use_extra_bufts)
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
         self.n_gpu_layers = n_gpu_layers
         self.handle = load_model(self.library, self.path, params)
+        del placed  # llama.cpp has read it
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False

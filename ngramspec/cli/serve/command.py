@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ngramspec.cli.command import Failure, SectionCommand
-from ngramspec.cli.drafts import DraftChoice, drafter_options, take_draft_choice
+from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
+from ngramspec.cli.drafts import drafter_options
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -19,15 +20,13 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.ollama import take_recipe
-from ngramspec.cli.target import running
+from ngramspec.cli.target import hub_options, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
-SERVER, ACCESS, DRAFT_MODEL, OUTPUT = "Server", "Access", "Draft model", "Output"
+SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
-# Further flags and variables of the drafters' options, only for `serve`.
-MORE_FLAGS = {"pool_file": "--pool"}
-VARIABLES = {"spec_type": "LLAMA_ARG_SPEC_TYPE"}
+MORE_FLAGS = {"pool_file": "--pool"}  # of the drafters' options, only for `serve`
 EPILOG = """\b
 Examples:
   ngramspec serve
@@ -54,13 +53,11 @@ failed.
 """
 
 
-def _as_llama_server(function: Function) -> Function:
-    """Add llama-server's further flags and environment variables to the drafters' options."""
+def _with_more_flags(function: Function) -> Function:
+    """Add further flags to the drafters' options."""
     for param in getattr(function, "__click_params__", ()):
         if param.name in MORE_FLAGS:
             param.opts.append(MORE_FLAGS[param.name])
-        if param.name in VARIABLES:
-            param.envvar = VARIABLES[param.name]
     return function
 
 
@@ -73,6 +70,7 @@ def _as_llama_server(function: Function) -> Function:
     option(MODEL, "-m", "--model", env="MODEL", type=FILE,
            help="GGUF file, name of a model that Ollama has pulled, or Modelfile; default: the "
            "embedded model."),
+    hub_options(MODEL),
     option(MODEL, "--modelfile", type=FILE, help="Modelfile with FROM, PARAMETER, SYSTEM, ..."),
     option(MODEL, "-a", "--alias", env="ALIAS", multiple=True, metavar="NAME",
            help="Names of the model for clients, comma-separated (repeatable)."
@@ -199,19 +197,6 @@ def _as_llama_server(function: Function) -> Function:
            type=click.Choice(["auto", "deepseek", "none"]),
            help="Return <think> text as reasoning_content, or leave it in the content (none)."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
-    option(DRAFT_MODEL, "-md", "--model-draft", "--spec-draft-model", "model_draft",
-           env="SPEC_DRAFT_MODEL", type=FILE,
-           help="Small GGUF model with the same vocabulary, used where no n-gram drafter has a "
-           "draft."),
-    option(DRAFT_MODEL, "--spec-draft-n-max", env="SPEC_DRAFT_N_MAX", type=AT_LEAST_1,
-           default=3, help="Its longest draft, in tokens."),
-    option(DRAFT_MODEL, "--spec-draft-n-min", env="SPEC_DRAFT_N_MIN", type=COUNT, default=0,
-           help="Its shortest draft, in tokens."),
-    option(DRAFT_MODEL, "--spec-draft-p-min", env="SPEC_DRAFT_P_MIN",
-           type=SHARE, default=0.0,
-           help="Its drafts end before a token less probable than N."),
-    option(DRAFT_MODEL, "-ngld", "--spec-draft-ngl", "--n-gpu-layers-draft", "n_gpu_layers_draft",
-           env="N_GPU_LAYERS_DRAFT", metavar="N", help="Its layers on the GPU.  [default: 0]"),
     option(OUTPUT, "--log-level", default="info", metavar="LEVEL", help="Log level on stderr.",
            type=click.Choice(["debug", "info", "warning", "error"])),
     option(OUTPUT, "--access-log", is_flag=True, help="A line per request."),
@@ -222,10 +207,9 @@ def _as_llama_server(function: Function) -> Function:
     option(SERVER, "-cb", "--cont-batching", is_flag=True, hidden=True),
     # Known, and refused with a reason.
     option(SLOTS, "--cache-reuse", env="CACHE_REUSE", type=COUNT, default=0, hidden=True),
-    _as_llama_server,
+    _with_more_flags,
     drafter_options(),
-    option("Drafts", "--spec-default", is_flag=True,
-           help="ngram-mod with 24/48/64, as in llama-server."),
+    draft_model_options(),
     option(OUTPUT, "--config", type=FILE, is_eager=True, expose_value=False, callback=take_config,
            help="File with options, in YAML or TOML."),
 )  # fmt: skip
@@ -238,8 +222,11 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
     `docs/server.md` lists.
     """
+    values["model"] = model_file(
+        values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
+    )
     take_recipe(ctx, values)
-    choice = _take_choice(values)
+    choice, small = take_drafts(values, values["parallel"])
     _refuse(values)
     try:
         from ngramspec.cli.serve.run import run
@@ -247,19 +234,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
         raise Failure(
             f"serve needs {error.name}, which is not installed: pip install 'ngramspec[server]'"
         ) from error
-    run(values, choice)
-
-
-def _take_choice(values: dict[str, Any]) -> DraftChoice:
-    """Return the drafters; --spec-default stands for ngram-mod alone."""
-    if values.pop("spec_default") and not values["spec_type"]:
-        values["spec_type"] = ("ngram-mod",)
-    names = ",".join(values["spec_type"]).split(",")
-    if "draft-simple" in names:  # llama-server's word for a draft model
-        if values["model_draft"] is None:
-            raise click.UsageError("--spec-type draft-simple needs --model-draft")
-        values["spec_type"] = tuple(n for n in names if n != "draft-simple") or ("none",)
-    return take_draft_choice(values)
+    run(values, choice, small)
 
 
 def _refuse(values: dict[str, Any]) -> None:
@@ -267,8 +242,6 @@ def _refuse(values: dict[str, Any]) -> None:
         raise click.UsageError(
             "--cache-reuse: chunks cannot be moved within the cache; prefixes are reused anyway"
         )
-    if values["exact"] and values["model_draft"] is not None:
-        raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
     if values["chat_template"] and values["chat_template_file"]:
         raise click.UsageError("give either --chat-template or --chat-template-file")
     if bool(values["ssl_key_file"]) != bool(values["ssl_cert_file"]):

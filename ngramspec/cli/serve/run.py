@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafts import DraftChoice
-from ngramspec.cli.target import layers_of, open_model, open_target
+from ngramspec.cli.target import open_model, open_target
 from ngramspec.drafters.statistics import open_shared
-from ngramspec.engine import DraftModel, Engine, EngineThread, Sampling
-from ngramspec.engine.draft_model import check_vocabulary
+from ngramspec.engine import Engine, EngineThread, Sampling
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
@@ -51,8 +51,15 @@ _SAME_NAME = (
 )
 
 
-def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
+def run(
+    options: Mapping[str, Any], choice: DraftChoice, small: DraftModelSettings | None = None
+) -> None:
     """Serve until a signal ends it.
+
+    Args:
+        options: Those of `serve`.
+        choice: The drafters.
+        small: The draft model.
 
     Raises:
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
@@ -76,7 +83,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         saves = stack.enter_context(contextlib.ExitStack())
         model = models.enter_context(open_model(options))
         target = models.enter_context(open_target(options, model))
-        engine = open_engine(options, choice, target, models, saves)
+        engine = open_engine(options, choice, target, models, saves, small)
         name, *aliases = model_names(options, model)
         served = ServedModel(
             name=name, aliases=tuple(aliases), model=model, engine=engine, **defaults
@@ -94,7 +101,7 @@ def run(options: Mapping[str, Any], choice: DraftChoice) -> None:
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
-        _greet(options, choice, engine, served.name)
+        _greet(options, choice, engine, served.name, small)
         if settings.isolates:
             _say("each key learns for itself; --share-between-keys lets keys share")
 
@@ -139,13 +146,19 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _greet(options: Mapping[str, Any], choice: DraftChoice, engine: Engine, name: str) -> None:
+def _greet(
+    options: Mapping[str, Any],
+    choice: DraftChoice,
+    engine: Engine,
+    name: str,
+    small: DraftModelSettings | None,
+) -> None:
     """Print what is served."""
     if options["model"] is None:
         _say("no --model given: using the embedded model")
     drafters = choice.label
-    if options["model_draft"] is not None:
-        drafters = f"{drafters}, then {options['model_draft'].name}"
+    if small is not None:
+        drafters = f"{drafters}, then {os.path.basename(small.path)}"
     _say(
         f"model {name}, {engine.num_slots} slots, {engine.context_size} tokens of context each, "
         f"drafters {drafters}"
@@ -172,44 +185,13 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
             thread.join(REPORT_SECONDS)
 
 
-def open_draft_model(
-    options: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
-) -> DraftModel | None:
-    """Load the draft model; the stack closes it.
-
-    Raises:
-        As open_model and open_target; BackendError if its vocabulary differs.
-    """
-    path = options["model_draft"]
-    if path is None:
-        return None
-    layers = layers_of(options["n_gpu_layers_draft"], "--n-gpu-layers-draft")
-    model = stack.enter_context(LlamaModel(path, n_gpu_layers=layers))
-    small = stack.enter_context(
-        LlamaTarget(
-            model,
-            slots=options["parallel"],
-            context_size=target.context_size,
-            n_batch=max(options["batch_size"], options["parallel"]),
-            n_ubatch=options["ubatch_size"],
-            threads=options["threads"],
-        )
-    )
-    check_vocabulary(target, small)
-    return DraftModel(
-        small,
-        n_max=options["spec_draft_n_max"],
-        n_min=options["spec_draft_n_min"],
-        p_min=options["spec_draft_p_min"],
-    )
-
-
 def open_engine(
     options: Mapping[str, Any],
     choice: DraftChoice,
     target: LlamaTarget,
     models: contextlib.ExitStack,
     saves: contextlib.ExitStack,
+    small: DraftModelSettings | None = None,
 ) -> Engine:
     """Return the engine with its drafters.
 
@@ -219,9 +201,11 @@ def open_engine(
         target: The model.
         models: Closes the draft model.
         saves: Saves what drafters learn.
+        small: The draft model.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
+        BackendError: As open_draft_model.
     """
     costs = find_costs(target.model, target.settings)
     return Engine(
@@ -229,12 +213,13 @@ def open_engine(
         choice.names or None,
         slots=options["parallel"],
         params=open_shared(choice.parameters(target.model.path), saves),
-        draft_model=open_draft_model(options, target, models),
+        draft_model=None if small is None else open_draft_model(small, target, models),
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
         kept_bytes=options["kept_memory"],
         order=choice.order,
+        min_draft=choice.min_draft,
     )
 
 

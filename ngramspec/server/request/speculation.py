@@ -15,7 +15,7 @@ from ngramspec.server.errors import bad_request
 
 PREFIX = "speculative"
 MAX_NAMESPACE = 256  # characters
-OWN = ("types", "type", "enabled", "n_max", "namespace", "spans")
+OWN = ("types", "type", "enabled", "n_max", "n_min", "p_min", "namespace", "spans")
 DRAFTERS = {name.replace("-", "_"): name for name in CONFIGS}
 
 
@@ -65,7 +65,9 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         enabled=enabled,
         types=types,
         params=params,
-        max_draft=_max_draft(given),
+        max_draft=_length(given, "n_max"),
+        min_draft=_length(given, "n_min"),
+        p_min=_share(given, "p_min"),
         namespace=_namespace(_typed(given, "namespace", str, ""), key_id),
     )
     return SpeculationFields(speculation, _typed(given, "spans", bool, False))
@@ -125,13 +127,25 @@ def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
         raise bad_request(str(error), f"{PREFIX}.types") from error
 
 
-def _max_draft(given: Mapping[str, Any]) -> int | None:
-    most = given.get("n_max")
-    if most is None:
+def _length(given: Mapping[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is None:
         return None
-    if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= MAX_COUNT:
-        raise bad_request(f"{PREFIX}.n_max must be an integer in 0..{MAX_COUNT}", f"{PREFIX}.n_max")
-    return most
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise bad_request(
+            f"{PREFIX}.{name} must be an integer in 0..{MAX_COUNT}", f"{PREFIX}.{name}"
+        )
+    return value
+
+
+def _share(given: Mapping[str, Any], name: str) -> float | None:
+    """Return a probability; others are brought into 0..1, as llama-server does."""
+    value = given.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value != value:
+        raise bad_request(f"{PREFIX}.{name} must be a number", f"{PREFIX}.{name}")
+    return float(min(max(value, 0), 1))
 
 
 def _namespace(own: str, key_id: str) -> str:

@@ -77,6 +77,7 @@ cdef class Slot:
     cdef public object saved             # the target's state before the draft
     cdef public double deadline          # on the clock of time.perf_counter, 0 = none
     cdef readonly Py_ssize_t max_draft   # longest draft that the request wants
+    cdef readonly Py_ssize_t min_draft   # shorter ones are not sent
     cdef readonly bint with_logprobs
     cdef tuple _sources
     cdef Drafter native                    # the only source's drafter, if it is native

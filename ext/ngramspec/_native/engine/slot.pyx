@@ -425,7 +425,8 @@ cdef class Slot:
         free(self.guess)
         free(self.chosen)
 
-    def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0):
+    def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0,
+              Py_ssize_t min_draft=0):
         """Give the slot to a request.
 
         Args:
@@ -435,6 +436,7 @@ cdef class Slot:
             on_chunk: Called by the engine with what a step emitted, or None.
             max_draft: Longest draft the request wants, None = no limit of its own.
             deadline: When the request times out, on the clock of time.perf_counter; 0 = never.
+            min_draft: Shortest draft the request wants; shorter ones are not sent.
 
         Raises:
             TypeError: generation has no Transcript or Timings.
@@ -445,6 +447,7 @@ cdef class Slot:
         self.generation, self.sampler, self.on_chunk = generation, sampler, on_chunk
         self.sources = sources
         self.max_draft = self.room if max_draft is None else max_draft
+        self.min_draft = min_draft
         self.with_logprobs = generation.request.logprobs is not None
         self.deadline, self.decoding = deadline, False
         self.forget_draft()

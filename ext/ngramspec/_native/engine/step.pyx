@@ -442,6 +442,8 @@ cdef class Proposer:
             self.auto.reserve(len(asked))
             self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.plan.capacity)
         for slot in asked:
+            if self.offers[i].chosen < slot.min_draft:
+                self.offers[i].chosen = 0
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
             slot.num_guessed = self.offers[i].chosen

@@ -1,0 +1,71 @@
+"""open_draft_model: a second, smaller model as a draft source beside a target."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, check_vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftModelSettings:
+    """A draft model: its file, how it drafts, and how it runs."""
+
+    path: str | os.PathLike[str]
+    n_max: int = N_MAX  # longest draft
+    n_min: int = N_MIN  # shorter drafts are dropped
+    p_min: float = P_MIN  # a draft ends before a token that is less probable
+    n_gpu_layers: int = 0  # -1 = all
+    devices: tuple[str, ...] = ()  # as for LlamaModel
+    cpu_experts: int = 0  # as for LlamaModel
+    context_size: int = 0  # tokens per slot, 0 = as the target
+    threads: int | None = None  # None = as the target
+    threads_batch: int | None = None  # None = as the target, or as threads
+    type_k: str = "f16"
+    type_v: str = "f16"
+
+
+def open_draft_model(
+    settings: DraftModelSettings, target: LlamaTarget, stack: contextlib.ExitStack
+) -> DraftModel:
+    """Load a draft model for all slots of a target; the stack closes it.
+
+    Raises:
+        FormatError, OSError: The file cannot be read.
+        InputError: A setting is out of its bounds, or the model cannot take tokens back.
+        BackendError: llama.cpp cannot run it, or its vocabulary differs from the target's.
+    """
+    model = stack.enter_context(
+        LlamaModel(
+            settings.path,
+            n_gpu_layers=settings.n_gpu_layers,
+            devices=settings.devices,
+            cpu_experts=settings.cpu_experts,
+        )
+    )
+    own, threads = target.settings, settings.threads
+    small = stack.enter_context(
+        LlamaTarget(
+            model,
+            replace(
+                own,
+                context_size=settings.context_size or target.context_size,
+                threads=threads or own.threads,
+                threads_batch=settings.threads_batch or threads or own.threads_batch,
+                flash_attn="auto",
+                type_k=settings.type_k,
+                type_v=settings.type_v,
+                kv_unified=False,
+                cells=0,
+                max_outputs=0,
+                n_rs_seq="auto",
+                pad=False,
+            ),
+        )
+    )
+    check_vocabulary(target, small)
+    return DraftModel(small, settings.n_max, settings.n_min, settings.p_min)

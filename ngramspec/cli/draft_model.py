@@ -1,0 +1,170 @@
+"""The draft model's options, with llama.cpp's names of today and before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
+from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
+from ngramspec.cli.target import ALL_LAYERS, THREADS, CacheType, layers_of
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+
+SECTION = "Draft model"
+NAME = "draft-simple"  # llama.cpp's word for a draft model, in --spec-type
+SHARE = click.FloatRange(0, 1)
+
+
+def draft_model_options() -> Decorator:
+    """Return the options of the draft model."""
+    return options(
+        option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
+               env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
+               help="Small GGUF model with the same vocabulary, used where no n-gram drafter has a "
+               "draft."),
+        option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
+               env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
+               help="The same, by its name on Hugging Face; it must be downloaded already."),
+        option(SECTION, "--spec-draft-n-max", env="SPEC_DRAFT_N_MAX", type=AT_LEAST_1,
+               help="Its longest draft, in tokens.  [default: --draft-max, or 16]"),
+        option(SECTION, "--spec-draft-n-min", env="SPEC_DRAFT_N_MIN", type=COUNT,
+               help="Its shortest draft, in tokens.  [default: --draft-min, or 0]"),
+        option(SECTION, "--draft-p-min", "--spec-draft-p-min", "draft_p_min",
+               env=("SPEC_DRAFT_P_MIN", "DRAFT_P_MIN"), type=SHARE, default=0.75,
+               help="Its drafts end before a token less probable than N."),
+        option(SECTION, "-ngld", "--n-gpu-layers-draft", "--gpu-layers-draft", "--spec-draft-ngl",
+               "n_gpu_layers_draft", env="N_GPU_LAYERS_DRAFT", metavar="N",
+               help="Its layers on the GPU: a number, or all.  [default: 0]"),
+        option(SECTION, "-devd", "--device-draft", "--spec-draft-device", "device_draft",
+               env="DEVICE_DRAFT", metavar="NAMES",
+               help="Devices that may hold them, comma-separated; none: no device."
+               "  [default: all]"),
+        option(SECTION, "-td", "--threads-draft", "--spec-draft-threads", "threads_draft",
+               env="THREADS_DRAFT", type=THREADS, help="Its threads.  [default: --threads]"),
+        option(SECTION, "-tbd", "--threads-batch-draft", "--spec-draft-threads-batch",
+               "threads_batch_draft", env="THREADS_BATCH_DRAFT", type=THREADS,
+               help="Its threads for prompts.  [default: --threads-draft]"),
+        option(SECTION, "-cd", "--ctx-size-draft", "ctx_size_draft", env="CTX_SIZE_DRAFT",
+               type=COUNT, default=0,
+               help="Its context of all slots together, in tokens; 0: the target's. Where a text "
+               "is longer, it does not draft."),
+        option(SECTION, "-ctkd", "--cache-type-k-draft", "--spec-draft-type-k",
+               "cache_type_k_draft", env=("SPEC_DRAFT_CACHE_TYPE_K", "CACHE_TYPE_K_DRAFT"),
+               type=CacheType(), default="f16", help="Type of its cached keys."),
+        option(SECTION, "-ctvd", "--cache-type-v-draft", "--spec-draft-type-v",
+               "cache_type_v_draft", env=("SPEC_DRAFT_CACHE_TYPE_V", "CACHE_TYPE_V_DRAFT"),
+               type=CacheType(), default="f16", help="Type of its cached values."),
+        option(SECTION, "-cmoed", "--cpu-moe-draft", "--spec-draft-cpu-moe", "cpu_moe_draft",
+               env=("SPEC_DRAFT_CPU_MOE", "CPU_MOE_DRAFT"), is_flag=True,
+               help="Keep the experts of a mixture in the CPU's memory."),
+        option(SECTION, "-ncmoed", "--n-cpu-moe-draft", "--spec-draft-n-cpu-moe",
+               "--spec-draft-ncmoe", "n_cpu_moe_draft",
+               env=("SPEC_DRAFT_N_CPU_MOE", "N_CPU_MOE_DRAFT"), type=COUNT, default=0,
+               help="The same for the first N layers."),
+        # What older versions of llama.cpp did with them does not exist here.
+        option(SECTION, "--draft-p-split", "--p-split", "--spec-draft-p-split", "draft_p_split",
+               env=("SPEC_DRAFT_P_SPLIT", "DRAFT_P_SPLIT"), type=SHARE, hidden=True),
+        option(SECTION, "--spec-replace", nargs=2, multiple=True, metavar="TARGET DRAFT",
+               hidden=True),
+    )  # fmt: skip
+
+
+def take_drafts(
+    values: dict[str, Any], slots: int
+) -> tuple[DraftChoice, DraftModelSettings | None]:
+    """Remove the options of drafters and draft model from a command's values and return both.
+
+    Lines on stderr tell about options that do nothing.
+
+    Args:
+        values: The command's.
+        slots: Of the target.
+
+    Raises:
+        click.UsageError: Options contradict one another.
+        InputError: An unknown drafter, a model that is not downloaded, layers that are no number.
+    """
+    names = ",".join(values["spec_type"]).split(",")
+    with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
+    if NAME in names:
+        if not with_model:
+            raise click.UsageError(f"--spec-type {NAME} needs --model-draft")
+        values["spec_type"] = tuple(name for name in names if name != NAME) or (NO_DRAFTS,)
+    if values["exact"] and with_model:
+        raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
+    choice = take_draft_choice(values)
+    return choice, _take_draft_model(values, slots, choice)
+
+
+def _take_draft_model(
+    values: dict[str, Any], slots: int, choice: DraftChoice
+) -> DraftModelSettings | None:
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.engine.draft_model import N_MAX
+
+    given = {name: values.pop(name) for name in _NAMES}
+    for line in _notes(given):
+        click.echo(line, err=True)
+    path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
+    if path is None:
+        return None
+    n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
+    n_min = given["spec_draft_n_min"]
+    n_min = min(choice.min_draft, n_max) if n_min is None else n_min
+    devices = given["device_draft"]
+    return DraftModelSettings(
+        path=path,
+        n_max=n_max,
+        n_min=n_min,
+        p_min=given["draft_p_min"],
+        n_gpu_layers=layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
+        devices=tuple(filter(None, devices.split(","))) if devices else (),
+        cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
+        context_size=given["ctx_size_draft"] // slots,
+        threads=given["threads_draft"],
+        threads_batch=given["threads_batch_draft"],
+        type_k=given["cache_type_k_draft"],
+        type_v=given["cache_type_v_draft"],
+    )
+
+
+def model_file(path: Path | None, repo: str | None, file: str | None, flag: str) -> Path | None:
+    """Return the file of a model that is given by its path or its name on Hugging Face.
+
+    Raises:
+        click.UsageError: Both are given, or a file in no repository.
+        InputError: It is not downloaded; says how to get it.
+    """
+    from ngramspec.models.huggingface import find_downloaded
+
+    if repo is None:
+        if file is not None:
+            raise click.UsageError("--hf-file needs --hf-repo")
+        return path
+    if path is not None:
+        raise click.UsageError(f"give either {flag} or its name on Hugging Face")
+    return find_downloaded(repo, file)
+
+
+def _notes(given: dict[str, Any]) -> list[str]:
+    """Return what to tell about options that do nothing."""
+    notes = []
+    if given["draft_p_split"] is not None:
+        notes.append("--draft-p-split does nothing: drafts are not split")
+    if given["spec_replace"]:
+        notes.append(
+            "--spec-replace is not applied: a draft model must have the target's vocabulary"
+        )
+    return notes
+
+
+_NAMES = (
+    *("model_draft", "hf_repo_draft", "spec_draft_n_max", "spec_draft_n_min", "draft_p_min"),
+    *("n_gpu_layers_draft", "device_draft", "threads_draft", "threads_batch_draft"),
+    *("ctx_size_draft", "cache_type_k_draft", "cache_type_v_draft", "cpu_moe_draft"),
+    *("n_cpu_moe_draft", "draft_p_split", "spec_replace"),
+)

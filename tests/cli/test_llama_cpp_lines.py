@@ -1,0 +1,236 @@
+"""llama.cpp's command lines for speculation, of today and before: each runs on a real model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.serve import run as serve_run
+from ngramspec.engine import Request
+from ngramspec.models import embedded_model
+
+MODEL = str(embedded_model())
+PROMPT = (
+    "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
+)
+SMALL = ("-md", MODEL)
+LINES = {  # as in llama.cpp's documents and what was written after them; DRAFT is the draft model
+    "simple": "--spec-type ngram-simple --draft-max 64",
+    "simple, today": "--spec-type ngram-simple --spec-draft-n-max 64",
+    "map": "--spec-type ngram-map-k --draft-max 64",
+    "map, sizes": "--spec-type ngram-map-k4v --spec-ngram-size-n 8 --spec-ngram-size-m 8 "
+    "--spec-ngram-min-hits 2 --draft-max 64",
+    "map, today": "--spec-type ngram-map-k4v --spec-ngram-map-k4v-size-n 8 "
+    "--spec-ngram-map-k4v-size-m 8 --spec-ngram-map-k4v-min-hits 2 --spec-draft-n-max 64",
+    "mod": "--spec-type ngram-mod --spec-ngram-size-n 24 --draft-min 48 --draft-max 64",
+    "mod, short": "--spec-type ngram-mod --spec-ngram-size-n 8 --draft-min 2 --draft-max 16",
+    "mod, today": "--spec-type ngram-mod --spec-ngram-mod-n-match 24 --spec-ngram-mod-n-min 48 "
+    "--spec-ngram-mod-n-max 64",
+    "default": "--spec-default",
+    "cache": "--spec-type ngram-cache --draft 8",
+    "several": "--spec-type ngram-simple,ngram-mod --spec-ngram-size-n 6 --spec-ngram-size-m 12",
+    "repeated": "--spec-type ngram-map-k --spec-type ngram-cache --draft-n-max 12 --draft-n-min 2",
+    "none": "--spec-type none --draft-max 8",
+    "model": "-md DRAFT --draft-max 16 --draft-min 0 --draft-p-min 0.75",
+    "model, long names": "--model-draft DRAFT --draft 8 --threads-draft 1 --ctx-size-draft 1024 "
+    "--gpu-layers-draft 0 --device-draft none",
+    "model, short names": "-md DRAFT --draft-n 8 --draft-n-min 1 -td 1 -tbd 1 -cd 1024 -ngld 99 "
+    "-devd none -ctkd f16 -ctvd f16 -cmoed",
+    "model, today": "--spec-draft-model DRAFT --spec-draft-n-max 16 --spec-draft-n-min 1 "
+    "--spec-draft-p-min 0.5 --spec-draft-ngl all --spec-draft-threads 1 "
+    "--spec-draft-threads-batch 1 --spec-draft-type-k f16 --spec-draft-type-v f16 "
+    "--spec-draft-n-cpu-moe 4",
+    "model alone": "--spec-type draft-simple -md DRAFT --draft-max 4 --draft-p-min 0 -ncmoed 2",
+    "both": "-md DRAFT --spec-type draft-simple,ngram-mod --draft-min 2 --draft-max 16",
+    "split": "-md DRAFT --draft 16 --p-split 0.1",
+    "split, today": "-md DRAFT --spec-draft-p-split 0.1 --cache-type-k-draft f16",
+    "replace": "-md DRAFT --spec-replace <s> <bos> --spec-replace </s> <eos>",
+    "underscores": "--model_draft DRAFT --draft_max 16 --spec_type ngram-simple",
+}
+
+
+def arguments(line: str) -> list[str]:
+    return [MODEL if word == "DRAFT" else word for word in line.split()]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_generate_takes_the_line(invoke: Any, name: str) -> None:
+    line = arguments(LINES[name])
+    result = invoke("generate", "-p", PROMPT, "-n", "24", "-t", "1", "--json", *line)
+    assert result.exit_code == 0, result.output
+    stats = json.loads(result.stdout)["stats"]
+    assert ("draft-model" in stats) == ("DRAFT" in LINES[name])
+    if name == "model alone":
+        assert stats["draft-model"]["num_accepted_tokens"] > 0
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """Let serve run one request through its engine instead of listening; give what came of it."""
+    seen: list[dict[str, Any]] = []
+
+    def run(options: Any, choice: DraftChoice, small: DraftModelSettings | None) -> None:
+        with contextlib.ExitStack() as stack:
+            model = stack.enter_context(serve_run.open_model(options))
+            target = stack.enter_context(serve_run.open_target(options, model))
+            engine = serve_run.open_engine(options, choice, target, stack, stack, small)
+            prompt = model.tokenize_prompt(PROMPT)
+            (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
+            assert made.error is None
+            seen.append({"drafters": engine.source_stats(), "choice": choice, "small": small})
+
+    monkeypatch.setattr(serve_run, "run", run)
+    return seen
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_serve_takes_the_line(invoke: Any, serving: list[dict[str, Any]], name: str) -> None:
+    line = arguments(LINES[name])
+    result = invoke("serve", "-m", MODEL, "-c", "2048", "-np", "2", "-t", "1", *line)
+    assert result.exit_code == 0, result.output
+    assert ("draft-model" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
+
+
+def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftChoice:
+    result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1", *arguments(line))
+    assert result.exit_code == 0, result.output
+    made = serving.pop()["choice"]
+    assert isinstance(made, DraftChoice)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("line", "params", "longest", "shortest"),
+    [
+        (LINES["map, sizes"],
+         {"ngram-map-k4v": {"size_n": 8, "size_m": 8, "min_hits": 2}}, 64, 0),
+        (LINES["mod"], {"ngram-mod": {"n_match": 24, "n_min": 48, "n_max": 64}}, 64, 48),
+        (LINES["several"], {"ngram-simple": {"size_n": 6, "size_m": 12},
+                            "ngram-mod": {"n_match": 6}}, 62, 0),
+        (LINES["simple, today"], {}, 62, 0),
+        ("--draft-max 9 --draft-min 3", {}, 9, 3),
+        ("--spec-type ngram-mod --spec-ngram-size-n 9 --spec-ngram-mod-n-match 7 --draft-max 20 "
+         "--spec-ngram-mod-n-max 30", {"ngram-mod": {"n_match": 7, "n_max": 30}}, 20, 0),
+    ],
+)  # fmt: skip
+def test_general_sizes_are_those_of_the_named_drafters(
+    invoke: Any, serving: list[dict[str, Any]], line: str, params: Any, longest: int, shortest: int
+) -> None:
+    choice = choice_of(invoke, serving, line)
+    assert choice.params == params
+    assert (choice.max_draft, choice.min_draft) == (longest, shortest)
+
+
+def small_of(
+    invoke: Any, serving: list[dict[str, Any]], line: str, slots: int = 1
+) -> DraftModelSettings:
+    asked = ("serve", "-m", MODEL, "-c", "1024", "-np", str(slots), "-t", "1")
+    result = invoke(*asked, *SMALL, *arguments(line))
+    assert result.exit_code == 0, result.output
+    made = serving.pop()["small"]
+    assert isinstance(made, DraftModelSettings)
+    return made
+
+
+def test_a_draft_model_has_its_own_defaults(invoke: Any, serving: list[dict[str, Any]]) -> None:
+    made = small_of(invoke, serving, "")
+    assert made == DraftModelSettings(path=Path(MODEL))
+    assert (made.n_max, made.n_min, made.p_min, made.context_size) == (16, 0, 0.75, 0)
+
+
+def test_bounds_of_all_drafts_bound_the_draft_models(
+    invoke: Any, serving: list[dict[str, Any]]
+) -> None:
+    for line, bounds in (
+        ("--draft-max 8 --draft-min 2", (8, 2)),
+        ("--draft-max 8 --spec-draft-n-max 5 --draft-min 6", (5, 5)),
+        ("--draft-min 2 --spec-draft-n-min 1", (16, 1)),
+    ):
+        made = small_of(invoke, serving, line)
+        assert (made.n_max, made.n_min) == bounds
+
+
+def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str, Any]]) -> None:
+    line = "-td 2 -tbd 1 -cd 512 -ngld all -devd none -ctkd q8_0 -ctvd f16 -ncmoed 3"
+    assert small_of(invoke, serving, line, slots=2) == DraftModelSettings(
+        path=Path(MODEL), threads=2, threads_batch=1, context_size=256, n_gpu_layers=-1,
+        devices=("none",), type_k="q8_0", type_v="f16", cpu_experts=3,
+    )  # fmt: skip
+    assert small_of(invoke, serving, "-cmoed -ncmoed 3").cpu_experts == -1
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("--p-split 0.1", "--draft-p-split does nothing: drafts are not split"),
+        ("--spec-replace a b", "--spec-replace is not applied"),
+        ("--spec-ngram-size-n 5", "--spec-ngram-size-n does nothing for suffix"),
+        ("--spec-type none --spec-ngram-min-hits 2", "--spec-ngram-min-hits does nothing for none"),
+        ("--spec-type ngram-mod --spec-ngram-size-m 9", "--spec-ngram-size-m does nothing for"),
+    ],
+)
+def test_a_line_tells_about_what_does_nothing(invoke: Any, line: str, note: str) -> None:
+    result = invoke("generate", "-p", "x", "-n", "1", *arguments(line))
+    assert result.exit_code == 0, result.output
+    assert len([said for said in result.stderr.splitlines() if said.startswith(note)]) == 1
+
+
+def test_the_environment_has_the_same_names(
+    invoke: Any, serving: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("SPEC_TYPE", "ngram-mod"), ("DRAFT_MAX", "20"), ("DRAFT_MIN", "2"),
+        ("MODEL_DRAFT", MODEL), ("DRAFT_P_MIN", "0.5"), ("CTX_SIZE_DRAFT", "512"),
+        ("SPEC_DRAFT_CACHE_TYPE_K", "f16"), ("SPEC_DRAFT_N_MAX", "12"),
+    ):  # fmt: skip
+        monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
+    result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1")
+    assert result.exit_code == 0, result.output
+    made = serving.pop()
+    assert made["choice"].params == {"ngram-mod": {"n_max": 20, "n_min": 2}}
+    assert (made["small"].n_max, made["small"].p_min, made["small"].context_size) == (12, 0.5, 512)
+    result = invoke("generate", "-p", PROMPT, "-n", "4", "-t", "1", "--json")
+    assert result.exit_code == 0, result.output
+    assert {"ngram-mod", "draft-model"} <= set(json.loads(result.stdout)["stats"])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("--spec-type draft-simple", "--spec-type draft-simple needs --model-draft"),
+        ("-md DRAFT --exact", "--exact works with n-gram drafters only"),
+        ("-md DRAFT -hfd a/b", "give either --model-draft or its name on Hugging Face"),
+        ("-m DRAFT -hf a/b", "give either --model or its name on Hugging Face"),
+        ("-hff x.gguf", "--hf-file needs --hf-repo"),
+        ("-hf nobody", "a model must be named as USER/MODEL"),
+        ("-hf nobody/nothing:Q8_0", "Get it with: hf download nobody/nothing --include '*Q8_0*"),
+        ("-md DRAFT -devd CUDA7", "llama.cpp has no device 'CUDA7'; there is: none"),
+        ("-md DRAFT --draft-max 2 --spec-draft-n-min 3", "0 <= n_min <= n_max"),
+    ],
+)
+def test_contradictions_are_refused(invoke: Any, line: str, reason: str) -> None:
+    result = invoke("generate", "-p", "x", "-n", "1", "-t", "1", *arguments(line))
+    assert result.exit_code == 2, result.output
+    assert reason in result.stderr
+
+
+def test_a_downloaded_model_is_found_by_its_name(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "models--some--one-GGUF" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "one-Q8_0.gguf").symlink_to(MODEL)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for line in (("-hf", "some/one-GGUF"), ("-hf", "some/one-GGUF:q8_0", "-hfd", "some/one-GGUF")):
+        result = invoke("generate", "-p", PROMPT, "-n", "8", "-t", "1", "--json", *line)
+        assert result.exit_code == 0, result.output
+        made = json.loads(result.stdout)
+        assert made["model"].endswith("one-Q8_0.gguf")
+        assert ("draft-model" in made["stats"]) == ("-hfd" in line)
