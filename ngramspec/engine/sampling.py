@@ -11,6 +11,11 @@ from ngramspec.errors import InputError
 MAX_BIASES = 1 << 14  # entries of logit_bias
 MAX_BIAS = 1e9  # below the largest single-precision float
 MAX_BREAKERS = 64  # dry_sequence_breakers: each is compared with the whole vocabulary
+# llama.cpp's order.
+SAMPLERS = (
+    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
+)
+MORE_SAMPLERS = ("infill",)  # only where asked for
 DRY_BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -48,6 +53,7 @@ class Sampling:
     grammar: str = ""  # GBNF with a rule "root"
     seed: int | None = None  # None = random; Generation.seed has the one used
     ignore_eos: bool = False  # end tokens are never chosen
+    samplers: tuple[str, ...] = SAMPLERS  # which may be used, in this order; see SAMPLERS
 
     def __post_init__(self) -> None:
         """Check the bounds.
@@ -55,7 +61,7 @@ class Sampling:
         Raises:
             InputError: A value is out of its bounds.
         """
-        for name, (low, high) in _BOUNDS.items():
+        for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
             kinds = int if isinstance(low, int) else (int, float)
             number = isinstance(value, kinds) and not isinstance(value, bool)
@@ -73,6 +79,11 @@ class Sampling:
             raise InputError(
                 f"dry_sequence_breakers must be at most {MAX_BREAKERS}, got {len(breakers)}"
             )
+        known = (*SAMPLERS, *MORE_SAMPLERS)
+        named = {name for name in self.samplers if name in known}
+        if len(named) != len(self.samplers):
+            given = f"{self.samplers!r:.200}"
+            raise InputError(f"samplers must be some of {', '.join(known)}, each once, got {given}")
         self._check_biases()
 
     def _check_biases(self) -> None:
@@ -105,7 +116,7 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_BOUNDS: dict[str, tuple[float, float]] = {  # integer bounds for integer values
+BOUNDS: dict[str, tuple[float, float]] = {  # integer bounds for integer values
     "temperature": (0.0, 100.0),
     "dynatemp_range": (0.0, 100.0),
     "dynatemp_exponent": (0.0, 100.0),

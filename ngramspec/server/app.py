@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
 from ngramspec.server.llama_server import routes as llama_server
 from ngramspec.server.llama_server import status
 from ngramspec.server.metrics.routes import metrics_routes
@@ -70,8 +71,9 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST", "OPTIONS"],
+            allow_origins=[one for one in settings.cors_origins if one != THIS_MACHINE],
+            allow_origin_regex=PAGES_HERE if THIS_MACHINE in settings.cors_origins else None,
+            allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
         )
     return app

@@ -106,9 +106,12 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
-def not_supported(message: str, param: str | None = None) -> ApiError:
-    """Return the error for something that this server or model does not do."""
-    return ApiError(501, message, param=param, code="not_supported")
+def not_supported(message: str, param: str | None = None, status: int = 501) -> ApiError:
+    """Return the error for something that this server or model does not do.
+
+    For a field of a request it is 400: clients try again after any status from 500 on.
+    """
+    return ApiError(400 if param else status, message, param=param, code="not_supported")
 
 
 def too_long(num_prompt: int, most: int, param: str) -> ApiError:

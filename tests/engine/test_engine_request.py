@@ -11,7 +11,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request, Sampling, Speculation
 from ngramspec.engine.request import MAX_LOGPROBS
-from ngramspec.engine.sampling import _BOUNDS
+from ngramspec.engine.sampling import BOUNDS
 from ngramspec.errors import BackendError, CapacityError, InputError, StateError
 
 
@@ -19,9 +19,9 @@ def request(*ids: int, **fields: Any) -> Request:
     return Request(prompt_ids=int32(list(ids or (1,))), **fields)
 
 
-@pytest.mark.parametrize("name", _BOUNDS)
+@pytest.mark.parametrize("name", BOUNDS)
 def test_sampling_takes_its_bounds_and_nothing_beyond(name: str) -> None:
-    low, high = _BOUNDS[name]
+    low, high = BOUNDS[name]
     for value in (low, high):
         assert getattr(Sampling(**{name: value}), name) == value
     beyond: list[Any] = [low - 1, high + 1, float("nan"), float("inf"), None, "1", True, [low]]
@@ -36,12 +36,12 @@ def test_every_number_of_sampling_has_bounds() -> None:
         for name, value in vars(Sampling()).items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
-    assert set(numbers) == set(_BOUNDS)
+    assert set(numbers) == set(BOUNDS)
     for name, value in numbers.items():
-        assert isinstance(value, int) == isinstance(_BOUNDS[name][0], int)
+        assert isinstance(value, int) == isinstance(BOUNDS[name][0], int)
 
 
-@pytest.mark.parametrize("name", [n for n, (low, _) in _BOUNDS.items() if isinstance(low, int)])
+@pytest.mark.parametrize("name", [n for n, (low, _) in BOUNDS.items() if isinstance(low, int)])
 def test_whole_numbers_are_not_given_as_fractions(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} must be in"):
         Sampling(**{name: 1.0})

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.sampling import SAMPLERS, Sampling
 
 
 class ReferenceSampler:
@@ -76,20 +76,27 @@ class ReferenceSampler:
             )
         )
         made.append(self._dry(s, context))
-        if s.temperature <= 0:
+        if s.temperature <= 0 and s.samplers == SAMPLERS:
             return [*made, lib.llama_sampler_init_greedy()]
         keep = s.min_keep
-        return [
-            *made,
-            lib.llama_sampler_init_top_n_sigma(s.top_n_sigma),
-            lib.llama_sampler_init_top_k(s.top_k),
-            lib.llama_sampler_init_typical(s.typical_p, keep),
-            lib.llama_sampler_init_top_p(s.top_p, keep),
-            lib.llama_sampler_init_min_p(s.min_p, keep),
-            lib.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, keep, seed),
-            lib.llama_sampler_init_temp_ext(s.temperature, s.dynatemp_range, s.dynatemp_exponent),
-            lib.llama_sampler_init_dist(seed),
-        ]
+        filters = {
+            "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(s.top_n_sigma),
+            "top_k": lambda: lib.llama_sampler_init_top_k(s.top_k),
+            "typ_p": lambda: lib.llama_sampler_init_typical(s.typical_p, keep),
+            "top_p": lambda: lib.llama_sampler_init_top_p(s.top_p, keep),
+            "min_p": lambda: lib.llama_sampler_init_min_p(s.min_p, keep),
+            "xtc": lambda: lib.llama_sampler_init_xtc(
+                s.xtc_probability, s.xtc_threshold, keep, seed
+            ),
+            "temperature": lambda: lib.llama_sampler_init_temp_ext(
+                s.temperature, s.dynatemp_range, s.dynatemp_exponent
+            ),
+            "infill": lambda: lib.llama_sampler_init_infill(self._vocab()),
+            "penalties": lambda: made[1],
+            "dry": lambda: made[2],
+        }
+        chosen = [filters[name]() for name in s.samplers]
+        return [made[0], *chosen, lib.llama_sampler_init_dist(seed)]
 
     def _bias(self, s: Sampling) -> Any:
         lib, vocab = self.lib, self._vocab()

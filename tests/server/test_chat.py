@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import openai
 import pytest
 
 from helpers.serving import CHAT, CODE, Serving
+from ngramspec.engine.sampling import SAMPLERS
 
 OPEN = [{"role": "user", "content": "Tell me about rivers"}]  # the model has no idea
 ANSWER = f"```python\n{CODE}```"
@@ -21,6 +24,7 @@ def test_a_chat_is_answered_in_openais_shape(server: Serving) -> None:
     assert choice.logprobs is None
     assert made.object == "chat.completion"
     assert made.id.startswith("chatcmpl-")
+    assert made.system_fingerprint.startswith("ngramspec-")
     assert made.model == "tiny"
 
 
@@ -160,15 +164,14 @@ def test_penalties_change_the_answer(server: Serving) -> None:
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
-        ({"temperature": -1}, "temperature"),
-        ({"top_p": 2}, "top_p"),
+        ({"extra": {"top_k": 1.5}}, "top_k"),
+        ({"extra": {"top_k": "4"}}, "top_k"),
         ({"n": 0}, "n"),
         ({"n": 1000}, "n"),
-        ({"logit_bias": {"99999": 1}}, "logit_bias"),
         ({"logit_bias": [["x"]]}, "logit_bias"),
         ({"extra": {"top_logprobs": 2}}, "top_logprobs"),
         ({"extra": {"temperature": "hot"}}, "temperature"),
-        ({"extra": {"samplers": ["temperature", "top_k"]}}, "samplers"),
+        ({"extra": {"samplers": 5}}, "samplers"),
         ({"extra": {"id_slot": 99}}, "id_slot"),
         ({"extra": {"reasoning_format": "other"}}, "reasoning_format"),
         ({"prediction": {"type": "other", "content": "x"}}, "prediction"),
@@ -195,7 +198,38 @@ def test_bad_fields_are_named(server: Serving, fields: dict[str, object], param:
 def test_what_cannot_be_done_is_refused(server: Serving, fields: dict[str, object]) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
         server.chat(max_tokens=2, **fields)
-    assert caught.value.status_code == 501
+    assert caught.value.status_code == 400  # clients try again after 501
+    assert str(caught.value.param).startswith(next(iter(fields.get("extra", fields))))  # type: ignore[call-overload]
+
+
+def test_values_beyond_their_bounds_are_the_nearest(server: Serving) -> None:
+    def text(**fields: Any) -> str | None:
+        made = server.chat(messages=OPEN, max_tokens=16, seed=3, **fields)
+        return made.choices[0].message.content
+
+    assert text(temperature=-1) == text(temperature=0)
+    assert text(temperature=1.5, top_p=2) == text(temperature=1.5, top_p=1)
+    assert text(extra={"top_k": -1}) == text(extra={"top_k": 0})
+    assert text(extra={"top_k": 3.0}, temperature=1.5) == text(extra={"top_k": 3}, temperature=1.5)
+    assert text(logit_bias={"99999": 1}) == text()
+    assert server.post("/completion", prompt="x", n_predict=4.0).json()["tokens_predicted"] == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        (["temperature", "top_k"], ["temperature", "top_k"]),
+        (["top_k", "top_p", "infill"], ["top_k", "top_p", "infill"]),
+        (["min-p", "typical_p", "adaptive_p", "temp"], ["min_p", "typ_p", "temperature"]),
+        ("ktk", ["top_k", "temperature"]),
+        ([], None),
+    ],
+)
+def test_samplers_run_in_the_order_of_the_request(
+    server: Serving, given: Any, used: list[str] | None
+) -> None:
+    made = server.post("/completion", prompt="x", n_predict=3, samplers=given).json()
+    assert made["generation_settings"]["samplers"] == list(used or SAMPLERS)
 
 
 def test_samplers_that_are_left_out_are_off(server: Serving) -> None:
@@ -211,9 +245,8 @@ def test_samplers_that_are_left_out_are_off(server: Serving) -> None:
 def test_a_model_without_a_template_says_so(start, monkeypatch: pytest.MonkeyPatch) -> None:
     server = start(slots=1)
     monkeypatch.setattr(server.served.model, "chat_template", None)
-    with pytest.raises(openai.APIStatusError, match="no chat template") as caught:
+    with pytest.raises(openai.BadRequestError, match="no chat template"):
         server.chat(max_tokens=2)
-    assert caught.value.status_code == 501
 
 
 def test_the_servers_own_defaults_apply(start) -> None:

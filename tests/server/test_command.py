@@ -36,7 +36,8 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     head = {"authorization": "Bearer secret"}
     assert httpx.get(f"{url}/slots").status_code == 401
     assert len(httpx.get(f"{url}/slots", headers=head).json()) == 3  # the variable beats the file
-    assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "mine"  # the option beats both
+    models = httpx.get(f"{url}/v1/models", headers=head).json()["data"]
+    assert models[0]["id"] == "mine"  # the option beats both
     props = httpx.get(f"{url}/props", headers=head).json()
     assert props["default_generation_settings"]["params"]["temperature"] == 0
     body = {"messages": [{"role": "user", "content": REPEAT}], "max_tokens": 40}

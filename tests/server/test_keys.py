@@ -31,12 +31,12 @@ def test_without_a_key_nothing_is_answered(locked: Serving, path: str) -> None:
         assert made.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("path", ["/health", "/v1/health", "/v1/models", "/models"])
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/"])
 def test_some_paths_are_open(locked: Serving, path: str) -> None:
     assert httpx.get(locked.url + path).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/slots", "/props", "/v1/models/tiny"])
+@pytest.mark.parametrize("path", ["/slots", "/props", "/v1/models", "/models", "/v1/models/tiny"])
 def test_others_need_a_key(locked: Serving, path: str) -> None:
     assert httpx.get(locked.url + path).status_code == 401
     assert locked.client.get(path).status_code == 200

@@ -148,6 +148,11 @@ def test_origins_can_be_allowed() -> None:
         given: Any = {"content_type": kind, "settings": listed, "sec_fetch_site": "cross-site"}
         assert verdict(origin="https://a.example", **given) == 200
         assert verdict(origin="https://b.example", **given) == 403
+    here = ServerSettings(cors_origins=("localhost",))  # llama-server's word for this machine
+    for place in ("localhost", "app.localhost:3000", "127.0.0.1:5173", "[::1]:80"):
+        given = {"settings": here, "sec_fetch_site": "cross-site", "host": "10.0.0.1:8080"}
+        assert verdict(origin=f"http://{place}", **given) == 200
+    assert verdict(origin="http://localhost.example", settings=here) == 403
     every = ServerSettings(cors_origins=("*",))
     assert verdict(origin="https://b.example", settings=every) == 200
 

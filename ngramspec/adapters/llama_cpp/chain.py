@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import threading
 from collections import OrderedDict
@@ -24,6 +25,7 @@ from ngramspec.tokenizers.llama_library import Handle
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
 MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
+PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
 T = TypeVar("T")
 
@@ -108,8 +110,7 @@ class Chains:
         biases = self._biases(sampling)
         grammar = self._grammar(sampling.grammar) if sampling.grammar else None
         chain = self._new_chain()
-        lookback = self._penalties(chain, sampling, biases)
-        keep = self._select(chain, sampling, min(seed, MAX_SEED))
+        keep, lookback = self._fill(chain, sampling, biases, min(seed, MAX_SEED))
         if len(biases) > MAX_KEEP:
             keep = 0  # llama.cpp finds biased tokens at once only if all tokens are in order
         return ChainSampler(
@@ -141,73 +142,84 @@ class Chains:
         ends = self._model.vocabulary.end_tokens if sampling.ignore_eos else []
         return biases | dict.fromkeys([*ends, *self._suppressed], -math.inf)
 
-    def _penalties(self, chain: Handle, sampling: Sampling, biases: dict[int, float]) -> int:
-        """Add the samplers that bias or penalise tokens; return how far they look back."""
-        lib, s = self._lib, sampling
+    def _fill(
+        self, chain: Handle, s: Sampling, biases: dict[int, float], seed: int
+    ) -> tuple[int, int]:
+        """Add the samplers in their order.
+
+        Returns:
+            tuple: how many of the largest logits they need, 0 = all; how far they look back.
+        """
+        lib = self._lib
         if biases:
             pairs = [lib.llama_logit_bias(token, bias) for token, bias in biases.items()]
             array = (lib.llama_logit_bias * len(pairs))(*pairs)
             size = self._model.vocab_size
             self._add(chain, lib.llama_sampler_init_logit_bias(size, len(pairs), array))
         if s.mirostat and s.temperature > 0:
-            return 0
-        lookback = 0
-        back = self._back(s.repeat_last_n)
-        if back and (s.repeat_penalty != 1.0 or s.frequency_penalty or s.presence_penalty):
-            lookback = back
-            self._add(
-                chain,
-                lib.llama_sampler_init_penalties(
-                    self._model.vocab_size,
-                    back,
-                    s.repeat_penalty,
-                    s.frequency_penalty,
-                    s.presence_penalty,
-                ),
-            )
-        back = self._back(s.dry_penalty_last_n)
-        if back and s.dry_multiplier:
-            lookback = max(lookback, back)
-            prototype = self._dry_prototype(s, back)  # alive until it is cloned
-            self._add(chain, lib.llama_sampler_clone(prototype.address))
-        return lookback
-
-    def _select(self, chain: Handle, s: Sampling, seed: int) -> int:
-        """Add filters and choice; return how many of the largest logits they need, 0 = all."""
-        lib = self._lib
+            self._add_mirostat(chain, s, seed)
+            return 0, 0
+        penalties, lookback = self._penalties(s)
+        last = max((s.samplers.index(name) for name in s.samplers if name in penalties), default=-1)
+        usual = set(s.samplers[: last + 1]) <= PENALTIES  # they come before all others
+        filters = {} if s.temperature <= 0 and usual else self._filters(s, seed)
+        order = [name for name in s.samplers if name in penalties or name in filters]
+        for name in order:
+            self._add(chain, (penalties if name in penalties else filters)[name]())
         if s.temperature <= 0:
             self._add(chain, lib.llama_sampler_init_greedy())
-            return 1
-        temperature = max(s.temperature, MIN_TEMPERATURE)
-        if s.mirostat:
-            tau, eta = s.mirostat_tau, s.mirostat_eta
-            self._add(chain, lib.llama_sampler_init_temp(temperature))
-            if s.mirostat == 2:
-                self._add(chain, lib.llama_sampler_init_mirostat_v2(seed, tau, eta))
-            else:
-                size = self._model.vocab_size
-                made = lib.llama_sampler_init_mirostat(size, seed, tau, eta, MIROSTAT_M)
-                self._add(chain, made)
-            return 0
-        filters = [
-            (s.top_n_sigma > 0, lib.llama_sampler_init_top_n_sigma, (s.top_n_sigma,)),
-            (s.top_k > 0, lib.llama_sampler_init_top_k, (s.top_k,)),
-            (s.typical_p < 1, lib.llama_sampler_init_typical, (s.typical_p, s.min_keep)),
-            (s.top_p < 1, lib.llama_sampler_init_top_p, (s.top_p, s.min_keep)),
-            (s.min_p > 0, lib.llama_sampler_init_min_p, (s.min_p, s.min_keep)),
-            (
-                s.xtc_probability > 0,
-                lib.llama_sampler_init_xtc,
-                (s.xtc_probability, s.xtc_threshold, s.min_keep, seed),
-            ),
-        ]
-        for wanted, make, arguments in filters:
-            if wanted:
-                self._add(chain, make(*arguments))
-        dynamic = s.dynatemp_range, s.dynatemp_exponent
-        self._add(chain, lib.llama_sampler_init_temp_ext(temperature, *dynamic))
+            return 0 if filters else 1, lookback
         self._add(chain, lib.llama_sampler_init_dist(seed))
-        return s.top_k if s.top_n_sigma <= 0 and s.top_k <= MAX_KEEP else 0
+        first = next((name for name in order if name in filters), "")
+        return s.top_k if usual and first == "top_k" and s.top_k <= MAX_KEEP else 0, lookback
+
+    def _penalties(self, s: Sampling) -> tuple[dict[str, Callable[[], Any]], int]:
+        """Return what makes the samplers that penalise tokens, and how far they look back."""
+        lib, made, lookback = self._lib, dict[str, Callable[[], Any]](), 0
+        back = self._back(s.repeat_last_n)
+        if back and (s.repeat_penalty != 1.0 or s.frequency_penalty or s.presence_penalty):
+            values = s.repeat_penalty, s.frequency_penalty, s.presence_penalty
+            size, lookback = self._model.vocab_size, back
+            made["penalties"] = lambda: lib.llama_sampler_init_penalties(size, lookback, *values)
+        reach = self._back(s.dry_penalty_last_n)
+        if reach and s.dry_multiplier:
+            prototype = self._dry_prototype(s, reach)
+            made["dry"] = lambda: lib.llama_sampler_clone(prototype.address)
+            return made, max(lookback, reach)
+        return made, lookback
+
+    def _filters(self, s: Sampling, seed: int) -> dict[str, Callable[[], Any]]:
+        """Return what makes the samplers that leave candidates out, and the temperature."""
+        lib = self._lib
+        dynamic = s.dynatemp_range, s.dynatemp_exponent
+        xtc = s.xtc_probability, s.xtc_threshold, s.min_keep, seed
+        wanted: list[tuple[str, bool, Any, tuple[Any, ...]]] = [
+            ("top_n_sigma", s.top_n_sigma > 0, lib.llama_sampler_init_top_n_sigma,
+             (s.top_n_sigma,)),
+            ("top_k", s.top_k > 0, lib.llama_sampler_init_top_k, (s.top_k,)),
+            ("typ_p", s.typical_p < 1, lib.llama_sampler_init_typical, (s.typical_p, s.min_keep)),
+            ("top_p", s.top_p < 1, lib.llama_sampler_init_top_p, (s.top_p, s.min_keep)),
+            ("min_p", s.min_p > 0, lib.llama_sampler_init_min_p, (s.min_p, s.min_keep)),
+            ("xtc", s.xtc_probability > 0, lib.llama_sampler_init_xtc, xtc),
+            ("temperature", s.temperature > 0, lib.llama_sampler_init_temp_ext,
+             (max(s.temperature, MIN_TEMPERATURE), *dynamic)),
+            ("infill", True, lib.llama_sampler_init_infill, (self._model.vocabulary.address,)),
+        ]  # fmt: skip
+        return {
+            name: functools.partial(make, *arguments)
+            for name, active, make, arguments in wanted
+            if active
+        }
+
+    def _add_mirostat(self, chain: Handle, s: Sampling, seed: int) -> None:
+        """Add mirostat, which takes the place of filters and choice."""
+        lib, size = self._lib, self._model.vocab_size
+        self._add(chain, lib.llama_sampler_init_temp(max(s.temperature, MIN_TEMPERATURE)))
+        rest = s.mirostat_tau, s.mirostat_eta
+        if s.mirostat == 2:
+            self._add(chain, lib.llama_sampler_init_mirostat_v2(seed, *rest))
+        else:
+            self._add(chain, lib.llama_sampler_init_mirostat(size, seed, *rest, MIROSTAT_M))
 
     def _back(self, tokens: int) -> int:
         """Return a look-back in tokens; -1 is the whole context, which none can exceed."""

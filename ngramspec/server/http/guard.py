@@ -17,7 +17,7 @@ from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 # Open to everybody, as in llama-server. The page at / asks for the key itself.
-PUBLIC = frozenset(("/", "/health", "/v1/health", "/models", "/v1/models", "/favicon.ico"))
+PUBLIC = frozenset(("/", "/health", "/v1/health", "/favicon.ico"))
 SMALL_BODY = 256 << 10  # bytes that every request can hold, whatever others hold
 
 

@@ -13,6 +13,8 @@ from ngramspec.server.settings import ServerSettings
 # Nobody on the internet can register a name below these.
 LOCAL = (".localhost", ".local", ".internal", ".home.arpa")
 ANY = "*"
+THIS_MACHINE = "localhost"  # as one of --cors-origins: any page of this machine
+PAGES_HERE = r"https?://([^/@:]+\.)?(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?"
 SAFE_METHODS = ("GET", "HEAD")
 LONGEST_SHOWN = 100  # characters of a header in a message
 
@@ -49,6 +51,8 @@ class Origins:
         if origin is None and site is None:
             return
         if ANY in self._pages or origin in self._pages:
+            return
+        if THIS_MACHINE in self._pages and origin is not None and _is_loopback(_host_of(origin)):
             return
         if origin is None:
             if site in ("cross-site", "same-site") and method not in SAFE_METHODS:
@@ -91,6 +95,10 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
+
+
+def _host_of(origin: str) -> str:
+    return _name_of(origin.partition("://")[2])
 
 
 def _name_of(host: str) -> str:

@@ -10,7 +10,6 @@ from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.sampling import SAMPLERS
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import SSE, SSE_PING, json_event, json_text
 from ngramspec.server.response.timings import optional_members, timings_of
@@ -121,7 +120,6 @@ def generation_settings(
         "n_discard": 0,
         "stream": stream,
         "n_probs": request.logprobs or 0,
-        "samplers": list(SAMPLERS),
         "speculative.types": ",".join(types) if wanted.enabled and types else "none",
         "speculative.n_max": wanted.max_draft,
         "timings_per_token": False,
@@ -133,6 +131,7 @@ def generation_settings(
 def sampling_settings(sampling: Sampling) -> dict[str, Any]:
     """Return the sampling parameters under llama-server's names."""
     made = {name: value for name, value in vars(sampling).items() if name != "seed"}
+    made["samplers"] = list(sampling.samplers)
     made["logit_bias"] = [
         {"token": token, "bias": bias if math.isfinite(bias) else None}
         for token, bias in sampling.logit_bias.items()
@@ -165,7 +164,7 @@ def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) 
     }
     if made.logprobs and not plan.stream:
         final["completion_probabilities"] = LogprobFormat(served).native(made.logprobs)
-    return final if plan.fields is None else _picked(final, plan.fields)
+    return _picked(final, plan.fields) if plan.fields else final
 
 
 def _stop_type(made: Generation) -> str:
@@ -175,7 +174,7 @@ def _stop_type(made: Generation) -> str:
 
 
 def _picked(final: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Return some members; "a/b" is member b of member a, under the name b."""
+    """Return some members; "a/b" is member b of member a, under the whole name."""
     picked: dict[str, Any] = {}
     for path in fields:
         found: Any = final
@@ -184,5 +183,5 @@ def _picked(final: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
                 break
             found = found[name]
         else:
-            picked[path.rsplit("/", 1)[-1]] = found
+            picked[path] = found
     return picked

@@ -57,7 +57,7 @@ async def apply_template(request: Request) -> Response:
 
 
 async def _unsupported(request: Request) -> Response:
-    raise not_supported(f"This server does not support {request.url.path}")
+    raise not_supported(f"This server does not support {request.url.path}", status=404)
 
 
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:

@@ -12,7 +12,6 @@ from ngramspec.engine import SlotInfo
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.llama_server.events import sampling_settings
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.sampling import SAMPLERS
 from ngramspec.server.service import Service, json_response, routes, service_of
 
 
@@ -82,7 +81,6 @@ def _props(service: Service) -> dict[str, Any]:
         "n_predict": served.max_tokens,
         "max_tokens": served.max_tokens,
         "stop": list(served.stop),
-        "samplers": list(SAMPLERS),
         "speculative.types": ",".join(engine.drafters.types) or "none",
     }
     return {

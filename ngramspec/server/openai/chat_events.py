@@ -66,7 +66,7 @@ class ChatEvents(OpenAIEvents):
         for index, chunk in items:
             if not self._begun[index]:
                 self._begun[index] = True
-                parts.append(self._event(index, {"role": "assistant", "content": ""}))
+                parts.append(self._event(index, {"role": "assistant", "content": None}))
             if self._quick and self._parsers[index].plain and chunk.finish_reason is None:
                 if chunk.text:
                     parts += (self._heads[index], json_text(chunk.text), self._tail)

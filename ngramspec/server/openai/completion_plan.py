@@ -76,7 +76,7 @@ def plan_completion(
 
 
 def _prompts(body: CompletionBody, served: ServedModel, most: int) -> list[TokenIds]:
-    if body.suffix is None:
+    if not body.suffix:
         return prompts_of(body.prompt, served, most)
     missing = missing_tokens(served)
     if missing:

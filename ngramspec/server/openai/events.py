@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatPlan
@@ -17,6 +18,8 @@ from ngramspec.server.response.timings import timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
+
+FINGERPRINT = f"ngramspec-{__version__}"
 
 
 class OpenAIEvents:
@@ -79,6 +82,7 @@ def head(served: ServedModel, kind: str) -> dict[str, Any]:
         "object": kind,
         "created": int(time.time()),
         "model": served.name,
+        "system_fingerprint": FINGERPRINT,
     }
 
 

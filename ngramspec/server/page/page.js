@@ -51,6 +51,7 @@ function save() {
   store.set("speculation", $("speculation").checked);
   store.set("types", types().join(","));
   $("types").disabled = !$("speculation").checked;
+  showModel();
 }
 
 /** Return the body of a request for the conversation so far. */
@@ -218,7 +219,8 @@ function newChat() {
 
 async function showModel() {
   try {
-    const { data } = await (await fetch("v1/models")).json();
+    const headers = getKey() ? { Authorization: `Bearer ${getKey()}` } : {};
+    const { data } = await (await fetch("v1/models", { headers })).json();
     $("model").textContent = data[0].id;
   } catch {
     $("model").textContent = "";

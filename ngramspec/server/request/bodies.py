@@ -17,8 +17,16 @@ from ngramspec.server.errors import ApiError, bad_request
 
 Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
+
+
+def _whole(value: Any) -> Any:
+    """Return a whole number written with a fraction as an integer, as many clients send it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 # Every integer of a body: what fits 64 bits, signed or unsigned.
-Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+Integer = Annotated[int, BeforeValidator(_whole), Field(ge=-(1 << 63), lt=1 << 64)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def at_most(most: int) -> BeforeValidator:
@@ -48,29 +56,29 @@ class Body(BaseModel):
 class SamplingBody(Body):
     """Fields of every generating route; None = the server's default."""
 
-    temperature: float | None = None
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
+    temperature: Number | None = None
+    dynatemp_range: Number | None = None
+    dynatemp_exponent: Number | None = None
     top_k: Integer | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    top_n_sigma: float | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
+    top_p: Number | None = None
+    min_p: Number | None = None
+    typical_p: Number | None = None
+    top_n_sigma: Number | None = None
+    xtc_probability: Number | None = None
+    xtc_threshold: Number | None = None
     min_keep: Integer | None = None
-    repeat_penalty: float | None = None
+    repeat_penalty: Number | None = None
     repeat_last_n: Integer | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
+    frequency_penalty: Number | None = None
+    presence_penalty: Number | None = None
+    dry_multiplier: Number | None = None
+    dry_base: Number | None = None
     dry_allowed_length: Integer | None = None
     dry_penalty_last_n: Integer | None = None
     dry_sequence_breakers: Annotated[list[str], at_most(MAX_BREAKERS)] | None = None
     mirostat: Integer | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
+    mirostat_tau: Number | None = None
+    mirostat_eta: Number | None = None
     seed: Integer | None = None
     ignore_eos: bool | None = None
     logit_bias: Annotated[Biases, at_most(MAX_BIASES)] | None = None

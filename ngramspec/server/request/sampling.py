@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.sampling import BOUNDS, Sampling
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
@@ -16,7 +17,7 @@ from ngramspec.server.request.bodies import SamplingBody
 SAME_NAME = tuple(
     field.name
     for field in dataclasses.fields(Sampling)
-    if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers")
+    if field.name not in ("seed", "logit_bias", "grammar", "dry_sequence_breakers", "samplers")
 )
 ANY_SEED = 0xFFFFFFFF
 RANDOM_SEEDS = (-1, ANY_SEED)  # llama-server and its clients write these for a random seed
@@ -31,9 +32,15 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "min_p": ("m", {"min_p": 0.0}),
     "xtc": ("x", {"xtc_probability": 0.0}),
     "temperature": ("t", {"temperature": 1.0, "dynatemp_range": 0.0}),
+    "infill": ("i", {}),
 }
 _INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
-OTHER_NAMES = {"typical_p": "typ_p", "top-k": "top_k", "temp": "temperature"}
+OTHER_NAMES = {
+    "typical_p": "typ_p", "typical": "typ_p", "typical-p": "typ_p", "top-k": "top_k",
+    "top-p": "top_p", "min-p": "min_p", "top-n-sigma": "top_n_sigma", "temp": "temperature",
+    "nucleus": "top_p",
+}  # fmt: skip
+log = logging.getLogger(__name__)
 
 
 def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampling:
@@ -45,8 +52,9 @@ def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampli
     """
     given: dict[str, Any] = {name: getattr(body, name, None) for name in SAME_NAME}
     given = {name: value for name, value in given.items() if value is not None}
-    if given.get("top_k", 0) < 0:
-        given["top_k"] = 0  # all tokens; other servers take -1 for it
+    for name, (low, high) in BOUNDS.items():
+        if name in given:  # values beyond become the nearest; -1 for top_k 0, which is all tokens
+            given[name] = min(max(given[name], low), high)
     if body.seed is not None:
         seed = body.seed % (1 << 32)
         given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
@@ -55,7 +63,7 @@ def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampli
     if body.logit_bias is not None:
         given["logit_bias"] = dict(_biases(body.logit_bias, served))
     if body.samplers:
-        given.update(_left_out(body.samplers))
+        given.update(_chosen(body.samplers))
     return dataclasses.replace(served.sampling, grammar=grammar, **given)
 
 
@@ -73,7 +81,10 @@ def stops_of(body: SamplingBody, served: ServedModel) -> tuple[str, ...]:
 
 
 def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedModel) -> Iterable[Any]:
-    """Yield (token id, bias); a text stands for all of its tokens, false for never."""
+    """Yield (token id, bias); a text stands for all of its tokens, false for never.
+
+    Ids beyond the vocabulary are skipped, as llama-server does.
+    """
     pairs = given.items() if isinstance(given, dict) else given
     for pair in pairs:
         if len(pair) != 2:
@@ -90,29 +101,25 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedMode
 def _tokens(token: Any, served: ServedModel) -> list[int]:
     if isinstance(token, str) and not _INTEGER.fullmatch(token):
         return [int(i) for i in served.model.tokenize(token, add_special=False)]
-    size = served.model.vocab_size
-    if isinstance(token, bool) or not isinstance(token, (int, str)) or not 0 <= int(token) < size:
-        raise bad_request(f"logit_bias must name tokens in 0..{size - 1}", "logit_bias")
-    return [int(token)]
+    if isinstance(token, bool) or not isinstance(token, (int, str)):
+        raise bad_request("logit_bias must name tokens by texts or integers", "logit_bias")
+    return [int(token)] if 0 <= int(token) < served.model.vocab_size else []
 
 
-def _left_out(samplers: list[str] | str) -> dict[str, Any]:
-    """Return the values that switch off the samplers that are not in a list.
+def _chosen(samplers: list[str] | str) -> dict[str, Any]:
+    """Return the samplers of a list in its order, and the values that switch the others off.
 
-    Raises:
-        ApiError: The list has another order than the server's, or an unknown name.
+    Unknown names are skipped, as llama-server does: clients list samplers of newer versions.
     """
     letters = {letter: name for name, (letter, _) in SAMPLERS.items()}
     if isinstance(samplers, str):
         samplers = [letters.get(letter, letter) for letter in samplers]
     names = [OTHER_NAMES.get(name, name) for name in samplers]
-    order = list(SAMPLERS)
-    if any(name not in order for name in names) or names != sorted(set(names), key=order.index):
-        raise bad_request(
-            f"samplers can be left out but not moved; the order is {', '.join(order)}", "samplers"
-        )
-    off: dict[str, Any] = {}
+    unknown = sorted({name for name in names if name not in SAMPLERS})
+    if unknown:
+        log.warning("skipped samplers that are unknown: %.200s", ", ".join(unknown))
+    made: dict[str, Any] = {}
     for name, (_, values) in SAMPLERS.items():
         if name not in names:
-            off.update(values)
-    return off
+            made.update(values)
+    return {**made, "samplers": tuple(dict.fromkeys(n for n in names if n in SAMPLERS))}
