@@ -133,7 +133,8 @@ class Engine:
         sampler = self._target.sampler(request.sampling, seed)
         sampler.accept_prompt(request.prompt_ids)
         stops = [text.encode() for text in request.stop]
-        transcript = Transcript(self._pieces_of(request.special), stops, request.max_tokens)
+        pieces, most = self._pieces_of(request.special), request.max_tokens
+        transcript = Transcript(pieces, stops, most, request.min_indent)
         generation = Generation(request, seed, transcript, tenant)
         sources, held = self._sources_of(request, tenant)
         generation.on_finish = lambda: self.drafters.release(held)

@@ -66,6 +66,7 @@ class Request:
     prompt_ids: TokenIds
     max_tokens: int = -1  # tokens to emit, -1 = until the context is full
     stop: tuple[str, ...] = ()  # texts that end the answer and are cut off
+    min_indent: int = 0  # a line after the first with fewer spaces and tabs ends it as "length"
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     prediction_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
@@ -92,6 +93,8 @@ class Request:
             value = getattr(self, name)
             if not (_is_int(value) and -1 <= value <= MAX_COUNT):
                 raise InputError(f"{name} must be in -1..{MAX_COUNT}, got {value!r}")
+        if not (_is_int(self.min_indent) and 0 <= self.min_indent <= MAX_COUNT):
+            raise InputError(f"min_indent must be in 0..{MAX_COUNT}, got {self.min_indent!r}")
         given = self.logprobs
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")

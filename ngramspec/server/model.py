@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sampling import Sampling
+from ngramspec.errors import InputError
 from ngramspec.ollama.recipe import Recipe
 
 if TYPE_CHECKING:
     from ngramspec.engine import Engine
+
+
+_PROBE = "a system message"
 
 
 class ChatModel(Protocol):
@@ -116,6 +122,15 @@ class ServedModel:
     def chat_template(self) -> str:
         """Return the chat template in use, "" when there is none."""
         return self.template or self.go_template or self.model.chat_template or ""
+
+    @cached_property
+    def takes_system(self) -> bool:
+        """Return whether the chat template in Jinja shows system messages; some refuse them."""
+        chat = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "x"}]
+        with contextlib.suppress(InputError):
+            variables = dict(self.template_variables)
+            return _PROBE in self.model.render_chat(chat, template=self.template, **variables)
+        return False
 
     @property
     def go_template(self) -> str | None:

@@ -190,7 +190,6 @@ def test_bad_fields_are_named(server: Serving, fields: dict[str, object], param:
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
         {"modalities": ["text", "audio"]},
         {"extra": {"functions": [{"name": "f"}]}},
-        {"extra": {"n_indent": 4}},
         {"extra": {"lora": [{"id": 0}]}},
         {"extra": {"adaptive_target": 0.5}},
     ],
@@ -230,6 +229,42 @@ def test_samplers_run_in_the_order_of_the_request(
 ) -> None:
     made = server.post("/completion", prompt="x", n_predict=3, samplers=given).json()
     assert made["generation_settings"]["samplers"] == list(used or SAMPLERS)
+
+
+REFUSES_SYSTEM = (
+    "{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "[{{ m.role }}] {{ m.content }}{% endfor %}"
+)
+DROPS_SYSTEM = (
+    "{% for m in messages if m.role != 'system' %}[{{ m.role }}] {{ m.content }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [REFUSES_SYSTEM, DROPS_SYSTEM])
+def test_a_system_message_joins_the_next_where_the_template_takes_none(
+    start, template: str
+) -> None:
+    server = start(slots=1, served={"template": template})
+
+    def prompt(*messages: tuple[str, str]) -> Any:
+        given = [{"role": role, "content": text} for role, text in messages]
+        return server.post("/apply-template", messages=given).json()
+
+    assert prompt(("system", "be brief"), ("user", "hi")) == {"prompt": "[user] be brief\nhi"}
+    assert prompt(("user", "hi")) == {"prompt": "[user] hi"}
+    assert prompt(("system", ""), ("user", "hi")) == {"prompt": "[user] hi"}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    made = server.chat(messages=OPEN, tools=tools, max_tokens=2)
+    assert made.choices[0].finish_reason in ("length", "stop")
+
+
+def test_a_line_with_too_little_indent_ends_an_answer(server: Serving) -> None:
+    made = server.post("/completion", prompt=CODE, n_predict=60, temperature=0, n_indent=3).json()
+    whole = server.post("/completion", prompt=CODE, n_predict=60, temperature=0).json()["content"]
+    assert made["stop_type"] == "limit"
+    assert whole.startswith(made["content"])
+    assert len(made["content"]) < len(whole)
 
 
 def test_samplers_that_are_left_out_are_off(server: Serving) -> None:

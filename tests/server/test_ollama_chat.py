@@ -249,9 +249,23 @@ def test_a_chat_without_messages_loads_or_unloads(server: Serving, keep: Any) ->
         assert made["message"] == {"role": "assistant", "content": ""}
 
 
+def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
+    server: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    def content(**options: Any) -> str:
+        options = {"temperature": 0, "num_predict": 8, **options}
+        body = {"model": "tiny", "messages": CHAT, "options": options, "stream": False}
+        made = server.post("/api/chat", **body).json()
+        return str(made["message"]["content"])
+
+    assert content(num_ctx=100000) == content(temprature=1, other="x") == content()
+    assert [record.getMessage() for record in caplog.records] == [
+        "num_ctx is 100000, but a request has 2048 tokens here: see --ctx-size",
+        "left out unknown options: other, temprature",
+    ]
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"options": {"num_ctx": 100000}}, "num_ctx is 100000, but the server was started with 2048"),
-    ({"options": {"temprature": 1}}, "did you mean temperature"),
     ({"options": {"top_p": 2}}, "top_p: expected a number from 0 to 1"),
     ({"options": {"speculative.typos": 1}}, "unknown field speculative.typos"),
     ({"format": "xml"}, 'expected "json" or a valid JSON Schema object'),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import openai
+import pytest
+
 from helpers.serving import CODE, Serving
 
 THINK: list[Any] = [
@@ -12,6 +15,10 @@ THINK: list[Any] = [
         "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
     }
 ]
+OPENS = (  # the reasoning
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 
 
 def test_reasoning_is_a_member_of_its_own(server: Serving) -> None:
@@ -47,11 +54,7 @@ def test_reasoning_streams_before_the_answer(server: Serving) -> None:
 
 
 def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
-    template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-    )
-    server = start(slots=1, served={"template": template})
+    server = start(slots=1, served={"template": OPENS})
     grammar = 'root ::= "some thought\\n</think>\\n\\nthe answer"'
     made = server.chat(max_tokens=60, extra={"grammar": grammar}).choices[0].message
     assert made.model_extra["reasoning_content"] == "some thought"
@@ -60,6 +63,18 @@ def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
     shaped = server.chat(messages=THINK, max_tokens=300, extra={"json_schema": schema}).choices[0]
     if shaped.finish_reason == "stop":
         assert shaped.message.content in ("true", "false")
+
+
+@pytest.mark.parametrize(("budget", "reasons"), [(None, True), (-1, True), (0, False)])
+def test_a_budget_of_nothing_ends_the_reasoning_at_once(
+    start, budget: int | None, reasons: bool
+) -> None:
+    server = start(slots=1, served={"template": OPENS})
+    extra = {"reasoning_budget_tokens": budget}
+    message = server.chat(messages=THINK, max_tokens=200, extra=extra).choices[0].message
+    assert ("reasoning_content" in message.model_extra) == reasons
+    with pytest.raises(openai.BadRequestError, match="must be 0 or -1"):
+        server.chat(messages=THINK, max_tokens=2, extra={"reasoning_budget_tokens": 7})
 
 
 def test_an_answer_without_reasoning_has_no_such_member(server: Serving) -> None:

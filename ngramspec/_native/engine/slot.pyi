@@ -23,7 +23,13 @@ IMPOSSIBLE: int
 
 @final
 class Transcript:
-    def __new__(cls, pieces: Pieces, stops: Sequence[bytes] = (), max_tokens: int = -1) -> Self: ...
+    def __new__(
+        cls,
+        pieces: Pieces,
+        stops: Sequence[bytes] = (),
+        max_tokens: int = -1,
+        min_indent: int = 0,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def feed(
         self, token_ids: npt.NDArray[np.int32] | Sequence[int], num_accepted: int = 0

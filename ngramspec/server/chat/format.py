@@ -29,6 +29,12 @@ class ChatFormat:
         return ChatParser(splitter if self.parses_reasoning else None, self.tools, self.calls)
 
 
+def end_of_reasoning(template: str, prompt: str) -> str:
+    """Return what ends the reasoning that a prompt has opened, "" if it has opened none."""
+    reasoning = reasoning_format_of(template)
+    return f"\n{reasoning.close}\n\n" if reasoning.begun(prompt) else ""
+
+
 def chat_format(
     template: str, prompt: str, tools: Tools | None = None, parses_reasoning: bool = False
 ) -> ChatFormat:

@@ -89,6 +89,15 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     return made
 
 
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """Return messages for a template without a system role: the first one joins the next."""
+    system, *rest = messages
+    if not rest:
+        return []
+    text = f"{system['content']}\n{rest[0]['content']}" if system["content"] else rest[0]["content"]
+    return [{**rest[0], "content": text}, *rest[1:]]
+
+
 def _message(given: Mapping[str, Any], field: str) -> Message:
     role = given.get("role")
     if not isinstance(role, str) or role not in ROLES:

@@ -9,7 +9,12 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.gotemplate import Limits
 from ngramspec.ollama.chat_template import ChatTemplate, Think
 from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.messages import Message, messages_of, without_tools
+from ngramspec.server.chat.messages import (
+    Message,
+    messages_of,
+    without_system,
+    without_tools,
+)
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
@@ -30,6 +35,8 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     given = [dict(tool.given) for tool in tools.tools] if _knows_tools(served) else []
     if served.go_template is not None:
         return go_text(served.go_template, messages, given, variables) + prefill
+    if messages[0]["role"] == "system" and not served.takes_system:
+        messages = without_system(messages)
     text = served.model.render_chat(
         messages,
         tools=given or None,

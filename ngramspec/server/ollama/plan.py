@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ngramspec.engine.request import Request
-from ngramspec.ollama.parameters import check_parameters
+from ngramspec.ollama.parameters import KINDS, Parameter, check_parameters
 from ngramspec.server.chat.format import ChatFormat
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.errors import bad_request
@@ -21,6 +22,7 @@ from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
 
+log = logging.getLogger(__name__)
 SAME_NAME = (
     *("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "repeat_penalty"),
     *("presence_penalty", "frequency_penalty", "mirostat", "mirostat_eta", "mirostat_tau", "seed"),
@@ -91,7 +93,7 @@ def _filled(
     """Return the plan with its request."""
     check_length(prompt.ids, served, settings, "messages" if plan.chat else "prompt")
     drafts = speculation_of(body.speculation, key_id)
-    options = check_parameters(body.parameters)
+    options = _options(body)
     sampling = _sampling(options)
     requests = make_requests(
         sampling,
@@ -108,16 +110,27 @@ def _filled(
     return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 
 
+def _options(body: OllamaBody) -> dict[str, Parameter]:
+    """Return the options; unknown ones are left out, as Ollama does.
+
+    Raises:
+        InputError: A value of another type, or out of range.
+    """
+    known = {name: value for name, value in body.parameters.items() if name in KINDS}
+    return check_parameters(known)
+
+
 def _check_options(body: OllamaBody, served: ServedModel) -> None:
-    """Refuse invalid options, and a context larger than the server's."""
-    wanted = check_parameters(body.parameters).get("num_ctx", 0)
-    most = served.engine.context_size
+    """Refuse invalid options, and log what is left out.
+
+    A context cannot become larger than the server's: what Ollama's clients ask for by habit.
+    """
+    unknown = sorted(set(body.parameters) - set(KINDS))
+    if unknown:
+        log.warning("left out unknown options: %.200s", ", ".join(unknown))
+    wanted, most = _options(body).get("num_ctx", 0), served.engine.context_size
     if isinstance(wanted, int) and wanted > most:
-        raise bad_request(
-            f"num_ctx is {wanted}, but the server was started with {most} tokens for each request: "
-            "leave it out, or start the server with a larger --ctx-size",
-            "num_ctx",
-        )
+        log.warning("num_ctx is %d, but a request has %d tokens here: see --ctx-size", wanted, most)
 
 
 def _sampling(options: Mapping[str, Any]) -> SamplingBody:

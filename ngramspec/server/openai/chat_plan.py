@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.engine.request import NO_TOKENS, Request, TokenIds
-from ngramspec.server.chat.format import ChatFormat, chat_format
+from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.messages import text_of
 from ngramspec.server.chat.prompt import chat_text
@@ -47,7 +47,11 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
     choices = 1 if body.n is None else body.n
     check_request(body, settings, choices)
     tools = tools_of(body)
+    if body.reasoning_budget_tokens == 0:
+        body.reasoning_effort = "none"
     text = chat_text(body, served, tools)
+    if body.reasoning_budget_tokens == 0:
+        text += end_of_reasoning(served.chat_template, text)
     prompt_ids = served.model.tokenize_prompt(text)
     check_length(prompt_ids, served, settings, "messages")
     parses = (body.reasoning_format or settings.reasoning_format) != "none"

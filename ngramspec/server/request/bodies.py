@@ -91,6 +91,8 @@ class SamplingBody(Body):
     id_slot: Integer | None = None
     timings_per_token: bool | None = None
     t_max_predict_ms: Integer | None = None
+    n_indent: Integer | None = None
+    reasoning_budget_tokens: Integer | None = None
 
 
 B = TypeVar("B", bound=Body)

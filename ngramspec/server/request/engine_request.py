@@ -23,8 +23,8 @@ from ngramspec.server.settings import ServerSettings
 MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
-    "n_indent", "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "return_progress", "backend_sampling", "reasoning_budget_tokens", "continue_final_message",
+    "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
+    "return_progress", "backend_sampling", "continue_final_message",
 )  # fmt: skip
 
 
@@ -59,6 +59,7 @@ def make_requests(
         wanted = _reported(wanted, field, reported, len(prompts) * choices, served)
     same: dict[str, Any] = {
         "max_tokens": wanted,
+        "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
         "stop": stops_of(body, served),
         "speculation": speculation,
         "prediction_ids": prediction_ids,
@@ -88,6 +89,11 @@ def check_request(body: SamplingBody, settings: ServerSettings, choices: int) ->
     for name in UNSUPPORTED_FIELDS:
         if extra.get(name) or getattr(body, name, None):
             raise not_supported(f"{name} is not supported by this server", name)
+    if (body.reasoning_budget_tokens or 0) > 0:  # 0: none, -1: any
+        raise not_supported(
+            "reasoning_budget_tokens must be 0 or -1: reasoning cannot be ended in the middle",
+            "reasoning_budget_tokens",
+        )
     target = extra.get("adaptive_target")
     if isinstance(target, (int, float)) and target >= 0:
         raise not_supported("adaptive_target is not supported by this server", "adaptive_target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +92,40 @@ def test_text_that_may_begin_a_stop_text_is_held_back() -> None:
     assert made.feed([1, 2, 0]) == STOP_TEXT
     assert made.take(True) == ()
     assert (made.text, made.stop, len(made)) == ("xstay", 0, 5)
+
+
+@pytest.mark.parametrize("cuts", [[], range(40), range(0, 40, 3)], ids=["whole", "bytes", "parts"])
+@pytest.mark.parametrize(
+    ("text", "least", "kept"),
+    [
+        ("a\n  b\n  c", 2, "a\n  b\n  c"),
+        ("a\n  b\n c\n  d", 2, "a\n  b\n "),
+        ("a\n\t\tb\nc", 2, "a\n\t\tb\n"),
+        ("a\n\n  b", 2, "a\n"),
+        ("a", 9, "a"),
+        ("  a\n \u00e9", 1, "  a\n \u00e9"),
+        ("  a\n \u00e9", 2, "  a\n "),
+        ("a\nb", 0, "a\nb"),
+    ],
+)
+def test_a_line_with_too_little_indent_ends_the_answer(
+    cuts: Iterable[int], text: str, least: int, kept: str
+) -> None:
+    data = text.encode()
+    ends = [0, *(cut for cut in cuts if 0 < cut < len(data)), len(data)]
+    pieces = [data[start:end] for start, end in pairwise(ends)]
+    made = Transcript(Pieces(pieces), (), -1, least)
+    reasons = []
+    for token in range(len(pieces)):
+        reasons.append(made.feed([token]))
+        made.take(reasons[-1] != GOES_ON)
+        if reasons[-1] != GOES_ON:
+            break
+    made.take(True)
+    assert made.text == kept
+    assert reasons[-1] == (GOES_ON if kept == text else FULL)
+    with pytest.raises(InputError, match="min_indent must be >= 0, got -1"):
+        Transcript(Pieces(pieces), (), -1, -1)
 
 
 def test_many_and_long_stop_texts_cost_little_per_token() -> None:

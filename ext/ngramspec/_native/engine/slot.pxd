@@ -35,6 +35,8 @@ cdef struct TranscriptC:
     int64_t taken          # bytes that were handed out; whole characters
     int64_t longest_stop   # bytes, 0 = there are no stop texts
     Py_ssize_t stop        # index of the stop text that was found, -1 = none
+    int64_t min_indent     # white space that each line after the first begins with; 0 = any
+    int64_t line           # where the newest line begins whose indent is not known yet, -1 = none
 
 # A stretch of text whose tokens were all drafted, or all not.
 cdef struct SpanC:
@@ -50,6 +52,7 @@ cdef class Transcript:
     cdef int64_t _size(self, token_t token) noexcept nogil
     cdef int _add(self, token_t token, bint accepted)
     cdef bint _find_stop(self, int64_t before)
+    cdef bint _check_indent(self, int64_t before) noexcept
     cdef int64_t _open(self)
     cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept
 

@@ -137,7 +137,7 @@ cdef int64_t next_byte(const char* text, char byte, int64_t start, int64_t end) 
 
 @cython.final
 cdef class Transcript:
-    """Transcript(pieces, stops=(), max_tokens=-1): tokens and text of one request as they come.
+    """Transcript(pieces, stops=(), max_tokens=-1, min_indent=0): tokens and text of one request as they come.
 
     Text that may begin a stop text, and bytes of an unfinished character, are held back until it is
     clear what they are.
@@ -146,16 +146,20 @@ cdef class Transcript:
         pieces: Text of the vocabulary's tokens.
         stops: UTF-8 texts that end the answer, none of them empty.
         max_tokens: Most tokens, -1 for any number.
+        min_indent: A line after the first that begins with fewer spaces and tabs ends the answer, and is
+            cut off behind them; 0 = lines may begin as they like.
 
     Raises:
-        InputError: A stop text is empty or max_tokens < -1.
+        InputError: A stop text is empty, max_tokens < -1 or min_indent < 0.
 
     Thread-safety: safe; one thread feeds, any may read.
     """
 
-    def __cinit__(self, Pieces pieces not None, stops=(), Py_ssize_t max_tokens=-1):
+    def __cinit__(self, Pieces pieces not None, stops=(), Py_ssize_t max_tokens=-1, Py_ssize_t min_indent=0):
         if max_tokens < -1:
             raise InputError(f"max_tokens must be -1 or more, got {max_tokens}")
+        if min_indent < 0:
+            raise InputError(f"min_indent must be >= 0, got {min_indent}")
         self._pieces = pieces
         self._stops = tuple(bytes(stop) for stop in stops)
         if b"" in self._stops:
@@ -163,6 +167,7 @@ cdef class Transcript:
         self.c.max_tokens = max_tokens if max_tokens >= 0 else <Py_ssize_t>1 << 60
         self.c.longest_stop = max(map(len, self._stops), default=0)
         self.c.stop = -1
+        self.c.min_indent, self.c.line = min_indent, -1
 
     def __dealloc__(self):
         free(self.c.tokens)
@@ -182,7 +187,7 @@ cdef class Transcript:
 
         Returns:
             int: GOES_ON, or why the rest was left out: END_TOKEN (it is not added), STOP_TEXT (the
-            text is cut before it), FULL (max_tokens reached).
+            text is cut before it), FULL (max_tokens reached, or a line with too little indent).
 
         Raises:
             InputError: A token is out of range. Nothing is added then.
@@ -318,7 +323,24 @@ cdef class Transcript:
         self.c.len += 1
         if size and self.c.longest_stop and self._find_stop(before):
             return ENDING_STOP
+        if size and self.c.min_indent and not self._check_indent(before):
+            return ENDING_FULL
         return ENDING_FULL if self.c.len >= self.c.max_tokens else ENDING_NONE
+
+    cdef bint _check_indent(self, int64_t before) noexcept:
+        """Look at the lines that begin in the newest bytes; cut the text within one with too little indent."""
+        cdef int64_t at
+        cdef char byte
+        for at in range(before, self.c.text_len):
+            byte = self.c.text[at]
+            if self.c.line >= 0 and byte != b" " and byte != b"\t":
+                if at - self.c.line < self.c.min_indent:
+                    self.c.text_len = at
+                    return False
+                self.c.line = -1
+            if byte == b"\n":
+                self.c.line = at + 1
+        return True
 
     cdef bint _find_stop(self, int64_t before):
         """Look for stop texts that end in the newest bytes; cut the text before the earliest."""
