@@ -55,6 +55,9 @@ ENGINE = (
 )
 
 
+GRAMMAR = ("tests/native/grammar", "tests/grammar", "tests/adapters/llama_cpp/test_chain_sampler_rules.py")
+
+
 @dataclass(frozen=True)
 class Fault:
     """One planted fault.
@@ -240,6 +243,31 @@ FAULTS = (
           "sum(t.num_prompt - t.num_cached for t in all_timings)", "sum(t.num_prompt for t in all_timings)", ("tests/server/test_native.py", "tests/server/test_chat.py", "tests/server/test_ollama_chat.py")),
     Fault("logprobs of minus infinity reach the JSON", PACKAGE + "server/response/logprobs.py",
           "return value if value > LOWEST else LOWEST", "return value", ("tests/server/test_logprobs.py", "tests/server/test_native.py")),
+    # -- grammars ------------------------------------------------------------------------------
+    Fault("a rule at the end leaves a stack of its own", NATIVE + "grammar/stacks.pyx",
+          "            if r.kinds[place + 1] != ELEMENT_END:\n                below", "            if True:\n                below", GRAMMAR),
+    Fault("a token that is asked for also goes on by its text alone", NATIVE + "grammar/stacks.pyx",
+          "    s.found_end |= s.sets[beside].ends\n", "", GRAMMAR),
+    Fault("what may end is forgotten with the rest", NATIVE + "grammar/stacks.pyx",
+          "        fresh.found_end = s.sets[number].ends\n", "", GRAMMAR),
+    Fault("sets of other items are taken for equal", NATIVE + "grammar/stacks.pyx",
+          "and one.ends == s.found_end and", "and", GRAMMAR),
+    Fault("nothing bounds the steps for a token", NATIVE + "grammar/stacks.pyx",
+          "        if s.steps < 0:\n            s.problem = STACKS_SLOW\n            return\n        s.num_todo", "        s.num_todo", GRAMMAR),
+    Fault("a mask leaves out a second token of the same text", NATIVE + "grammar/matcher.pyx",
+          "            token = t.others[token]\n", "            break\n", GRAMMAR),
+    Fault("a mask goes on below what does not fit", NATIVE + "grammar/matcher.pyx",
+          "            node = t.skips[node]\n", "            node += 1\n", GRAMMAR),
+    Fault("nothing that a text has passed is forgotten", NATIVE + "grammar/matcher.pyx",
+          "    if m.stacks.num_bytes <= m.most_bytes:\n        return True\n", "    if m.stacks.num_bytes >= 0:\n        return True\n", GRAMMAR),
+    Fault("a class may begin with half of a surrogate", PACKAGE + "grammar/characters.py",
+          "SURROGATES = (0xD800, 0xDFFF)", "SURROGATES = (0xD800, 0xDBFF)", GRAMMAR),
+    Fault("left recursion is read", PACKAGE + "grammar/rules.py",
+          "if more and groups[index] == groups[follower]:", "if more and index == follower and len(rule.links) > 9:", GRAMMAR),
+    Fault("drafts have no least length where the policy chooses", NATIVE + "engine/step.pyx",
+          "            if self.offers[i].chosen < slot.min_draft:\n                self.offers[i].chosen = 0\n", "", ("tests/engine/test_engine.py",)),
+    Fault("penalties come first whatever the order", PACKAGE + "adapters/llama_cpp/chain.py",
+          "usual = set(s.samplers[: last + 1]) <= PENALTIES", "usual = last >= -1", ("tests/adapters/llama_cpp/test_chain_sampler.py",)),
     # -- Go's templates ------------------------------------------------------------------------
     Fault("printf pads on the wrong side", PACKAGE + "gotemplate/printf.py",
           'if "-" in flags:', 'if "+" in flags:', ("tests/gotemplate",)),

@@ -193,6 +193,11 @@ cdef class Matcher:
         """Return whether the grammar may end here."""
         return bool(not self.c.stacks.problem and self.c.stacks.sets[self.c.now].ends)
 
+    @property
+    def nbytes(self):
+        """Return the bytes of what it remembers."""
+        return self.c.stacks.num_bytes
+
     def allows(self, token_t token):
         """Return whether a token may come next.
 
