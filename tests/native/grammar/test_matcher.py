@@ -146,11 +146,35 @@ def test_what_a_text_has_passed_is_forgotten() -> None:
     assert max(sizes) < 9 << 20
 
 
+def test_the_end_is_not_forgotten_with_the_rest() -> None:
+    texts = [*BYTES, *(b"x%d" % number for number in range(60_000)), b"</s>"]
+    tokens = Tokens(texts, [False] * (len(texts) - 1) + [True])  # whose masks have 7 KB each
+    matcher = Matcher(read_grammar("root ::= [ab]{0,1500}", lambda text: -1), tokens)
+    sizes = []
+    for _ in range(1500):
+        matcher.mask()
+        sizes.append(matcher.nbytes)
+        assert matcher.may_end
+        assert matcher.accept(ord("b"))
+    assert matcher.may_end
+    assert any(before > after for before, after in pairwise(sizes))
+    assert np.flatnonzero(matcher.mask()).tolist() == [len(texts) - 1]
+
+
+def test_tokens_may_have_the_same_text() -> None:
+    tokens = Tokens([b"a", b"ab", b"a", b"b", b"a", b"ab"], [False] * 6)
+    matcher = Matcher(read_grammar('root ::= "ab"', lambda text: -1), tokens)
+    assert np.flatnonzero(matcher.mask()).tolist() == [0, 1, 2, 4, 5]
+    assert matcher.accept(2)
+    assert np.flatnonzero(matcher.mask()).tolist() == [3]
+
+
 def test_stacks_that_double_with_every_character_are_given_up() -> None:
     started = time.process_time()
     text = 'root ::= "a" root x | "a" root y | "b"\nx ::= "c"\ny ::= "c"'
     matcher = followed(text, "a", 60)
     assert matcher.problem == "the grammar is too ambiguous"
+    assert matcher.nbytes < 32 << 20  # the steps have ended it, not the memory
     assert not matcher.mask().any()
     assert not matcher.allows(ord("a"))
     assert not matcher.accept(ord("a"))
