@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MOST_STACKS = 5000
+MOST_STACKS = 30_000  # in all
 Node = tuple[Any, ...]
 Stack = tuple[Node, ...]  # what comes next is last
 
@@ -39,42 +39,14 @@ def _text(node: Node) -> str:
     return f"({_text(value)}){{{node[2]},{most}}}"
 
 
-def _heads(rules: Sequence[Node], stacks: Iterable[Stack]) -> set[Stack]:
-    """Return the stacks with characters or tokens on top."""
-    todo, seen = list(stacks), set()
-    while todo:
-        stack = todo.pop()
-        while stack and stack[-1][0] == "repeat" and stack[-1][3] == 0:
-            stack = stack[:-1]  # else a rule that ends with itself would leave more each time
-        if stack in seen:
-            continue
-        seen.add(stack)
-        if len(seen) > MOST_STACKS:
-            raise TooManyStacksError
-        kind, value = stack[-1][:2] if stack else ("", None)
-        below = stack[:-1]
-        if kind == "rule":
-            todo.append((*below, rules[value]))
-        elif kind == "all":
-            todo.append((*below, *reversed(value)))
-        elif kind == "one":
-            todo += [(*below, one) for one in value]
-        elif kind == "repeat":
-            least, most = stack[-1][2:]
-            more = ("repeat", value, max(0, least - 1), None if most is None else most - 1)
-            todo.append((*below, value) if most == 1 else (*below, more, value))
-            if least == 0:
-                todo.append(below)
-    return {stack for stack in seen if not stack or stack[-1][0] in ("chars", "token")}
-
-
 class SlowMatcher:
     """Follows a text, token by token."""
 
     def __init__(self, rules: Sequence[Node], texts: Sequence[bytes], ends: Sequence[bool]) -> None:
         self.rules, self.texts, self.ends = rules, texts, ends
+        self._seen = 0  # stacks, in all closures
         # With the bytes of a character that has begun.
-        self.now = {(stack, b"") for stack in _heads(rules, [()] if not rules else [(rules[0],)])}
+        self.now = {(stack, b"") for stack in self._heads([(rules[0],)])}
 
     @property
     def may_end(self) -> bool:
@@ -93,7 +65,7 @@ class SlowMatcher:
             for stack, begun in self.now
             if not begun and stack and stack[-1][0] == "token"
             if (stack[-1][1] == token) != stack[-1][2]
-            for after in _heads(self.rules, [stack[:-1]])
+            for after in self._heads([stack[:-1]])
         }
         now = self.now if self.texts[token] and 0 not in self.texts[token] else set()
         for byte in self.texts[token]:
@@ -117,4 +89,33 @@ class SlowMatcher:
             return {(stack, begun)} if fits else set()
         if (char in chars) == negated:
             return set()
-        return {(after, b"") for after in _heads(self.rules, [stack[:-1]])}
+        return {(after, b"") for after in self._heads([stack[:-1]])}
+
+    def _heads(self, stacks: Iterable[Stack]) -> set[Stack]:
+        """Return the stacks with characters or tokens on top."""
+        todo, seen = list(stacks), set()
+        while todo:
+            stack = todo.pop()
+            while stack and stack[-1][0] == "repeat" and stack[-1][3] == 0:
+                stack = stack[:-1]  # else a rule that ends with itself would leave more each time
+            if stack in seen:
+                continue
+            seen.add(stack)
+            self._seen += 1
+            if self._seen > MOST_STACKS:
+                raise TooManyStacksError
+            kind, value = stack[-1][:2] if stack else ("", None)
+            below = stack[:-1]
+            if kind == "rule":
+                todo.append((*below, self.rules[value]))
+            elif kind == "all":
+                todo.append((*below, *reversed(value)))
+            elif kind == "one":
+                todo += [(*below, one) for one in value]
+            elif kind == "repeat":
+                least, most = stack[-1][2:]
+                more = ("repeat", value, max(0, least - 1), None if most is None else most - 1)
+                todo.append((*below, value) if most == 1 else (*below, more, value))
+                if least == 0:
+                    todo.append(below)
+        return {stack for stack in seen if not stack or stack[-1][0] in ("chars", "token")}

@@ -55,7 +55,11 @@ ENGINE = (
 )
 
 
-GRAMMAR = ("tests/native/grammar", "tests/grammar", "tests/adapters/llama_cpp/test_chain_sampler_rules.py")
+GRAMMAR = (
+    "tests/native/grammar",
+    "tests/grammar",
+    "tests/adapters/llama_cpp/test_chain_sampler_rules.py",
+)
 
 
 @dataclass(frozen=True)
