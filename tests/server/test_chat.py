@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -265,6 +266,17 @@ def test_a_line_with_too_little_indent_ends_an_answer(server: Serving) -> None:
     assert made["stop_type"] == "limit"
     assert whole.startswith(made["content"])
     assert len(made["content"]) < len(whole)
+
+
+def test_names_that_clients_send_cannot_write_lines_of_the_log(
+    server: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("x\n2026-01-01 ERROR all is lost", "\ud800"):
+        server.client.post("/completion", content=json.dumps({"prompt": "x", "samplers": [name]}))
+        server.client.post("/api/chat", content=json.dumps({"model": "tiny", "options": {name: 1}}))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 4
+    assert all(line.isascii() and line.isprintable() for line in told)
 
 
 def test_samplers_that_are_left_out_are_off(server: Serving) -> None:

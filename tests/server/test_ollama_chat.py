@@ -261,7 +261,7 @@ def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
     assert content(num_ctx=100000) == content(temprature=1, other="x") == content()
     assert [record.getMessage() for record in caplog.records] == [
         "num_ctx is 100000, but a request has 2048 tokens here: see --ctx-size",
-        "left out unknown options: other, temprature",
+        "left out unknown options: 'other, temprature'",
     ]
 
 

@@ -127,7 +127,7 @@ def _check_options(body: OllamaBody, served: ServedModel) -> None:
     """
     unknown = sorted(set(body.parameters) - set(KINDS))
     if unknown:
-        log.warning("left out unknown options: %.200s", ", ".join(unknown))
+        log.warning("left out unknown options: %.200a", ", ".join(unknown))
     wanted, most = _options(body).get("num_ctx", 0), served.engine.context_size
     if isinstance(wanted, int) and wanted > most:
         log.warning("num_ctx is %d, but a request has %d tokens here: see --ctx-size", wanted, most)

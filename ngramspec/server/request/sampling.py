@@ -117,7 +117,7 @@ def _chosen(samplers: list[str] | str) -> dict[str, Any]:
     names = [OTHER_NAMES.get(name, name) for name in samplers]
     unknown = sorted({name for name in names if name not in SAMPLERS})
     if unknown:
-        log.warning("skipped samplers that are unknown: %.200s", ", ".join(unknown))
+        log.warning("skipped samplers that are unknown: %.200a", ", ".join(unknown))
     made: dict[str, Any] = {}
     for name, (_, values) in SAMPLERS.items():
         if name not in names:
