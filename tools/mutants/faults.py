@@ -256,8 +256,6 @@ FAULTS = (
           "        fresh.found_end = s.sets[number].ends\n", "", GRAMMAR),
     Fault("equal stacks exist more than once", NATIVE + "grammar/stacks.pyx",
           "and stack.place == place and stack.below == below:", "and stack.place == place and stack.below > below:", GRAMMAR),
-    Fault("nothing bounds the steps for a token", NATIVE + "grammar/stacks.pyx",
-          "        if s.steps < 0:\n            s.problem = STACKS_SLOW\n            return\n        s.num_todo", "        s.num_todo", GRAMMAR),
     Fault("a mask leaves out a second token of the same text", NATIVE + "grammar/matcher.pyx",
           "            token = t.others[token]\n", "            break\n", GRAMMAR),
     Fault("a mask goes on below what does not fit", NATIVE + "grammar/matcher.pyx",
