@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ngramspec.errors import InputError
+
 LAST = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)  # not characters
 DONE = -1  # in place of a node: the character is complete
 _LAST_OF_LENGTH = (0x7F, 0x7FF, 0xFFFF)
 Range = tuple[int, int]  # first and last, of code points or of bytes
+
+
+MAX_EDGES = 1 << 17  # of all classes of a grammar; [^a] has some ten
 
 
 class Characters:
@@ -24,6 +29,7 @@ class Characters:
     def __init__(self) -> None:
         self.edges: list[list[tuple[int, int, int]]] = []
         self._classes: dict[tuple[bool, tuple[Range, ...]], int] = {}
+        self._num_edges = 0
         self._rests: dict[tuple[Range, ...], int] = {}
 
     def one_of(self, ranges: Sequence[Range], negated: bool = False) -> int:
@@ -32,6 +38,9 @@ class Characters:
         Args:
             ranges: Code points, first and last. A range that ends before it begins holds nothing.
             negated: Whether the class holds all others instead.
+
+        Raises:
+            InputError: The classes of the grammar are too many.
         """
         key = negated, tuple(ranges)
         if key not in self._classes:
@@ -39,6 +48,7 @@ class Characters:
             for first, last in _others(_joined(ranges)) if negated else _joined(ranges):
                 for sequence in utf8_sequences(first, last):
                     self.edges[node].append((*sequence[0], self._rest(sequence[1:])))
+                    self._count()
         return self._classes[key]
 
     def _rest(self, sequence: tuple[Range, ...]) -> int:
@@ -48,7 +58,13 @@ class Characters:
         if sequence not in self._rests:
             node = self._rests[sequence] = self._new_node()
             self.edges[node].append((*sequence[0], self._rest(sequence[1:])))
+            self._count()
         return self._rests[sequence]
+
+    def _count(self) -> None:
+        self._num_edges += 1
+        if self._num_edges > MAX_EDGES:
+            raise InputError("the grammar has too many different classes of characters")
 
     def _new_node(self) -> int:
         self.edges.append([])

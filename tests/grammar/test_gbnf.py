@@ -83,6 +83,10 @@ BAD = {
     "nesting": ("root ::= " + "(" * 50_000, "more than 64 parentheses"),
     "size": ('root ::= "' + "a" * 600_000 + '"{2}', "larger than 1048576 elements"),
     "sizes": ('root ::= ("' + "a" * 1000 + '"{2000})', "larger than 1048576 elements"),
+    "classes": (
+        "root ::= " + "".join(f"[^\\u{code:04x}]" for code in range(0x100, 0xD000)),
+        "too many different classes of characters",
+    ),
     "itself": ('root ::= root "a" | "b"', "rule 'root' begins with itself"),
     "by way of another": ('root ::= a "x"\na ::= root "y" | "z"', "begins with itself"),
     "after nothing": ('root ::= b root "x" | "y"\nb ::= c\nc ::= ""', "begins with itself"),

@@ -1,5 +1,5 @@
 # Matcher: where one text is in a grammar, and which tokens may come next.
-from ngramspec._native.core.types cimport int32_t, token_t, uint64_t
+from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint64_t
 from ngramspec._native.grammar.rules cimport Rules
 from ngramspec._native.grammar.stacks cimport StacksC
 from ngramspec._native.grammar.vocabulary cimport Tokens, TokensTreeC

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 from ngramspec._native.grammar.rules cimport ELEMENT_TOKEN
 from ngramspec._native.grammar.stacks cimport (
     DEAD_SET, NO_NODE, NO_SET, STACKS_NO_MEMORY, STACKS_SLOW, ItemC, SetC, stacks_close, stacks_follow_token,
-    stacks_next, stacks_open, stacks_shrink, stacks_start,
+    stacks_goes_on, stacks_next, stacks_open, stacks_shrink, stacks_start,
 )
 from ngramspec._native.grammar.vocabulary cimport num_words
 
@@ -17,6 +17,10 @@ from ngramspec.errors import InputError
 cdef enum:
     MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
     KEPT_BYTES = 1 << 22    # sets are kept up to here
+
+
+cdef int64_t NOBODY = <int64_t>1 << 40      # beyond the ids that rules may name
+cdef int64_t ALL_TOKENS = <int64_t>1 << 41
 
 
 cdef int32_t _after(MatcherC* m, token_t token) noexcept nogil:
@@ -33,14 +37,15 @@ cdef int32_t _after(MatcherC* m, token_t token) noexcept nogil:
 
 cdef bint _is_asked_for(MatcherC* m, token_t token) noexcept nogil:
     """Whether a rule asks for this token by its id, or for any other than another one."""
-    cdef SetC* one = &m.stacks.sets[m.now]
-    cdef ItemC* item
+    cdef Py_ssize_t first = m.stacks.sets[m.now].first
+    cdef ItemC item
     cdef Py_ssize_t i
-    for i in range(one.count):
-        item = &m.stacks.items[m.stacks.members[one.first + i]]
+    for i in range(m.stacks.sets[m.now].count):
+        item = m.stacks.items[m.stacks.members[first + i]]
         if item.node == NO_NODE and ((m.stacks.rules.kinds[item.place] == ELEMENT_TOKEN)
                                      == (m.stacks.rules.values[item.place] == token)):
-            return True
+            if stacks_goes_on(&m.stacks, item):
+                return True
     return False
 
 
@@ -76,13 +81,25 @@ cdef void _mark_texts(MatcherC* m, uint64_t* mask) noexcept nogil:
 
 
 cdef void _mark_asked_for(MatcherC* m, uint64_t* mask) noexcept nogil:
-    """Mark the end tokens, or those that rules ask for by their ids."""
+    """Mark the tokens that rules ask for by their ids, and the end tokens. Cost: O(members + vocabulary)."""
+    cdef SetC one = m.stacks.sets[m.now]
+    cdef ItemC item
+    cdef int64_t excepted = NOBODY   # the only token that is not asked for
     cdef Py_ssize_t i, token
-    cdef bint asks = False
-    for i in range(m.stacks.sets[m.now].count):
-        asks |= m.stacks.items[m.stacks.members[m.stacks.sets[m.now].first + i]].node == NO_NODE
+    for i in range(one.count):
+        item = m.stacks.items[m.stacks.members[one.first + i]]
+        if item.node != NO_NODE or not stacks_goes_on(&m.stacks, item):
+            continue
+        token = m.stacks.rules.values[item.place]
+        if m.stacks.rules.kinds[item.place] != ELEMENT_TOKEN:
+            # Two rules for any token but another one together ask for all.
+            excepted = token if excepted == NOBODY or excepted == token else ALL_TOKENS
+        elif 0 <= token < m.tokens.vocab_size:
+            mask[token >> 6] |= <uint64_t>1 << (token & 63)
     for token in range(m.tokens.vocab_size):
-        if m.stacks.sets[m.now].ends if m.tokens.ends[token] else asks and _is_asked_for(m, <token_t>token):
+        if m.tokens.ends[token]:
+            mask[token >> 6] &= ~(<uint64_t>1 << (token & 63))
+        if one.ends if m.tokens.ends[token] else excepted != NOBODY and token != excepted:
             mask[token >> 6] |= <uint64_t>1 << (token & 63)
 
 
@@ -105,10 +122,10 @@ cdef const uint64_t* matcher_mask(MatcherC* m) noexcept nogil:
         return NULL
     m.stacks.steps = MAX_STEPS
     _mark_texts(m, mask)
+    _mark_asked_for(m, mask)
     if m.stacks.problem:
         free(mask)
         return NULL
-    _mark_asked_for(m, mask)
     m.stacks.num_bytes += num_bytes
     m.stacks.sets[m.now].mask = mask
     return mask
@@ -186,7 +203,7 @@ cdef class Matcher:
         """Return why it goes no further, "" without a problem."""
         if self.c.stacks.problem == STACKS_NO_MEMORY:
             return "no memory for the grammar"
-        return "the grammar is too ambiguous" if self.c.stacks.problem else ""
+        return "the grammar is too ambiguous: too many ways to go on" if self.c.stacks.problem else ""
 
     @property
     def may_end(self):

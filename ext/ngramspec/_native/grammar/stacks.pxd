@@ -72,6 +72,7 @@ cdef struct StacksC:
 cdef bint stacks_open(StacksC* s, const RulesC* rules) noexcept nogil
 cdef int32_t stacks_start(StacksC* s) noexcept nogil
 cdef int32_t stacks_follow(StacksC* s, int32_t number, uint8_t byte) noexcept nogil
+cdef bint stacks_goes_on(StacksC* s, ItemC item) noexcept nogil
 cdef int32_t stacks_follow_token(StacksC* s, int32_t number, int32_t token, int32_t beside) noexcept nogil
 cdef int32_t stacks_shrink(StacksC* s, int32_t number) noexcept nogil
 cdef void stacks_close(StacksC* s) noexcept nogil

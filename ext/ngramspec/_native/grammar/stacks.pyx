@@ -139,9 +139,7 @@ cdef void _close(StacksC* s) noexcept nogil:
     cdef const RulesC* r = s.rules
     cdef int32_t place, below, i
     while s.num_todo and not s.problem:
-        s.steps -= 1
-        if s.steps < 0:
-            s.problem = STACKS_SLOW
+        if not _step(s):
             return
         s.num_todo -= 1
         place = s.stacks[s.todo[s.num_todo]].place
@@ -158,6 +156,14 @@ cdef void _close(StacksC* s) noexcept nogil:
                 _reach(s, r.starts[i], below)
         else:
             _add(s, NO_NODE, place, below)
+
+
+cdef bint _step(StacksC* s) noexcept nogil:
+    """Count a step; False when there were too many."""
+    s.steps -= 1
+    if s.steps < 0:
+        s.problem = STACKS_SLOW
+    return s.problem == STACKS_WELL
 
 
 cdef void _begin(StacksC* s) noexcept nogil:
@@ -263,7 +269,8 @@ cdef int32_t stacks_follow(StacksC* s, int32_t number, uint8_t byte) noexcept no
     _begin(s)
     for i in range(s.sets[number].count):
         item = s.items[s.members[s.sets[number].first + i]]
-        s.steps -= 1
+        if not _step(s):
+            return NO_SET
         if item.node == NO_NODE:
             continue
         for e in range(s.rules.node_edges[item.node], s.rules.node_edges[item.node + 1]):
@@ -282,6 +289,14 @@ cdef int32_t stacks_follow(StacksC* s, int32_t number, uint8_t byte) noexcept no
     return made
 
 
+cdef bint stacks_goes_on(StacksC* s, ItemC item) noexcept nogil:
+    """Whether anything may follow the token that an item asks for: not if a rule after it never begins."""
+    _begin(s)
+    _reach(s, item.place + 1, item.below)
+    _close(s)
+    return not s.problem and (s.num_found > 0 or s.found_end)
+
+
 cdef int32_t stacks_follow_token(StacksC* s, int32_t number, int32_t token, int32_t beside) noexcept nogil:
     """The set after a token that a rule asks for by its id, joined with the set `beside`; NO_SET on a problem."""
     cdef Py_ssize_t i
@@ -289,7 +304,8 @@ cdef int32_t stacks_follow_token(StacksC* s, int32_t number, int32_t token, int3
     _begin(s)
     for i in range(s.sets[number].count):
         item = s.items[s.members[s.sets[number].first + i]]
-        s.steps -= 1
+        if not _step(s):
+            return NO_SET
         if item.node == NO_NODE and (s.rules.kinds[item.place] == ELEMENT_TOKEN) == (s.rules.values[item.place] == token):
             _reach(s, item.place + 1, item.below)
     _close(s)
