@@ -73,6 +73,7 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
             CORSMiddleware,
             allow_origins=[one for one in settings.cors_origins if one != THIS_MACHINE],
             allow_origin_regex=PAGES_HERE if THIS_MACHINE in settings.cors_origins else None,
+            allow_credentials=True,  # some pages send cookies to every server; this one reads none
             allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
         )

@@ -39,7 +39,7 @@ class ApiError(Exception):
         code: OpenAI's code, such as "context_length_exceeded".
         param: The field that is wrong.
         retry_after: Seconds after which to try again.
-        extra: Further members of the error in llama-server's shape.
+        extra: Further members of the error, as llama-server has them.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class ApiError(Exception):
             return {"error": self.message}
         if path.startswith(OPENAI_PREFIXES):
             word = OPENAI_TYPES.get(self.status, TYPES[400] if self.status < 500 else TYPES[500])
+            word = self.type if self.extra else word  # llama-server's members with its type
             blame = {"type": word, "param": self.param, "code": self.code}
-            return {"error": {"message": self.message, **blame}}
+            return {"error": {"message": self.message, **blame, **self.extra}}
         told = {"code": self.status, "message": self.message, "type": self.type}
         return {"error": {**told, **self.extra}}
 

@@ -32,6 +32,7 @@ class ChatModel(Protocol):
     metadata: dict[str, str]  # as in a GGUF file, without arrays
     description: str
     file_type: int  # llama.cpp's number for how weights are quantized
+    file_type_name: str  # its name, such as "Q8_0"
     num_params: int
     size_bytes: int  # of the weights
     n_ctx_train: int  # tokens of context that it was trained with

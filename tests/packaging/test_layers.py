@@ -55,7 +55,7 @@ NATIVE = ROOT / "ext" / "ngramspec" / "_native"
 
 
 # Folders of tests/ that are a kind of test, and not the tests of one folder of the package.
-KINDS = {"golden", "replay", "threads", "faults", "fuzz", "soak", "browser", "packaging"}
+KINDS = {"golden", "replay", "threads", "faults", "fuzz", "soak", "browser", "packaging", "peer"}
 FOR_TESTS = {"helpers", "reference"}
 
 

@@ -45,7 +45,9 @@ def test_another_model_is_not_found(server: Serving) -> None:
 def test_aliases_are_ids_too(start: Start) -> None:
     server = start(slots=1, served={"aliases": ("small", "vendor/other")})
     for name in ("tiny", "small", "vendor/other"):
-        assert server.openai.models.retrieve(name).id == "tiny"
+        found = server.openai.models.retrieve(name)
+        assert found.id == "tiny"
+        assert found.model_extra["aliases"] == ["tiny", "small", "vendor/other"]
 
 
 def test_props_describe_the_server(server: Serving) -> None:
@@ -55,6 +57,7 @@ def test_props_describe_the_server(server: Serving) -> None:
     assert made["default_generation_settings"]["params"]["temperature"] == 0
     assert made["chat_template"].startswith("{%")
     assert made["model_path"].endswith(".gguf")
+    assert made["model_ftype"] == "Q8_0"
     assert made["eos_token"] == "<|im_end|>"
 
 

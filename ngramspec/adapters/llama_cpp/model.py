@@ -105,7 +105,9 @@ class LlamaModel:
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
         self.size_bytes = int(lib.llama_model_size(address))
         self.num_params = int(lib.llama_model_n_params(address))
-        self.file_type = int(lib.llama_model_ftype(address)) & ~lib.LLAMA_FTYPE_GUESSED
+        file_type = lib.llama_model_ftype(address)
+        self.file_type = int(file_type) & ~lib.LLAMA_FTYPE_GUESSED
+        self.file_type_name = str(lib.llama_ftype_name(file_type).decode())
         self.n_swa = int(lib.llama_model_n_swa(address))
         self.is_recurrent = bool(lib.llama_model_is_recurrent(address))
         self.is_hybrid = bool(lib.llama_model_is_hybrid(address))

@@ -95,7 +95,7 @@ def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, A
     """
     firsts = [made.timings for made in generations[::choices]]
     prompt = sum(t.num_prompt for t in firsts)
-    completion = sum(len(made.token_ids) for made in generations)
+    completion = sum(made.num_tokens for made in generations)
     accepted = sum(made.timings.num_prediction_accepted for made in generations)
     rejected = sum(made.timings.num_prediction_rejected for made in generations)
     return {

@@ -47,7 +47,7 @@ def model_info(served: ServedModel) -> dict[str, Any]:
     model = served.model
     return {
         "id": served.name,
-        "aliases": list(served.aliases),
+        "aliases": list(served.ids),
         "object": "model",
         "created": served.created,
         "owned_by": "ngramspec",
@@ -57,6 +57,7 @@ def model_info(served: ServedModel) -> dict[str, Any]:
             "n_ctx_train": model.n_ctx_train,
             "n_params": model.num_params,
             "size": model.size_bytes,
+            "ftype": model.file_type_name,
             "description": model.description,
         },
     }
