@@ -19,7 +19,7 @@ from ngramspec.server.response.timings import timings_of
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
-FINGERPRINT = f"ngramspec-{__version__}"
+FINGERPRINT = f"b{__version__}-ngramspec"  # clients expect a build of llama.cpp
 
 
 class OpenAIEvents:
