@@ -1,0 +1,119 @@
+"""ResponseTools: the functions of a request, those in namespaces included, as a chat has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.request.bodies import MAX_TOOLS
+
+log = logging.getLogger(__name__)
+Choice = str | dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ResponseTools:
+    """The functions that the model can call."""
+
+    given: Sequence[dict[str, Any]] = ()  # as chats have them
+    # name for the model -> namespace and name for the client, of those in a namespace
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def full_name(namespace: Any, name: str) -> str:
+    """Return the name by which the model knows a function in a namespace, None for no namespace."""
+    if not isinstance(namespace, str) or not namespace:
+        return name
+    return f"{namespace}{'' if namespace.endswith('_') else '__'}{name}"
+
+
+def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
+    """Return the functions among the tools of a request.
+
+    What OpenAI runs itself (web_search, ...), and custom tools, are left out with a line in the
+    log, as llama-server does: Codex always sends some.
+
+    Raises:
+        ApiError: A function does not have its shape, or there are more than MAX_TOOLS.
+    """
+    tools: list[dict[str, Any]] = []
+    namespaces: dict[str, tuple[str, str]] = {}
+    left_out: set[str] = set()
+    for place, namespace, tool in _flat(given):
+        if tool.get("type") != "function":
+            left_out.add(f"{tool.get('type')!s:.80}")
+            continue
+        made = _function(tool, place)
+        if namespace:
+            own = made["name"]
+            made["name"] = full_name(namespace, own)
+            namespaces[made["name"]] = (namespace, own)
+        tools.append({"type": "function", "function": made})
+        if len(tools) > MAX_TOOLS:
+            raise bad_request(f"tools must have at most {MAX_TOOLS} functions", "tools")
+    if left_out:
+        log.warning("left out tools of other types than function: %.200a", ", ".join(left_out))
+    return ResponseTools(tools, namespaces)
+
+
+def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any]], Choice]:
+    """Return the tools and the choice among them as a chat has them.
+
+    Raises:
+        ApiError: The choice is none of a function, or of a list of functions.
+    """
+    if not isinstance(choice, dict):
+        return tools.given, choice
+    kind = choice.get("type")
+    if kind == "function":
+        name = choice.get("name")
+        if not isinstance(name, str):
+            raise bad_request("tool_choice must have a name", "tool_choice")
+        name = full_name(choice.get("namespace"), name)
+        return tools.given, {"type": "function", "function": {"name": name}}
+    if kind != "allowed_tools":
+        words = f"tool_choice of type {kind!r:.80} is not supported: this server calls functions"
+        raise not_supported(words, "tool_choice")
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list):
+        raise bad_request("tool_choice must have a list of tools", "tool_choice")
+    names = {
+        full_name(one.get("namespace"), one["name"])
+        for one in allowed
+        if isinstance(one, dict) and isinstance(one.get("name"), str)
+    }
+    kept = [tool for tool in tools.given if tool["function"]["name"] in names]
+    if not kept:
+        raise bad_request("tool_choice allows none of the functions in tools", "tool_choice")
+    return kept, choice.get("mode") if isinstance(choice.get("mode"), str) else "auto"
+
+
+def _flat(given: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield (place in the body, namespace or "", tool) of every tool."""
+    for index, tool in enumerate(given):
+        place, inner = f"tools[{index}]", tool.get("tools")
+        if tool.get("type") != "namespace" or not isinstance(inner, list):
+            yield place, "", tool
+            continue
+        name = tool.get("name")
+        if not isinstance(name, str) or not name:
+            raise bad_request(f"{place} must have a name", place)
+        for number, member in enumerate(inner):
+            if not isinstance(member, dict):
+                raise bad_request(f"{place}.tools must be objects", place)
+            yield f"{place}.tools[{number}]", name, member
+
+
+def _function(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return a function as chats have it; the members of chats are accepted too."""
+    inner = tool.get("function", tool)
+    name = inner.get("name") if isinstance(inner, dict) else None
+    if not isinstance(name, str) or not name:
+        raise bad_request(f"{place} must have a name", place)
+    if not isinstance(inner.get("parameters"), (dict, type(None))):
+        raise bad_request(f"{place}.parameters must be a JSON schema", place)
+    names = ("name", "description", "parameters", "strict")
+    return {key: inner[key] for key in names if inner.get(key) is not None}
