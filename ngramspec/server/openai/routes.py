@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from starlette.requests import Request
@@ -20,9 +21,10 @@ from ngramspec.server.service import json_response, routes, service_of
 
 
 async def models(request: Request) -> Response:
-    """List the model, as OpenAI and llama-server do."""
+    """List the model, as OpenAI, llama-server and Anthropic do."""
     served = service_of(request).served
-    return json_response({"object": "list", "data": [model_info(served)]})
+    page = {"has_more": False, "first_id": served.name, "last_id": served.name}
+    return json_response({"object": "list", "data": [model_info(served)], **page})
 
 
 async def model(request: Request) -> Response:
@@ -51,7 +53,7 @@ async def chat_input_tokens(request: Request) -> Response:
 
 
 def model_info(served: ServedModel) -> dict[str, Any]:
-    """Return OpenAI's object for the model, with llama-server's `meta`."""
+    """Return OpenAI's object for the model, with llama-server's `meta` and Anthropic's members."""
     model = served.model
     return {
         "id": served.name,
@@ -59,6 +61,10 @@ def model_info(served: ServedModel) -> dict[str, Any]:
         "object": "model",
         "created": served.created,
         "owned_by": "ngramspec",
+        "type": "model",
+        "display_name": served.name,
+        "created_at": datetime.fromtimestamp(served.created, timezone.utc).isoformat(),
+        "max_input_tokens": served.engine.context_size,
         "meta": {
             "n_vocab": model.vocab_size,
             "n_ctx": served.engine.context_size,

@@ -28,6 +28,8 @@ def messages_of(
     Raises:
         ApiError: An item is not valid, or of a type that this server does not take.
     """
+    if given == [] and not instructions:
+        raise bad_request("input must not be empty", "input")
     turns = Turns()
     if instructions:
         turns.say("system", instructions)

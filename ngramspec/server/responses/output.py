@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any, ClassVar
 
@@ -39,8 +40,8 @@ class Item:
         """Return the events of its start."""
         return [self._told("response.output_item.added")]
 
-    def add(self, text: str) -> Event:
-        """Add a piece and return its event."""
+    def piece(self, text: str) -> list[Event]:
+        """Add a piece and return its events."""
         raise NotImplementedError
 
     def end(self) -> list[Event]:
@@ -82,10 +83,10 @@ class Message(Item):
         """Return the events of its start."""
         return [*super().begin(), self._of_part("response.content_part.added", part=self._part())]
 
-    def add(self, text: str) -> Event:
+    def piece(self, text: str) -> list[Event]:
         """Add a piece and return its event."""
         self.pieces.append(text)
-        return self._of_part("response.output_text.delta", delta=text, logprobs=[])
+        return [self._of_part("response.output_text.delta", delta=text, logprobs=[])]
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
@@ -133,10 +134,10 @@ class Reasoning(Item):
         """Return the events of its start."""
         return [*super().begin(), self._of_part("part.added", part=self._part())]
 
-    def add(self, text: str) -> Event:
+    def piece(self, text: str) -> list[Event]:
         """Add a piece and return its event."""
         self.pieces.append(text)
-        return self._of_part("text.delta", delta=text)
+        return [self._of_part("text.delta", delta=text)]
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
@@ -166,10 +167,10 @@ class Call(Item):
     def __init__(self, index: int, delta: Delta, tools: ResponseTools) -> None:
         super().__init__(index)
         self._number = delta.index
-        namespace, name = tools.namespaces.get(delta.text, ("", delta.text))
-        self._named = {"call_id": delta.call_id, "name": name}
-        if namespace:
-            self._named["namespace"] = namespace
+        origin = tools.origin(delta.text)
+        self._named = {"call_id": delta.call_id, "name": origin.name}
+        if origin.namespace:
+            self._named["namespace"] = origin.namespace
 
     def continued_by(self, delta: Delta) -> bool:
         """Return whether it is a piece of the call's arguments."""
@@ -180,15 +181,50 @@ class Call(Item):
         head = {"id": self.id, "type": "function_call", "status": self.status}
         return {**head, **self._named, "arguments": self.text}
 
-    def add(self, text: str) -> Event:
+    def piece(self, text: str) -> list[Event]:
         """Add a piece of the arguments and return its event."""
         self.pieces.append(text)
-        return self._event("response.function_call_arguments.delta", delta=text)
+        return [self._event("response.function_call_arguments.delta", delta=text)]
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
         told = {"name": self._named["name"], "arguments": self.text}
         return [self._event("response.function_call_arguments.done", **told), *super().end()]
+
+
+class CustomCall(Call):
+    """A call of a custom tool. Its input is known at its end, when the arguments can be read."""
+
+    prefix = "ctc"
+
+    def json(self) -> dict[str, Any]:
+        """Return the call so far."""
+        head = {"id": self.id, "type": "custom_tool_call", "status": self.status}
+        return {**head, **self._named, "input": self._input()}
+
+    def piece(self, text: str) -> list[Event]:
+        """Add a piece of the arguments."""
+        self.pieces.append(text)
+        return []
+
+    def end(self) -> list[Event]:
+        """Return the events of its end."""
+        made = self._input()
+        return [
+            self._event("response.custom_tool_call_input.delta", delta=made),
+            self._event("response.custom_tool_call_input.done", input=made),
+            *Item.end(self),
+        ]
+
+    def _input(self) -> str:
+        """Return the input, or what the model wrote where that is not the one argument."""
+        if self.status == "in_progress":
+            return ""
+        try:
+            made = json.loads(self.text)["input"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            made = None
+        return made if isinstance(made, str) else self.text
 
 
 class Output:
@@ -214,7 +250,7 @@ class Output:
             self.items.append(item)
             events += item.begin()
         if delta.kind != "call":
-            events.append(item.add(delta.text))
+            events += item.piece(delta.text)
         return events
 
     def close(self, status: str) -> list[Event]:
@@ -239,4 +275,5 @@ class Output:
             return Message(index)
         if delta.kind == "reasoning":
             return Reasoning(index, self._summarizes)
-        return Call(index, delta, self._tools)
+        kind = CustomCall if self._tools.origin(delta.text).custom else Call
+        return kind(index, delta, self._tools)

@@ -1,4 +1,4 @@
-"""ResponseTools: the functions of a request, those in namespaces included, as a chat has them."""
+"""ResponseTools: the functions and custom tools of a request, as functions of a chat."""
 
 from __future__ import annotations
 
@@ -14,13 +14,32 @@ log = logging.getLogger(__name__)
 Choice = str | dict[str, Any] | None
 
 
+CUSTOM_INPUT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A tool as the client knows it."""
+
+    name: str
+    namespace: str = ""
+    custom: bool = False  # its input is a text, which the model writes as the one argument
+
+
 @dataclass(frozen=True)
 class ResponseTools:
-    """The functions that the model can call."""
+    """The tools that the model can call."""
 
     given: Sequence[dict[str, Any]] = ()  # as chats have them
-    # name for the model -> namespace and name for the client, of those in a namespace
-    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # by the name that the model knows
+
+    def origin(self, name: str) -> Origin:
+        """Return a called tool as the client knows it."""
+        return self.origins.get(name) or Origin(name)
 
 
 def full_name(namespace: Any, name: str) -> str:
@@ -31,32 +50,32 @@ def full_name(namespace: Any, name: str) -> str:
 
 
 def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
-    """Return the functions among the tools of a request.
+    """Return the tools of a request that the client runs, those in namespaces included.
 
-    What OpenAI runs itself (web_search, ...), and custom tools, are left out with a line in the
-    log, as llama-server does: Codex always sends some.
+    What OpenAI runs itself (web_search, ...) is left out with a line in the log, as llama-server
+    does: Codex always sends some.
 
     Raises:
         ApiError: A function does not have its shape, or there are more than MAX_TOOLS.
     """
     tools: list[dict[str, Any]] = []
-    namespaces: dict[str, tuple[str, str]] = {}
+    origins: dict[str, Origin] = {}
     left_out: set[str] = set()
     for place, namespace, tool in _flat(given):
-        if tool.get("type") != "function":
-            left_out.add(f"{tool.get('type')!s:.80}")
+        kind = tool.get("type")
+        if kind not in ("function", "custom"):
+            left_out.add(f"{kind!s:.80}")
             continue
-        made = _function(tool, place)
-        if namespace:
-            own = made["name"]
-            made["name"] = full_name(namespace, own)
-            namespaces[made["name"]] = (namespace, own)
+        made = _custom(tool, place) if kind == "custom" else _function(tool, place)
+        origin = Origin(made["name"], namespace, kind == "custom")
+        made["name"] = full_name(namespace, origin.name)
+        origins[made["name"]] = origin
         tools.append({"type": "function", "function": made})
         if len(tools) > MAX_TOOLS:
-            raise bad_request(f"tools must have at most {MAX_TOOLS} functions", "tools")
+            raise bad_request(f"tools must have at most {MAX_TOOLS} members, got more", "tools")
     if left_out:
-        log.warning("left out tools of other types than function: %.200a", ", ".join(left_out))
-    return ResponseTools(tools, namespaces)
+        log.warning("left out tools that this server cannot offer: %.200a", ", ".join(left_out))
+    return ResponseTools(tools, origins)
 
 
 def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any]], Choice]:
@@ -68,7 +87,7 @@ def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any
     if not isinstance(choice, dict):
         return tools.given, choice
     kind = choice.get("type")
-    if kind == "function":
+    if kind in ("function", "custom"):
         name = choice.get("name")
         if not isinstance(name, str):
             raise bad_request("tool_choice must have a name", "tool_choice")
@@ -87,7 +106,7 @@ def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any
     }
     kept = [tool for tool in tools.given if tool["function"]["name"] in names]
     if not kept:
-        raise bad_request("tool_choice allows none of the functions in tools", "tool_choice")
+        raise bad_request("tool_choice allows none of the tools", "tool_choice")
     return kept, choice.get("mode") if isinstance(choice.get("mode"), str) else "auto"
 
 
@@ -105,6 +124,18 @@ def _flat(given: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mappin
             if not isinstance(member, dict):
                 raise bad_request(f"{place}.tools must be objects", place)
             yield f"{place}.tools[{number}]", name, member
+
+
+def _custom(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return a custom tool as a function, with the grammar of its input in the description."""
+    name, shape = tool.get("name"), tool.get("format")
+    if not isinstance(name, str) or not name:
+        raise bad_request(f"{place} must have a name", place)
+    texts = [tool.get("description"), "The argument `input` is the raw text for the tool."]
+    if isinstance(shape, dict) and isinstance(shape.get("definition"), str):
+        texts.append(f"It follows this grammar ({shape.get('syntax')}):\n{shape['definition']}")
+    description = "\n\n".join(text for text in texts if isinstance(text, str) and text)
+    return {"name": name, "description": description, "parameters": CUSTOM_INPUT}
 
 
 def _function(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
