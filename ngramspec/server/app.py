@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ngramspec.server.anthropic import routes as anthropic
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.keys import ApiKeys
@@ -21,6 +22,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama import routes as ollama
 from ngramspec.server.openai import routes as openai
 from ngramspec.server.page.routes import ASSETS, page_routes
+from ngramspec.server.responses import routes as responses
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
 
@@ -29,6 +31,8 @@ MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
 ROUTES: list[Route] = [
     *status.ROUTES,
     *openai.ROUTES,
+    *responses.ROUTES,
+    *anthropic.ROUTES,
     *llama_server.ROUTES,
     *ollama.ROUTES,
 ]

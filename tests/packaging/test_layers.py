@@ -91,7 +91,7 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
         assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
 
 
-PROTOCOLS = {"openai", "llama_server", "ollama"}
+PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
 SHARED = {"bridge", "chat", "http", "request", "response", "structured"}
 # What protocols share, from the bottom up.
 SHARED_LEVELS = {"structured": 0, "bridge": 0, "request": 1, "response": 1, "chat": 2}

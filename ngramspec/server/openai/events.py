@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_plan import CompletionPlan
 from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.response.timings import timings_of
@@ -38,7 +38,7 @@ class OpenAIEvents:
 
     def __init__(
         self,
-        plan: ChatPlan | CompletionPlan,
+        plan: ChatCompletionPlan | CompletionPlan,
         served: ServedModel,
         generations: Sequence[Generation],
         kind: str,
