@@ -23,7 +23,7 @@ def test_small_writes_are_sent_at_once(host: str) -> None:
             seen.put_nowait(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        sock = bind(host, 0)
+        sock = bind([host], 0)[0]
         async with await asyncio.start_server(accepted, sock=sock):
             _, writer = await asyncio.open_connection(*sock.getsockname()[:2])
             found = await seen.get()
@@ -34,21 +34,21 @@ def test_small_writes_are_sent_at_once(host: str) -> None:
 
 
 def test_addresses_are_told_as_clients_need_them(tmp_path: Path) -> None:
-    with bind("127.0.0.1", 0) as sock:
+    with bind(["127.0.0.1"], 0)[0] as sock:
         port = sock.getsockname()[1]
         assert url_of(sock) == f"http://127.0.0.1:{port}"
         assert url_of(sock, secure=True) == f"https://127.0.0.1:{port}"
         sock.listen()
         with pytest.raises(OSError, match="in use") as error:
-            bind("127.0.0.1", port)
+            bind(["127.0.0.1"], port)
     assert error.value.filename == f"127.0.0.1:{port}"
     path = str(tmp_path / "here.sock")
     for _ in range(2):  # what a server left behind is no obstacle
-        with bind(path, 0) as sock:
+        with bind([path], 0)[0] as sock:
             assert url_of(sock) == f"unix:{path}"
 
 
 def test_a_host_that_nobody_knows_is_named() -> None:
     with pytest.raises(OSError, match="unknown host") as error:
-        bind("no.such.host.invalid", 80)
+        bind(["no.such.host.invalid"], 80)
     assert error.value.filename == "no.such.host.invalid"
