@@ -47,7 +47,7 @@ _PATHS = ("ssl_key_file", "ssl_cert_file")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
-    *("max_connections", "stall_timeout", "api_prefix"),
+    *("max_connections", "stall_timeout"),
 )
 
 
@@ -275,6 +275,7 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         sse_ping_interval=max(0.0, options["sse_ping_interval"]),
         reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
         page=options["ui"],
+        api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
     )
     shared = [option for field, option in SHARED_FILES.items() if field in choice.files]
     if made.isolates and shared:

@@ -48,7 +48,7 @@ def model_info(served: ServedModel) -> dict[str, Any]:
     return {
         "id": served.name,
         "aliases": list(served.aliases),
-        "tags": list(served.tags),
+        "tags": sorted(served.tags),
         "object": "model",
         "created": served.created,
         "owned_by": "ngramspec",
