@@ -15,6 +15,7 @@ from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
+from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
 from ngramspec.server.llama_server import status
 from ngramspec.server.metrics.routes import metrics_routes
@@ -81,4 +82,6 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
             allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
         )
+    if settings.api_prefix:
+        app.add_middleware(Prefix, prefix=settings.api_prefix)  # outermost: the others see paths
     return app

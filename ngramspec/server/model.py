@@ -110,6 +110,9 @@ class ServedModel:
     template: str | None = None  # chat template in Jinja, None = the model's
     recipe: Recipe = field(default_factory=Recipe)  # what Ollama knows of the model
     template_variables: Mapping[str, Any] = field(default_factory=dict)
+    prefill: bool = True  # an assistant's message at the end of a chat is continued
+    special: bool = False  # answers show special tokens
+    tags: tuple[str, ...] = ()  # listed with the model
     cache_prompt: bool = True
     batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
     spm_infill: bool = False  # /infill: suffix before prefix

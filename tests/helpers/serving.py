@@ -133,7 +133,7 @@ def serving(
         made = ServerSettings(
             host=host, port=0, slots=expose_slots, **{"drain_timeout": 5, **settings}
         )
-        sock = stack.enter_context(bind(host, 0))
+        sock = stack.enter_context(bind([host], 0)[0])
         if send_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         yield stack.enter_context(_listening(create_app(offered, made), sock))

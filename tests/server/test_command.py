@@ -113,7 +113,7 @@ def test_an_unknown_host_is_told() -> None:
     ("arguments", "message"),
     [
         (("--model", "no-such.gguf"), "no-such.gguf: No such file"),
-        (("--cache-reuse", "256"), "prefixes are reused anyway"),
+        (("--rpc", "a:1"), "--rpc: weights stay on this machine"),
         (("--spec-type", "ngram-mud"), "did you mean ngram-mod"),
         (("--spec-type", "draft-simple"), "needs --model-draft"),
         (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
@@ -166,7 +166,7 @@ def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
         ("a.toml", "parallel = ", "cannot be read"),
         ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
         ("a.toml", "config = 'b.toml'", "no option 'config'"),
-        ("a.toml", "cache-reuse = 5", "prefixes are reused anyway"),
+        ("a.toml", "rpc = 'a:1'", "--rpc: weights stay on this machine"),
     ],
 )
 def test_wrong_files_are_told_in_one_line(

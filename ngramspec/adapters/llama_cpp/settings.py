@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
+from ngramspec.adapters.llama_cpp.threads import ThreadPlan
 from ngramspec.errors import BackendError, InputError, StateError
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ class ContextSettings:
     n_rs_seq: int | Literal["auto"] = "auto"  # snapshots of recurrent states, per sequence
     offload_kqv: bool = True  # cache and attention on the GPU, if layers are
     op_offload: bool = True  # large operations on the GPU, if there is one
+    rope: Rope = field(default_factory=Rope)
+    # how threads run, for single tokens and for batches; None = llama.cpp's way
+    thread_plans: tuple[ThreadPlan, ThreadPlan] | None = None
     pad: bool = False  # decode single tokens with a copy: same rounding as in a batch
 
     def __post_init__(self) -> None:
@@ -130,6 +135,7 @@ def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
     params.offload_kqv = settings.offload_kqv
     params.op_offload = settings.op_offload
     params.no_perf = True
+    apply_rope(settings.rope, lib, params)
     return params
 
 

@@ -108,7 +108,7 @@ def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
         elif isinstance(value, tuple):
             continue
         elif name == "num_ctx":  # per request; the option is for all slots together
-            made["ctx_size"] = int(value) * slots
+            made |= {"ctx_size": int(value) * slots, "kv_unified": False}
         elif name == "num_gpu" and value >= 0:  # -1: the server decides
             made["n_gpu_layers"] = str(int(value))
         elif name == "num_thread" and value > 0:

@@ -58,6 +58,7 @@ def model_info(served: ServedModel) -> dict[str, Any]:
     return {
         "id": served.name,
         "aliases": list(served.ids),
+        "tags": sorted(served.tags),
         "object": "model",
         "created": served.created,
         "owned_by": "ngramspec",

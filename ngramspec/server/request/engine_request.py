@@ -66,7 +66,7 @@ def make_requests(
         "logprobs": reported,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "slot": _slot(body, served),
-        "special": special,
+        "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
     return [
