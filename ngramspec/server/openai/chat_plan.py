@@ -63,7 +63,7 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
         settings,
         prompts=[prompt_ids],
         choices=choices,
-        grammar=chat_grammar(body, *schema_of(body), format),
+        grammar=chat_grammar(body, *schema_of(body), format, body.is_strict),
         max_tokens=body.num_tokens,
         logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
         speculation=drafts.speculation,

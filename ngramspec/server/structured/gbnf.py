@@ -25,6 +25,7 @@ CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" code)'
 _CODE = (
     '[0-9a-ce-fA-CE-F] hex{3} | [dD] ([0-7] hex{2} | [89abAB] hex{2} "\\\\u" [dD] [c-fC-F] hex{2})'
 )
+NEVER = r"[^\x00-\U0010FFFF]"  # a character that does not exist
 # Rules that JSON grammars can use: text, and the other rules it needs.
 PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "space": ('| " " | "\\n" [ \\t]{0,20}', ()),
@@ -80,7 +81,7 @@ class Rules:
         return name
 
     def reserve(self, name: str) -> str:
-        """Return a free name like `name`, for a rule that is set later."""
+        """Return a free name like `name`, for a rule without texts that is set later."""
         base = re.sub(r"[^a-zA-Z0-9-]+", "-", name[:MAX_NAME]).strip("-") or "rule"
         free, number = base, self._numbers.get(base, 1)
         while free in self._rules or free in PRIMITIVES or free == "root":
@@ -89,7 +90,7 @@ class Rules:
         self._numbers[base] = number
         if len(self._rules) >= MAX_RULES:
             raise bad_request(f"the grammar would have more than {MAX_RULES} rules")
-        self._rules[free] = ""
+        self._rules[free] = NEVER
         return free
 
     def set(self, name: str, text: str) -> str:

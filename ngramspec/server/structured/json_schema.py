@@ -6,6 +6,7 @@ request is strict. A schema without a type has the one that its other keywords i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
@@ -100,7 +101,11 @@ class _Converter:
         if "$ref" in schema or "allOf" in schema:
             name = self._rules.reserve(name)
             self._made[id(schema)] = schema, name  # as for $ref: it may contain itself
-            return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
+            try:
+                return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
+            except NothingError:
+                del self._made[id(schema)]
+                raise
         for word in UNENFORCED:
             if word in schema and (word != "if" or "then" in schema or "else" in schema):
                 self._context.cannot(word)
@@ -145,7 +150,11 @@ class _Converter:
         if ref not in self._refs:
             name = self._rules.reserve(ref.rsplit("/", 1)[-1])
             self._refs[ref] = name  # known before it is visited: it may contain itself
-            self._rules.set(name, self.visit(self._resolve(ref), name, depth + 1))
+            try:
+                self._rules.set(name, self.visit(self._resolve(ref), name, depth + 1))
+            except NothingError:
+                del self._refs[ref]
+                raise
         return self._refs[ref]
 
     def _resolve(self, ref: str) -> Any:
@@ -202,10 +211,9 @@ class _Converter:
         def flat(schema: Any) -> Schema:
             return self._flat(schema, depth + 1)
 
-        for one in parts:
-            for other in parts:
-                if one is not other and not excludes(one, other, flat, self._context):
-                    self._context.cannot("oneOf", "has alternatives that may both fit a value")
+        for one, other in itertools.permutations(parts, 2):
+            if not excludes(one, other, flat, self._context):
+                self._context.cannot("oneOf", "has alternatives that may both fit a value")
 
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
         if not parts:
