@@ -40,6 +40,7 @@ def plan_conversation(
     key_id: str,
     *,
     schema: tuple[Any, str],
+    strict: bool = False,
     max_tokens: int | None,
     field: str = "messages",
     choices: int = 1,
@@ -54,6 +55,7 @@ def plan_conversation(
         body: How to answer; its further members may be settings for drafts.
         served, settings, key_id: As in every plan.
         schema: The JSON schema that the answer must follow, None for none, and its field's name.
+        strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
         max_tokens: None = the server's default.
         field: Name of the field that holds the messages.
         choices: Number of answers.
@@ -78,7 +80,7 @@ def plan_conversation(
         settings,
         prompts=[prompt_ids],
         choices=choices,
-        grammar=chat_grammar(body, *schema, format),
+        grammar=chat_grammar(body, *schema, format, strict),
         max_tokens=max_tokens,
         logprobs=logprobs,
         speculation=drafts.speculation,

@@ -19,6 +19,7 @@ class Tool:
     name: str
     parameters: Mapping[str, Any]  # a JSON schema
     given: Mapping[str, Any]  # as the client wrote it, for the template
+    strict: bool = False  # refuse what a grammar cannot enforce of the parameters
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,4 @@ def _tool(given: Mapping[str, Any], field: str) -> Tool:
     parameters = function.get("parameters") or ANY_ARGUMENTS
     if not isinstance(parameters, dict):
         raise bad_request(f"{field}.function.parameters must be a JSON schema", field)
-    return Tool(name, parameters, given)
+    return Tool(name, parameters, given, function.get("strict") is True)

@@ -36,6 +36,12 @@ class OpenAIBody(SamplingBody):
         return next((number for number in given if number is not None), None)
 
     @property
+    def is_strict(self) -> bool:
+        """Return whether what a grammar cannot enforce of the schema is to be refused."""
+        wrapper = (self.response_format or {}).get("json_schema")
+        return isinstance(wrapper, dict) and wrapper.get("strict") is True
+
+    @property
     def include_usage(self) -> bool:
         """Return whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)

@@ -39,6 +39,7 @@ def plan_chat(
         settings,
         key_id,
         schema=schema_of(body),
+        strict=body.is_strict,
         max_tokens=body.num_tokens,
         choices=1 if body.n is None else body.n,
         logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),

@@ -58,7 +58,7 @@ def plan_completion(
         settings,
         prompts=prompts,
         choices=choices,
-        grammar=grammar_of(body, *schema_of(body)),
+        grammar=grammar_of(body, *schema_of(body), strict=body.is_strict),
         max_tokens=body.num_tokens,
         logprobs=("logprobs", _logprobs(body)),
         speculation=drafts.speculation,

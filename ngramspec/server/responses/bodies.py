@@ -46,6 +46,11 @@ class ResponsesBody(SamplingBody):
     chat_template_kwargs: dict[str, Any] | None = None
 
     @property
+    def is_strict(self) -> bool:
+        """Return whether what a grammar cannot enforce of the schema is to be refused."""
+        return bool(self.text and self.text.format and self.text.format.get("strict") is True)
+
+    @property
     def summarizes(self) -> bool:
         """Return whether reasoning is wanted as a summary."""
         given = self.reasoning

@@ -47,6 +47,7 @@ def plan_response(
         settings,
         key_id,
         schema=schema_of(body),
+        strict=body.is_strict,
         max_tokens=body.max_output_tokens,
         field="input",
         logprobs=("top_logprobs", body.reported),

@@ -36,7 +36,9 @@ class JsonCallFormat(CallFormat):
         items = []
         for tool in tools.tools:
             name = tool.name[:80]
-            arguments = add_schema(rules, tool.parameters, f"{name}-arguments", f"tools.{name}")
+            arguments = add_schema(
+                rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
+            )
             head = f"{literal(self.open)} {json_literal(tool.name)} {literal(self.middle)}"
             items.append(rules.add(f"call-{name}", f"{head} {arguments} {literal(self.close)}"))
         call = rules.add("call", " | ".join(items))
