@@ -8,6 +8,7 @@ from ngramspec.ollama.store import (
     ModelNotFoundError,
     StoredModel,
     default_roots,
+    find_gguf,
     find_model,
     list_models,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "check_parameter",
     "check_parameters",
     "default_roots",
+    "find_gguf",
     "find_model",
     "list_models",
     "parse_modelfile",

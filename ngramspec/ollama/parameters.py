@@ -40,6 +40,11 @@ KINDS: Mapping[str, ParameterKind] = {
     "num_thread": _COUNT,
     "use_mmap": _SWITCH,
     "draft_num_predict": _COUNT,
+    # Of drafts, by the names of llama.cpp's options; Ollama itself has only the one above.
+    "draft_max": ParameterKind(int, 1),
+    "draft_min": _COUNT,
+    "draft_p_min": _SHARE,
+    "ctx_size_draft": _COUNT,
     # Of an answer.
     "num_keep": ParameterKind(int, -1),
     "seed": ParameterKind(int),

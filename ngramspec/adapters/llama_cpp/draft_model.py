@@ -16,6 +16,7 @@ class DraftModelSettings:
     """A draft model: its file, how it drafts, and how it runs."""
 
     path: str | os.PathLike[str]
+    name: str = ""  # what to call it; "" = as its file
     n_max: int = N_MAX  # longest draft
     n_min: int = N_MIN  # shorter drafts are dropped
     p_min: float = P_MIN  # a draft ends before a token that is less probable
@@ -68,4 +69,13 @@ def open_draft_model(
         )
     )
     check_vocabulary(target, small)
-    return DraftModel(small, settings.n_max, settings.n_min, settings.p_min)
+    most = small.max_rollback or settings.n_max  # what its snapshots can take back
+    n_max = min(settings.n_max, most)
+    return DraftModel(
+        small,
+        n_max,
+        min(settings.n_min, n_max),
+        settings.p_min,
+        settings.name or os.path.basename(settings.path),
+        model.size_bytes,
+    )

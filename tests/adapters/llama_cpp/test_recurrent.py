@@ -11,7 +11,7 @@ import pytest
 from helpers.decoding import rows_of, tokens_of
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, snapshots, state_bytes
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, snapshots
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import InputError, StateError
 
@@ -169,14 +169,24 @@ def test_sequences_that_are_not_there_are_refused(open_target: Open, sequence: i
 
 def test_as_many_snapshots_as_their_size_allows(open_target: Open) -> None:
     model = open_target("lfm2").model
-    assert state_bytes(model) == 64 * 2 * 4 * 2
-    model.metadata["lfm2.embedding_length"] = str(1 << 20)  # 16 MB per state
+    vars(model)["state_bytes"] = 16 << 20
     auto = ContextSettings()
     assert snapshots(model, auto, 1, 512) == 16
     assert snapshots(model, auto, 8, 512) == 2
     assert snapshots(model, auto, 64, 512) == 0
-    model.metadata["lfm2.embedding_length"] = "64"
+    vars(model)["state_bytes"] = 1 << 10
     assert snapshots(model, auto, 8, 512) == 62
     assert snapshots(open_target("llama").model, ContextSettings(n_rs_seq=9), 1, 512) == 0
-    mamba = open_target("mamba").model
-    assert state_bytes(mamba) == 4 * 2 * (128 * 16 + 3 * 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [("mamba", 2 * (128 * 16 + 3 * 128)), ("lfm2", 64 * 2), ("llama", 0)],  # of 4 bytes
+)
+def test_the_size_of_a_state_is_measured(open_target: Open, name: str, numbers: int) -> None:
+    target = open_target(name)
+    assert target.state_bytes == target.model.state_bytes
+    assert 4 * numbers <= target.state_bytes <= 4 * numbers + (numbers and 128)  # and a head
+    if numbers:
+        rows_of(target, tokens_of(1, 9))
+        assert target.save(0).size == target.state_bytes
