@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from time import perf_counter_ns
 
@@ -48,6 +49,7 @@ class DraftModel:
         n_min: Shorter drafts are dropped, 0..n_max.
         p_min: A draft ends before a token that is less probable, 0..1.
         label: What users call it.
+        path: Its file.
         nbytes: Of its weights, for monitoring.
 
     Raises:
@@ -65,7 +67,9 @@ class DraftModel:
         n_max: int = N_MAX,
         n_min: int = N_MIN,
         p_min: float = P_MIN,
+        *,
         label: str = "",
+        path: str = "",
         nbytes: int = 0,
     ) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
@@ -77,7 +81,12 @@ class DraftModel:
             raise InputError("the draft model cannot take tokens back: it is recurrent")
         self._target = target
         self.info = DraftModelInfo(
-            name=label or self.name, nbytes=nbytes, n_max=n_max, n_min=n_min, p_min=p_min
+            name=label or os.path.basename(path) or self.name,
+            path=path,
+            nbytes=nbytes,
+            n_max=n_max,
+            n_min=n_min,
+            p_min=p_min,
         )
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self._batch = Batch(target.max_batch)

@@ -19,6 +19,7 @@ class DraftModelInfo:
     """A draft model, for monitoring."""
 
     name: str
+    path: str
     nbytes: int  # of its weights; 0 = unknown
     n_max: int
     n_min: int
@@ -28,6 +29,7 @@ class DraftModelInfo:
         """Return it as plain data."""
         return {
             "name": self.name,
+            "path": self.path,
             "bytes": self.nbytes,
             "n_max": self.n_max,
             "n_min": self.n_min,

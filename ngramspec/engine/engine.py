@@ -13,7 +13,7 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
-from ngramspec.engine.drafting import Drafting, longest_of, policy_name, unpaid
+from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
@@ -241,6 +241,17 @@ class Engine:
                 add_stats(total, source.stats())
         return total
 
+    @property
+    def draft_model(self) -> DraftModelInfo | None:
+        """Return what is known of the draft model, None if there is none."""
+        given = self._draft_model
+        if given is None:
+            return None
+        unknown = DraftModelInfo(
+            name=given.name, path="", nbytes=0, n_max=USUAL, n_min=0, p_min=0.0
+        )
+        return getattr(given, "info", unknown)
+
     def drafting(self) -> Drafting:
         """Return what drafts for requests that ask for nothing else, in which memory, or why not.
 
@@ -251,11 +262,10 @@ class Engine:
         if own is not None:
             found[own.name] = int(getattr(own.drafter, "nbytes", 0))
             longest = int(getattr(own.drafter, "max_draft", USUAL))
-        small = getattr(self._draft_model, "info", None)
-        if self._draft_model is not None:
-            longest = max(longest, USUAL if small is None else small.n_max)
+        small = self.draft_model
+        longest = max(longest, 0 if small is None else small.n_max)
         longest, notes = self._longest_draft(longest)
-        if not found and self._draft_model is None:
+        if not found and small is None:
             notes = ["no drafter and no draft model is named"]
         return Drafting(
             drafters=found,
@@ -274,15 +284,16 @@ class Engine:
         if not sequences.can_reject:
             return 0, ["the model cannot take tokens back"]
         if self._capacity == 1:
-            return 0, ["a batch of the exact setting holds a single token"]
+            return 0, ["a batch holds a single token"]
         allowed = longest_of(self._policy)
         wanted = wanted if allowed is None else min(wanted, allowed)
         most = min(wanted, self._capacity - 1, sequences.longest_draft(None) or wanted)
-        if most < wanted:
-            why = (
-                "the exact setting's batches" if most == self._capacity - 1 else "memory for states"
+        if most < wanted and most == self._capacity - 1:
+            notes.append(f"a batch holds {self._capacity} tokens")
+        elif most < wanted:
+            notes.append(
+                f"longer drafts would need memory for more than {most} states of each slot"
             )
-            notes.append(f"{wanted} were possible without the bound of {why}")
         if isinstance(self._policy, AutoPolicy) and (why := unpaid(self._policy.costs(), most)):
             notes.append(why)
         return most, notes

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import ollama
 import openai
 import pytest
@@ -160,6 +161,44 @@ def test_a_pulled_model_drafts(
     assert drafts_of(tmp_path, "DRAFT tinycode", "-md", "none") == ("suffix", None, None)
     assert drafts_of(tmp_path, "DRAFT tinycode", "--exact") == ("suffix", None, None)
     assert "DRAFT: --exact works with n-gram drafters only" in capsys.readouterr().err
+
+
+def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: Any) -> None:
+    path = tmp_path / "Modelfile"
+    path.write_text("FROM tinycode\nDRAFT tinycode\nDRAFT ngram-mod\nPARAMETER draft_max 5\n")
+    arguments = ("--modelfile", str(path), "-np", "1", "-t", "1", "-c", "4096")
+    with command(tmp_path, *arguments, store=store.root) as (url, said):
+        shown = httpx.post(f"{url}/api/show", json={"model": "tinycode"}).json()
+        assert httpx.get(f"{url}/props").json()["speculative"] == shown["speculative"]
+        assert shown["speculative"]["draft_model"]["name"] == "tinycode"
+        assert shown["speculative"]["n_max"] == 5
+        assert "\nDRAFT ngram-mod\nDRAFT tinycode\n" in shown["modelfile"]
+        with ollama.Client(url) as client:
+            assert client.chat("tinycode", CHAT).message.content == ANSWER
+    drafts = "drafters ngram-mod (16.0 MiB), then draft model tinycode (5.6 MiB), up to 5 tokens"
+    assert drafts in said.read_text()
+    trained = "a slot has 4096 tokens of context, but the model was trained with 2048"
+    assert said.read_text().count(trained) == 1
+
+
+def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
+    tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    stored = "registry.ollama.ai/library/odd/latest"
+    store.model(stored, model=embedded_model().read_bytes(), draft=b"GGUF of another kind")
+    with command(tmp_path, "--model", "odd", "-np", "1", "-t", "1", store=store.root) as (
+        url,
+        said,
+    ):
+        note = httpx.get(f"{url}/props").json()["speculative"]["notes"][0]
+    assert note.startswith("the draft model that came with odd:latest is not used: ")
+    assert f"policy auto; {note}\n" in said.read_text()
+    path = tmp_path / "Modelfile"
+    path.write_text(f"FROM odd\nDRAFT {tmp_path / 'none.gguf'}\n")
+    result = invoke("--modelfile", str(path))  # one that was asked for must work
+    assert result.exit_code != 0
+    assert "none.gguf" in result.output
 
 
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,10 @@ def test_show_tells_all_about_it(server: Serving, client: ollama.Client) -> None
     assert shown.modelinfo["tokenizer.ggml.model"] == "gpt2"
     written = parse_modelfile(shown.modelfile)
     assert written.base == str(server.served.model.path)
-    assert written.draft == "ngram-mod,ngram-cache"
+    assert written.drafts == ("ngram-mod,ngram-cache",)
+    raw = server.post("/api/show", model="tiny").json()["speculative"]
+    assert [one["name"] for one in raw["drafters"]] == ["ngram-mod", "ngram-cache"]
+    assert raw["active"] is True
 
 
 def test_the_older_field_of_show_is_taken(server: Serving) -> None:

@@ -69,13 +69,13 @@ def open_draft_model(
         )
     )
     check_vocabulary(target, small)
-    most = small.max_rollback or settings.n_max  # what its snapshots can take back
-    n_max = min(settings.n_max, most)
+    most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
     return DraftModel(
         small,
-        n_max,
-        min(settings.n_min, n_max),
+        min(settings.n_max, most),
+        min(settings.n_min, most),
         settings.p_min,
-        settings.name or os.path.basename(settings.path),
-        model.size_bytes,
+        label=settings.name,
+        path=os.fspath(settings.path),
+        nbytes=model.size_bytes,
     )

@@ -88,6 +88,7 @@ def _props(service: Service) -> dict[str, Any]:
         "total_slots": engine.num_slots,
         "model_alias": served.name,
         "model_path": str(model.path),
+        "speculative": served.drafting.as_json(),
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": settings.exposes_slots,
         "endpoint_props": settings.props,

@@ -46,6 +46,7 @@ class OllamaBody(NamedBody):
     truncate: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
+    draft_model: Any = None  # LM Studio's
 
     @property
     def unloads(self) -> bool:

@@ -19,7 +19,7 @@ from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.engine_request import make_requests
 from ngramspec.server.request.grammar import ANY_OBJECT
 from ngramspec.server.request.prompts import check_length
-from ngramspec.server.request.speculation import speculation_of
+from ngramspec.server.request.speculation import check_draft_model, speculation_of
 from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
 def _empty(body: OllamaBody, served: ServedModel, chat: bool) -> OllamaPlan:
     """Return the plan of a request without a prompt."""
     name = body.named(served)
+    check_draft_model((body.options or {}).get("draft_model", body.draft_model), served)
     _check_options(body, served)
     reason = "unload" if body.unloads else "load"
     return OllamaPlan((), body.stream is not False, name, chat, reason)
