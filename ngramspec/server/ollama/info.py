@@ -103,6 +103,7 @@ def _entry(served: ServedModel) -> dict[str, Any]:
         "size": size,
         "digest": _digest(served),
         "details": _details(served),
+        "capabilities": capabilities(served),
     }
 
 
@@ -127,6 +128,7 @@ def _details(served: ServedModel) -> dict[str, Any]:
     family = (stored and stored.family) or model.architecture
     given = model.metadata.get("general.file_type", "")
     kind = int(given) if given.isdigit() else model.file_type
+    width = model.metadata.get(f"{model.architecture}.embedding_length", "")
     return {
         "parent_model": "",
         "format": "gguf",
@@ -134,6 +136,8 @@ def _details(served: ServedModel) -> dict[str, Any]:
         "families": list(stored.families if stored and stored.families else [family]),
         "parameter_size": (stored and stored.parameter_size) or human_number(model.num_params),
         "quantization_level": (stored and stored.quantization) or FILE_TYPES.get(kind, "unknown"),
+        "context_length": served.engine.context_size,
+        "embedding_length": int(width) if width.isdigit() else 0,
     }
 
 
