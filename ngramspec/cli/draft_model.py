@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
 from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
 from ngramspec.cli.target import CacheType
+from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
@@ -26,8 +28,8 @@ def draft_model_options() -> Decorator:
     return options(
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
-               help="Small GGUF model with the same vocabulary, used where no n-gram drafter has a "
-               "draft."),
+               help="Small model of the same vocabulary, used where no n-gram drafter has a draft: "
+               "a GGUF file, or the name of a model that Ollama has pulled; or none."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
                help="The same, by its name on Hugging Face; it must be downloaded already."),
@@ -92,8 +94,11 @@ def take_drafts(
     Raises:
         click.UsageError: Options contradict one another.
         InputError: An unknown drafter, a model that is not downloaded, layers that are no number.
+        ModelNotFoundError: No file and no model of Ollama's has the name.
     """
     names = ",".join(values["spec_type"]).split(",")
+    if str(values["model_draft"]) == NO_DRAFTS:
+        values["model_draft"] = None
     with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
     if NAME in names:
         if not with_model:
@@ -118,11 +123,13 @@ def _take_draft_model(
     path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
     if path is None:
         return None
+    path, name = _named(path)
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     n_min = given["spec_draft_n_min"]
     n_min = min(choice.min_draft, n_max) if n_min is None else n_min
     return DraftModelSettings(
         path=path,
+        name=name,
         n_max=n_max,
         n_min=n_min,
         p_min=given["draft_p_min"],
@@ -138,6 +145,17 @@ def _take_draft_model(
         type_k=given["cache_type_k_draft"],
         type_v=given["cache_type_v_draft"],
     )
+
+
+def _named(path: Path) -> tuple[Path, str]:
+    """Return the file of the draft model, also where its name in Ollama's store was given."""
+    from ngramspec.ollama.store import ModelNotFoundError, default_roots, find_gguf
+
+    try:
+        return find_gguf(path, default_roots(os.environ.get("OLLAMA_MODELS")))
+    except (ModelNotFoundError, InputError) as error:
+        kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
+        raise kind(f"--model-draft {path}: no such file, and {error}") from None
 
 
 def model_file(path: Path | None, repo: str | None, file: str | None, flag: str) -> Path | None:

@@ -250,6 +250,7 @@ class _Session:
             "finish_reason": run.finish_reason,
             "prompt_tokens": int(self._prompt_ids.size),
             **_figures(run, self._draft_seconds),
+            "speculative": self._llm.engine.drafting().as_json(),
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,7 @@ from ngramspec.errors import InputError
 from ngramspec.ollama.recipe import Recipe
 
 if TYPE_CHECKING:
-    from ngramspec.engine import Engine
+    from ngramspec.engine import Drafting, Engine
 
 
 _PROBE = "a system message"
@@ -116,6 +116,13 @@ class ServedModel:
     cache_prompt: bool = True
     batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
     spm_infill: bool = False  # /infill: suffix before prefix
+    draft_notes: tuple[str, ...] = ()  # why something that was asked for does not draft
+
+    @property
+    def drafting(self) -> Drafting:
+        """Return what drafts, and why something does not."""
+        found = self.engine.drafting()
+        return replace(found, notes=(*self.draft_notes, *found.notes))
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -81,7 +81,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         with contextlib.ExitStack() as stack:
             model = stack.enter_context(serve_run.open_model(options))
             target = stack.enter_context(serve_run.open_target(options, model))
-            engine = serve_run.open_engine(options, choice, target, stack, stack, small)
+            opened, _ = serve_run.open_small(small, target, stack, None)
+            engine = serve_run.open_engine(options, choice, target, stack, opened)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None

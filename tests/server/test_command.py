@@ -46,7 +46,10 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     server.process.send_signal(signal.SIGUSR1)
     wait_until(lambda: "draft acceptance" in server.text)
     assert server.end() == 0
-    assert "model mine, 3 slots, 2048 tokens of context each, drafters ngram-mod" in server.text
+    assert "model mine, 3 slots, 2048 tokens of context each\n" in server.text
+    assert "drafters ngram-mod (16.0 MiB), ngram-cache (" in server.text
+    assert "up to 62 tokens by policy fixed\n" in server.text
+    assert "was trained with" not in server.text
     assert server.text.count("draft acceptance = ") == 2
     assert "statistics        ngram-mod: #calls(b,g,a) =    1" in server.text
     assert learned.stat().st_size > 1000
@@ -94,7 +97,10 @@ def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     assert "each key learns for itself" in server.text
     assert made["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
-    assert "drafters none, then tiny-code-q8_0.gguf" in server.text
+    assert (
+        "drafters draft model tiny-code-q8_0.gguf (5.6 MiB), up to 16 tokens by policy fixed\n"
+        in server.text
+    )
     assert "draft-model" in server.text
 
 

@@ -17,6 +17,7 @@ class DraftModelSettings:
     """A draft model: its file, how it drafts, and how it runs."""
 
     path: str | os.PathLike[str]
+    name: str = ""  # what to call it; "" = as its file
     n_max: int = N_MAX  # longest draft
     n_min: int = N_MIN  # shorter drafts are dropped
     p_min: float = P_MIN  # a draft ends before a token that is less probable
@@ -60,4 +61,13 @@ def open_draft_model(
         )
     )
     check_vocabulary(target, small)
-    return DraftModel(small, settings.n_max, settings.n_min, settings.p_min)
+    most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
+    return DraftModel(
+        small,
+        min(settings.n_max, most),
+        min(settings.n_min, most),
+        settings.p_min,
+        label=settings.name,
+        path=os.fspath(settings.path),
+        nbytes=model.size_bytes,
+    )

@@ -7,12 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.adapters.llama_cpp.chat import ChatTemplates
 from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
 from ngramspec.adapters.llama_cpp.placement import Placement, place
+from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.tokenizers.llama_library import (
@@ -120,6 +122,15 @@ class LlamaModel:
     def is_stateful(self) -> bool:
         """Return whether tokens cannot be removed from its cache one by one."""
         return self.is_recurrent or self.is_hybrid or self.architecture in _STATEFUL
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """The bytes of the state that it keeps for each sequence, measured on first use.
+
+        Raises:
+            BackendError: llama.cpp cannot run the model.
+        """
+        return measure_state(self) if self.is_stateful else 0
 
     def tokenize(
         self, text: str, *, add_special: bool = True, parse_special: bool = False

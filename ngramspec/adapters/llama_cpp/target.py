@@ -63,6 +63,7 @@ class LlamaTarget:
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
+        self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
         self.min_copy: int | None = None
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,15 +18,17 @@ from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
+from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import open_model, open_target
 from ngramspec.drafters.statistics import open_shared
-from ngramspec.engine import Engine, EngineThread
+from ngramspec.engine import DraftModel, Engine, EngineThread
 from ngramspec.engine.policy import make_policy
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.ollama.store import StoredModel
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
@@ -82,10 +85,16 @@ def run(
         target = models.enter_context(open_target(options, model))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
         set_priority(options["prio"] or 0)
-        engine = open_engine(options, choice, target, models, saves, small)
+        opened, notes = open_small(small, target, models, options["recipe"].stored)
+        engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
         served = ServedModel(
-            name=name, aliases=tuple(aliases), model=model, engine=engine, **defaults
+            name=name,
+            aliases=tuple(aliases),
+            model=model,
+            engine=engine,
+            draft_notes=notes,
+            **defaults,
         )
 
         def begin_end() -> None:
@@ -100,7 +109,7 @@ def run(
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
-        _greet(options, choice, engine, served.name, small)
+        _greet(options, served)
         if settings.isolates:
             _say("each key learns for itself; --share-between-keys lets keys share")
 
@@ -145,23 +154,21 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _greet(
-    options: Mapping[str, Any],
-    choice: DraftChoice,
-    engine: Engine,
-    name: str,
-    small: DraftModelSettings | None,
-) -> None:
-    """Print what is served."""
+def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
+    """Print what is served and what drafts."""
+    engine, trained = served.engine, served.model.n_ctx_train
     if options["model"] is None:
         _say("no --model given: using the embedded model")
-    drafters = choice.label
-    if small is not None:
-        drafters = f"{drafters}, then {os.path.basename(small.path)}"
     _say(
-        f"model {name}, {engine.num_slots} slots, {engine.context_size} tokens of context each, "
-        f"drafters {drafters}"
+        f"model {served.name}, {engine.num_slots} slots, {engine.context_size} tokens of context "
+        "each"
     )
+    _say(drafting_line(served.drafting))
+    if engine.context_size > trained > 0:
+        _say(
+            f"a slot has {engine.context_size} tokens of context, but the model was trained with "
+            f"{trained}: longer texts may get poor answers"
+        )
 
 
 @contextlib.contextmanager
@@ -184,13 +191,45 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
             thread.join(REPORT_SECONDS)
 
 
+def open_small(
+    small: DraftModelSettings | None,
+    target: LlamaTarget,
+    models: contextlib.ExitStack,
+    stored: StoredModel | None,
+) -> tuple[DraftModel | None, tuple[str, ...]]:
+    """Return the draft model, if there is one, and notes why it is not used.
+
+    One that a user named must work. One that came with a model of Ollama's store need not: it may
+    be of a kind that only Ollama itself can use.
+
+    Args:
+        small: Its settings.
+        target: The model.
+        models: Closes the draft model.
+        stored: The model in the store.
+
+    Raises:
+        As open_draft_model, for a draft model that the user named.
+    """
+    if small is None:
+        return None, ()
+    try:
+        with contextlib.ExitStack() as stack:
+            made = open_draft_model(small, target, stack)
+            models.enter_context(stack.pop_all())
+        return made, ()
+    except (BackendError, FormatError, InputError, OSError) as error:
+        if stored is None or stored.draft != Path(small.path):
+            raise
+        return None, (f"the draft model that came with {stored.name.short()} is not used: {error}",)
+
+
 def open_engine(
     options: Mapping[str, Any],
     choice: DraftChoice,
     target: LlamaTarget,
-    models: contextlib.ExitStack,
     saves: contextlib.ExitStack,
-    small: DraftModelSettings | None = None,
+    small: DraftModel | None = None,
 ) -> Engine:
     """Return the engine with its drafters.
 
@@ -198,13 +237,12 @@ def open_engine(
         options: Those of `serve`.
         choice: The drafters.
         target: The model.
-        models: Closes the draft model.
         saves: Saves what drafters learn.
         small: The draft model.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
-        BackendError: As open_draft_model.
+        BackendError: As Engine.
     """
     costs = find_costs(target.model, target.settings)
     return Engine(
@@ -212,7 +250,7 @@ def open_engine(
         choice.names or None,
         slots=options["parallel"],
         params=open_shared(choice.parameters(target.model.path), saves),
-        draft_model=None if small is None else open_draft_model(small, target, models),
+        draft_model=small,
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],

@@ -97,6 +97,7 @@ def _props(service: Service) -> dict[str, Any]:
         "model_alias": served.name,
         "model_ftype": model.file_type_name,
         "model_path": str(model.path),
+        "speculative": served.drafting.as_json(),
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": settings.exposes_slots,
         "endpoint_props": settings.props,

@@ -28,10 +28,10 @@ def grammar_of(
         ApiError: Both are given, or one is not valid.
     """
     check_constraint(body, schema)
-    return (body.grammar or "") if schema is None else schema_grammar(schema, field)
+    return (body.grammar or "") if schema is None else schema_grammar(schema, field, strict)
 
 
-def schema_grammar(schema: Any, field: str) -> str:
+def schema_grammar(schema: Any, field: str, strict: bool = False) -> str:
     """Return the GBNF of a JSON schema.
 
     Raises:
