@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.llama_cpp.loading import loading_of
+from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
 from ngramspec.cli.llama_cpp.rope import rope_of
 from ngramspec.cli.llama_cpp.threads import thread_plans_of
@@ -116,6 +117,7 @@ def open_model(values: Mapping[str, Any]) -> LlamaModel:
         values["model"] or embedded_model(),
         placement=placement_of(values),
         loading=loading_of(values),
+        adapters=[path for path, _ in adapters_of(values)],
     )
 
 

@@ -104,6 +104,8 @@ class Engine:
             min_draft,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
+        if target.num_adapters:
+            target.adapt(())
         self.beats = 0
         self.failure: BaseException | None = None
         self._closed = False
@@ -366,6 +368,9 @@ class Engine:
             )
         if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
+        for number, _ in request.adapters:
+            if number >= (known := self._target.num_adapters):
+                raise InputError(f"there is no adapter {number}; {known} are loaded")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 

@@ -57,7 +57,7 @@ class Sequences:
         self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
         slot.tokens[:size] = prompt
         slot.length = slot.num_prompt = size
-        slot.namespace = request.speculation.namespace
+        slot.namespace = request.cache_namespace
         return slot.num_past
 
     def longest_draft(self, wanted: int | None) -> int | None:

@@ -14,6 +14,7 @@ from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 from ngramspec.ollama.recipe import Recipe
+from ngramspec.server.adapters import ServedAdapters
 
 if TYPE_CHECKING:
     from ngramspec.engine import Drafting, Engine
@@ -113,6 +114,7 @@ class ServedModel:
     prefill: bool = True  # an assistant's message at the end of a chat is continued
     special: bool = False  # answers show special tokens
     tags: tuple[str, ...] = ()  # listed with the model
+    adapters: ServedAdapters = field(default_factory=ServedAdapters)
     cache_prompt: bool = True
     batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
     spm_infill: bool = False  # /infill: suffix before prefix

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from helpers.command import Process
+from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
@@ -322,3 +323,26 @@ def test_a_server_started_by_a_line_answers(words_of: Any, line: str, prefix: st
         assert server.end() == 0
     finally:
         server.close()
+
+
+def test_adapters_have_the_scales_of_the_line(
+    invoke: Any, words_of: Any, started: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    from helpers.lora_files import write_lora
+
+    a, b = write_lora(tmp_path / "a.gguf", 1), write_lora(tmp_path / "b.gguf", 2)
+    for line, scales in {
+        f"--lora {a},{b}": [1.0, 1.0], f"--lora {a} --lora {b}": [1.0, 1.0],
+        f"--lora {a} --lora-scaled {b}:0.5": [1.0, 0.5], f"--lora-scaled {a}:0,{b}:-2": [0.0, -2.0],
+        f"--lora {a} --lora-init-without-apply": [0.0],
+    }.items():  # fmt: skip
+        result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
+        assert result.exit_code == 0, result.output
+        assert [scale for _, scale in adapters_of(started[-1])] == scales
+    for line, reason in {
+        "--lora none.gguf": "none.gguf: No such file", f"--lora-scaled {a}": "must be FILE:SCALE",
+        f"--lora-scaled {a}:x": "--lora-scaled must be FILE:SCALE",
+    }.items():  # fmt: skip
+        result = invoke("serve", *words_of(f"-m MODEL -c 512 {line}"))
+        assert result.exit_code == 2, result.output
+        assert reason in result.stderr

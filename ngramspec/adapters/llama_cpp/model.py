@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.adapters.llama_cpp.chat import ChatTemplates
 from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
+from ngramspec.adapters.llama_cpp.lora import load_adapters
 from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
@@ -48,6 +49,7 @@ class LlamaModel:
         path: The file; for a split model, its first.
         placement: Where its weights lie; None = in the CPU's memory.
         loading: How the file is read; None = mapped.
+        adapters: Files of LoRA adapters; requests say which are applied.
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
@@ -65,6 +67,7 @@ class LlamaModel:
         *,
         placement: Placement | None = None,
         loading: Loading | None = None,
+        adapters: Sequence[str | os.PathLike[str]] = (),
         vocab_only: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -81,6 +84,7 @@ class LlamaModel:
         self.n_gpu_layers = placement.n_gpu_layers
         self.handle = load_model(self.library, self.path, params)
         del kept  # llama.cpp has read it
+        self.adapters = load_adapters(self.library, self.handle, adapters)
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False

@@ -61,7 +61,6 @@ RERANKING = "this server generates text: leave it out, or keep llama-server for 
 ROUTER = "one server has one model: start one for each model, on ports of their own"
 AGENT = "this server runs no tools of its own: leave it out; clients can send tools with requests"
 VECTOR = "control vectors are not applied: leave it out"
-LORA = "adapters are not applied: merge them into the model with llama-export-lora"
 SYNTHETIC = "drafts are accepted by what the model says: it is for llama-server's benchmarks only"
 DRAFT_THREADS = "the draft model's threads run as the system decides"
 REMOVED = "llama-server no longer has it"
@@ -169,9 +168,6 @@ FLAGS = (
     refused("--control-vector", VECTOR, 1),
     refused("--control-vector-scaled", VECTOR, 1),
     refused("--control-vector-layer-range", VECTOR, 2),
-    refused("--lora", LORA, 1),
-    refused("--lora-scaled", LORA, 1),
-    refused("--lora-init-without-apply", LORA),
     refused("--log-prompts-dir", "prompts are not written to files: leave it out", 1),
     refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
             "-1", "-1.0"),

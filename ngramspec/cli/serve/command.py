@@ -12,6 +12,7 @@ from ngramspec.cli.draft_model import draft_model_options, model_file, take_draf
 from ngramspec.cli.drafts import drafter_options
 from ngramspec.cli.llama_cpp.flags import other_flags
 from ngramspec.cli.llama_cpp.loading import loading_options
+from ngramspec.cli.llama_cpp.lora import lora_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.presets import preset_options, take_preset
 from ngramspec.cli.llama_cpp.rope import rope_options
@@ -268,6 +269,7 @@ def _with_more_flags(function: Function) -> Function:
     option(OUTPUT, "--access-log", is_flag=True, help="A line per request."),
     option(OUTPUT, "--stats-interval", type=SECONDS, default=0.0,
            help="Seconds between statistics lines; 0: at the end and at SIGUSR1."),
+    lora_options(),
     placement_options(),
     loading_options(),
     thread_options(),

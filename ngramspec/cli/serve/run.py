@@ -20,6 +20,7 @@ from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
@@ -30,6 +31,7 @@ from ngramspec.engine.policy import make_policy
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.ollama.store import StoredModel
 from ngramspec.server import ServedModel, ServerSettings, create_app
+from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
 
@@ -94,6 +96,7 @@ def run(
             model=model,
             engine=engine,
             draft_notes=notes,
+            adapters=served_adapters(options, model),
             **defaults,
         )
 
@@ -282,6 +285,14 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         "batch_size": options["batch_size"],
         "spm_infill": options["spm_infill"],
     }
+
+
+def served_adapters(options: Mapping[str, Any], model: LlamaModel) -> ServedAdapters:
+    """Return the LoRA adapters and the scales that the options give."""
+    loaded = [
+        ServedAdapter(str(one.path), one.task_name, one.prompt_prefix) for one in model.adapters
+    ]
+    return ServedAdapters(loaded, [scale for _, scale in adapters_of(options)])
 
 
 def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def generation_settings(
         "speculative.n_max": wanted.max_draft,
         "timings_per_token": False,
         "post_sampling_probs": False,
-        "lora": [],
+        "lora": [{"id": number, "scale": scale} for number, scale in request.adapters],
     }
 
 

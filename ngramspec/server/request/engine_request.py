@@ -9,6 +9,7 @@ from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
     NO_TOKENS,
+    Adapters,
     Request,
     Speculation,
     TokenIds,
@@ -24,7 +25,7 @@ from ngramspec.server.settings import ServerSettings
 MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
-    "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
+    "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
     "return_progress", "backend_sampling", "continue_final_message",
 )  # fmt: skip
 
@@ -67,6 +68,7 @@ def make_requests(
         "prediction_ids": prediction_ids,
         "logprobs": reported,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
+        "adapters": _adapters(body, served),
         "slot": _slot(body, served),
         "special": special or served.special,
         "timeout": _timeout(body, settings),
@@ -117,6 +119,12 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
             field,
         )
     return most if wanted < 0 else wanted
+
+
+def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
+    """Return the LoRA adapters of a request, or the server's if it says nothing."""
+    wanted = (body.model_extra or {}).get("lora")
+    return served.adapters.applied if wanted in (None, []) else served.adapters.chosen(wanted)
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:
