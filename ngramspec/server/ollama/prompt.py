@@ -62,6 +62,7 @@ def capabilities(served: ServedModel) -> list[str]:
         names |= {"thinking"} if _reasons(text) else set()
     else:
         names = set(parsed_template(view.go_template).capabilities)
+    names |= {"tools", "thinking"} & set(served.recipe.capabilities)
     if not missing_tokens(served):
         names.add("insert")
     return made + [name for name in ("tools", "insert", "thinking") if name in names]
