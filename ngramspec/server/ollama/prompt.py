@@ -159,7 +159,7 @@ def _fitting(
     if made[1].size < size or body.truncate is False or not last:
         return made
     wanted = body.parameters.get("num_predict")
-    asked = wanted if isinstance(wanted, int) and wanted > 0 else size // 4
+    asked = int(wanted) if isinstance(wanted, int | float) and wanted > 0 else size // 4
     room = size - min(asked, size // 2)
     low, high = 1, last  # the last message stays whatever its size
     while low < high:
