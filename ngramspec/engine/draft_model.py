@@ -19,6 +19,8 @@ from ngramspec.stats import SourceStats
 
 # llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
+# How much larger one vocabulary of a family may be, and the first token that is compared.
+MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
 
 class _Sequence:
@@ -26,15 +28,17 @@ class _Sequence:
 
     tokens: Prompt and emitted tokens.
     num_past: Of these in the model's cache; drafted tokens may follow there.
+    foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     """
 
-    __slots__ = ("claims", "draft", "length", "namespace", "num_past", "p_min", "tokens")
+    __slots__ = ("claims", "draft", "foreign", "length", "namespace", "num_past", "p_min", "tokens")
 
     def __init__(self, context_size: int, p_min: float) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.p_min = p_min
         self.length = 0
         self.num_past = 0
+        self.foreign = False
         self.namespace = ""
         self.draft: list[int] = []
         self.claims: list[float] = []
@@ -114,6 +118,7 @@ class DraftModel:
         kept = int(differs.argmax()) if differs.any() else count
         seq.tokens[:size] = token_ids[:size]
         seq.length = size
+        seq.foreign = bool((token_ids >= self._target.vocab_size).any())
         seq.draft = []
         self._cut(slot, min(kept, size - 1))
         self._begins += 1
@@ -145,6 +150,7 @@ class DraftModel:
         """Take emitted tokens; what the cache holds of them stays there."""
         seq = self._sequences[slot]
         emitted = [int(token) for token in token_ids]
+        seq.foreign = seq.foreign or max(emitted, default=0) >= self._target.vocab_size
         right = 0
         while right < min(len(seq.draft), len(emitted)) and seq.draft[right] == emitted[right]:
             right += 1
@@ -187,7 +193,7 @@ class DraftModel:
 
     def _has_room(self, slot: int) -> bool:
         seq = self._sequences[slot]
-        return seq.length + self._n_max <= seq.tokens.size
+        return not seq.foreign and seq.length + self._n_max <= seq.tokens.size
 
     def _cut(self, slot: int, length: int) -> None:
         """Make the cache hold the first `length` tokens at most."""
@@ -257,14 +263,22 @@ class DraftModel:
 
 
 def check_vocabulary(target: Target, draft: Target) -> None:
-    """Raise BackendError unless both models have the same tokens.
+    """Raise BackendError unless both models have the same tokens, as llama.cpp sees it.
+
+    Models of a family may have a few tokens more or less at the end, which fill the vocabulary up,
+    and other names for the first few, which are special.
 
     Cost: compares the text of all tokens.
+
+    Source: llama.cpp common/speculative.
     """
-    if target.vocab_size != draft.vocab_size:
-        raise BackendError(
-            f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
-        )
-    for token in range(target.vocab_size):
+    sizes = f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
+    if abs(target.vocab_size - draft.vocab_size) > MOST_MORE_TOKENS:
+        raise BackendError(f"{sizes}: it must be of the same family")
+    for token in range(FIRST_COMPARED, min(target.vocab_size, draft.vocab_size)):
         if target.piece(token, True) != draft.piece(token, True):
-            raise BackendError(f"the draft model's token {token} is not the target's")
+            own, other = target.piece(token, True), draft.piece(token, True)
+            raise BackendError(
+                f"the draft model's token {token} is {other!r:.40}, the target's {own!r:.40}: "
+                "it must be of the same family"
+            )

@@ -91,6 +91,8 @@ class Engine:
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
         self._policy = policy or make_policy("auto", USUAL, max_rollback=target.max_rollback)
+        # Before it learns: a few passes on a busy machine tell little.
+        self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
         self._pieces_of(False)
         self._stepper = Stepper(
@@ -296,7 +298,7 @@ class Engine:
             notes.append(
                 f"longer drafts would need memory for more than {most} states of each slot"
             )
-        if isinstance(self._policy, AutoPolicy) and (why := unpaid(self._policy.costs(), most)):
+        if self._costs is not None and (why := unpaid(self._costs, most)):
             notes.append(why)
         return most, notes
 

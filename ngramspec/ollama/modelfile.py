@@ -22,6 +22,7 @@ ROLES = ("system", "user", "assistant")
 
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SINGLE = ("template", "system", "requires", "renderer", "parser")
+_SEVERAL = ("LICENSE", "ADAPTER", "DRAFT", "CAPABILITY")
 _IGNORED = ("requires", "renderer", "parser")
 
 
@@ -49,6 +50,7 @@ class Modelfile:
     licenses, adapters: In their order.
     drafts: The values of DRAFT lines: names of drafters, the name or path of a draft model, or
         several of these with commas.
+    capabilities: What the model can do besides what is found out, such as "tools".
     requires, renderer, parser: Kept, but without effect here; `notes` says so.
     notes: What a user should know, with line numbers.
     """
@@ -62,6 +64,7 @@ class Modelfile:
     licenses: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     requires: str | None = None
     renderer: str | None = None
     parser: str | None = None
@@ -88,6 +91,7 @@ class Modelfile:
         lines = [("FROM", value) for value in (self.base, *self.more)]
         lines += [("ADAPTER", value) for value in self.adapters]
         lines += [("DRAFT", value) for value in self.drafts]
+        lines += [("CAPABILITY", value) for value in self.capabilities]
         for name in _SINGLE:
             value = getattr(self, name)
             if value is not None:
@@ -104,7 +108,7 @@ def parse_modelfile(text: str) -> Modelfile:
     """Read a Modelfile.
 
     Of an instruction with one value, such as TEMPLATE, the last line counts, as in Ollama; stop,
-    MESSAGE, LICENSE, ADAPTER and DRAFT add up.
+    MESSAGE, LICENSE, ADAPTER, DRAFT and CAPABILITY add up.
 
     Args:
         text: The file's contents.
@@ -150,7 +154,7 @@ class _Reader:
         self.bases: list[str] = []
         self.single: dict[str, str] = {}
         self.parameters: dict[str, Parameter] = {}
-        self.several: dict[str, list[str]] = {"LICENSE": [], "ADAPTER": [], "DRAFT": []}
+        self.several: dict[str, list[str]] = {name: [] for name in _SEVERAL}
         self.messages: list[ExampleMessage] = []
         self.notes: list[str] = []
 
@@ -199,6 +203,7 @@ class _Reader:
             licenses=tuple(self.several["LICENSE"]),
             adapters=tuple(self.several["ADAPTER"]),
             drafts=tuple(self.several["DRAFT"]),
+            capabilities=tuple(self.several["CAPABILITY"]),
             notes=tuple(self.notes),
             **self.single,
         )

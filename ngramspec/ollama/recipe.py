@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from ngramspec.ollama.parameters import Parameter, check_parameter
 from ngramspec.ollama.store import ModelNotFoundError, StoredModel, find_model
 
 PathLike = str | os.PathLike[str]
+_SHARD = re.compile(r"-([0-9]{5})-of-[0-9]{5}\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,7 @@ class Recipe:
     template: Go template of a chat, None if there is none.
     template_first: Prefer `template` to the Jinja template of the GGUF file.
     messages: A conversation that precedes every other, in the form of the API.
+    capabilities: What Ollama says it can do, in its words; it finds out more itself.
     drafts: What is to draft: names of drafters, and the name or path of a draft model.
     notes: What a user should know.
     """
@@ -39,6 +43,7 @@ class Recipe:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,6 +75,7 @@ def find_recipe(name: str, roots: Iterable[PathLike]) -> Recipe:
         parameters=_checked(stored, notes),
         licenses=stored.licenses,
         drafts=() if stored.draft is None else (str(stored.draft),),
+        capabilities=stored.capabilities,
         notes=tuple(notes),
     )
 
@@ -97,8 +103,9 @@ def read_recipe(path: PathLike, roots: Iterable[PathLike]) -> Recipe:
             raise FormatError(f"{path}: TEMPLATE: {error}") from None
     base = _base(written.base, Path(path), roots)
     notes = [*base.notes, *(f"{path}: {note}" for note in written.notes)]
-    if written.more:
-        notes.append(f"{path}: further FROM lines are not used: {', '.join(written.more)}")
+    further = [one for one in written.more if not is_shard(one)]
+    if further:
+        notes.append(f"{path}: further FROM lines are not used: {', '.join(further)}")
     return replace(_overlaid(base, written, Path(path)), notes=tuple(notes))
 
 
@@ -114,12 +121,15 @@ def _overlaid(base: Recipe, written: Modelfile, path: Path) -> Recipe:
         messages=messages or base.messages,
         parameters={**base.parameters, **written.parameters},
         licenses=written.licenses or base.licenses,
+        capabilities=(*base.capabilities, *written.capabilities),
         drafts=tuple(one for text in written.drafts for one in _drafts(text, path)) or base.drafts,
     )
 
 
 def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
     file = modelfile.parent / Path(text).expanduser()
+    if not file.exists() and "*" in text:  # a split model: llama.cpp finds the parts by the first
+        file = Path(min(glob.glob(str(file)), default=file))
     if file.is_file():
         return Recipe(gguf=file)
     if file.is_dir():
@@ -129,6 +139,12 @@ def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
     except (ModelNotFoundError, InputError) as error:
         kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
         raise kind(f"{modelfile}: FROM {text}: no such file, and {error}") from None
+
+
+def is_shard(text: str) -> bool:
+    """Return whether a file's name is that of a further part of a split model."""
+    found = _SHARD.search(text)
+    return found is not None and int(found[1]) > 1
 
 
 def _drafts(text: str, modelfile: Path) -> list[str]:

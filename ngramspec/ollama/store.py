@@ -86,6 +86,12 @@ class StoredModel:
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What Ollama was told that it can do."""
+        found = self.config.get("capabilities")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
     def parameter_size(self) -> str:
         """Such as 8.0B; "" if unknown."""
         return _string(self.config.get("model_type"))

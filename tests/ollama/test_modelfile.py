@@ -65,6 +65,12 @@ def test_a_draft_is_kept_as_it_is(draft: str) -> None:
     assert parse_modelfile("FROM llama3").drafts == ()
 
 
+def test_capabilities_add_up() -> None:
+    found = parse_modelfile("FROM x\nCAPABILITY tools\ncapability thinking\n")
+    assert found.capabilities == ("tools", "thinking")
+    assert parse_modelfile(found.to_text()) == found
+
+
 def test_lines_of_drafts_add_up() -> None:
     found = parse_modelfile("FROM qwen2:7b\nDRAFT qwen2:0.5b\nDRAFT ngram-mod\n")
     assert found.drafts == ("qwen2:0.5b", "ngram-mod")
@@ -248,7 +254,7 @@ def test_what_is_written_is_read_again(
 ) -> None:
     template, system, requires, renderer, parser = optional
     written = Modelfile(
-        base, more, template, system, parameters, messages, several, several, drafts,
+        base, more, template, system, parameters, messages, several, several, drafts, several,
         requires, renderer, parser,
     )  # fmt: skip
     try:

@@ -123,6 +123,28 @@ def test_drafts_are_names_and_files(
     assert made == (stored if drafts == ("STORED",) else expected)
 
 
+def test_a_split_model_is_found_by_its_first_part(tmp_path: Path) -> None:
+    names = [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for name in names:
+        (tmp_path / name).write_bytes(GGUF)
+    several = "\n".join(f"FROM {name}" for name in names)
+    for text in ("FROM ./model-*.gguf", f"FROM {tmp_path}/model-*.gguf", several):
+        made = read_recipe(write(tmp_path, text), [])
+        assert made.gguf == tmp_path / names[0]
+        assert made.notes == ()
+    with pytest.raises(InputError, match=r"FROM \./none-\*\.gguf: no such file"):
+        read_recipe(write(tmp_path, "FROM ./none-*.gguf"), [])
+
+
+def test_capabilities_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) -> None:
+    manifest = store.model()
+    manifest["config"] = store.layer("config", {**CONFIG, "capabilities": ["completion", "tools"]})
+    store.manifest("registry.ollama.ai/library/llama3/latest", manifest)
+    assert find_recipe("llama3", [store.root]).capabilities == ("completion", "tools")
+    made = read_recipe(write(tmp_path, "FROM llama3\nCAPABILITY thinking"), [store.root])
+    assert made.capabilities == ("completion", "tools", "thinking")
+
+
 def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "FROM lama3")
     store.model()

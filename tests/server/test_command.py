@@ -78,6 +78,30 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     assert "exact: 1 thread" in server.text
 
 
+@pytest.mark.parametrize(
+    ("name", "drafts"),
+    [
+        ("lfm2", "by policy gate, 564 B of state for each of them in each slot\n"),
+        ("mamba", "by policy gate, 19.1 KiB of state saved for a draft\n"),
+        ("llama", "by policy auto\n"),
+    ],
+)
+def test_the_start_tells_what_drafts_of_a_recurrent_model_cost(
+    spawn: Any, tmp_path: Path, name: str, drafts: str
+) -> None:
+    pytest.importorskip("gguf")
+    from helpers.gguf_models import build
+
+    server = spawn("-m", build(name, tmp_path), "-np", "2", "-c", "512", "-t", "1")
+    told = httpx.get(f"{server.url()}/props").json()["speculative"]
+    assert f"drafters suffix (31.4 MiB), up to 62 tokens {drafts}" in server.text
+    assert (told["state_bytes"] > 0) == (name != "llama")
+    body = {"prompt": [3, 4, 5] * 9, "n_predict": 20, "temperature": 0}
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert made["tokens_predicted"] > 0
+    assert server.end() == 0
+
+
 def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     spawn: Any, tmp_path: Path
 ) -> None:

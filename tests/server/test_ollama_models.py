@@ -11,6 +11,7 @@ import pytest
 from helpers.serving import Serving
 from ngramspec._version import __version__
 from ngramspec.ollama import parse_modelfile
+from ngramspec.ollama.recipe import Recipe
 from ngramspec.server.ollama.info import human_number
 
 NAMES = (
@@ -69,6 +70,14 @@ def test_show_tells_all_about_it(server: Serving, client: ollama.Client) -> None
     raw = server.post("/api/show", model="tiny").json()["speculative"]
     assert [one["name"] for one in raw["drafters"]] == ["ngram-mod", "ngram-cache"]
     assert raw["active"] is True
+
+
+def test_what_ollama_was_told_of_a_model_is_shown(start) -> None:
+    told = Recipe(capabilities=("completion", "vision", "thinking", "tools"))
+    server = start(slots=1, served={"recipe": told})
+    expected = ["completion", "tools", "thinking"]  # there are no images here
+    assert server.post("/api/show", model="tiny").json()["capabilities"] == expected
+    assert server.client.get("/api/tags").json()["models"][0]["capabilities"] == expected
 
 
 def test_the_older_field_of_show_is_taken(server: Serving) -> None:
