@@ -26,7 +26,8 @@ class Stops:
         found = self._find.search(text, start)
         if found is None:
             return None
-        if not ended and len(text) - self.open_end(text, start) <= found.start():
+        near = not ended and found.start() > len(text) - self._longest
+        if near and found.start() >= len(text) - self.open_end(text, start):
             return None  # it may be a part of a longer mark
         return found.start(), found[0]
 

@@ -78,7 +78,10 @@ class TaggedCalls(CallFormat):
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
-        string = until(rules, self.value_end)
+        end = self.value_end.strip()
+        string = rules.add(
+            "text", f"{until(rules, end)} {literal(self.value_end.partition(end)[2])}"
+        )
         call = rules.add("call", " | ".join(self._call(rules, one, string) for one in tools.tools))
         start, end = literal(self.start), literal(self.end)
         if self.each:
