@@ -39,6 +39,11 @@ def chat_grammar(
     if tools:
         parts.append(format.calls.rule(rules, tools))
     if schema is not None and not tools.required:
-        parts.append(answer_rule(rules, schema, field, strict))
+        answer = answer_rule(rules, schema, field, strict)
+        parts.append(format.calls.answer_rule(rules, answer))
     root = " | ".join(parts)
-    return rules.grammar(f"{format.reasoning.rule()} ({root})" if format.reasoning_begun else root)
+    if format.reasoning_begun:
+        return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
+    if format.reasons and format.parses_reasoning:
+        return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
+    return rules.grammar(root)

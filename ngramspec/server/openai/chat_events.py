@@ -85,7 +85,7 @@ class ChatEvents(OpenAIEvents):
             parts.append(self._event(index, _delta(delta), extra=extras))
             extras = {}
         if last:
-            called = chunk.finish_reason == "stop" and parser.num_calls
+            called = chunk.finish_reason == "stop" and parser.called
             reason = "tool_calls" if called else chunk.finish_reason
             timings = {"timings": timings_of([chunk.generation])}
             parts.append(self._event(index, {}, reason, {**extras, **timings}))

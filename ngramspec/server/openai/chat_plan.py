@@ -11,6 +11,7 @@ from ngramspec.server.openai.bodies import ChatBody, schema_of
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.settings import ServerSettings
 
+REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")  # all but none split it off
 DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 
 
@@ -65,8 +66,9 @@ def _refuse(body: ChatBody) -> None:
             raise not_supported(f"{name} is not supported: use tools", name)
     if extra.get("audio") or "audio" in (extra.get("modalities") or []):
         raise not_supported("this server answers in text only", "modalities")
-    if body.reasoning_format not in (None, "auto", "none", "deepseek"):
+    if body.reasoning_format not in (None, *REASONING_FORMATS):
         raise bad_request(
-            f"reasoning_format must be auto, deepseek or none, got {body.reasoning_format!r}",
+            f"reasoning_format must be one of {', '.join(REASONING_FORMATS)}, "
+            f"got {body.reasoning_format!r:.80}",
             "reasoning_format",
         )
