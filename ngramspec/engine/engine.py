@@ -17,12 +17,15 @@ from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
+from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
 from ngramspec.stats import SourceStats
+
+LEAST_SHIFTED = 2 * SPARE  # tokens of a context that shifts
 
 
 class Engine:
@@ -46,13 +49,16 @@ class Engine:
             see Drafters.
         order: Which of the named drafters is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0; a request may want another length.
+        context_shift: A full context discards a part of its tokens and goes on, see
+            Request.num_keep; otherwise it ends the answer.
 
     Raises:
         InputError: A value is out of its bounds.
-        BackendError: exact, and the target has no such setting.
+        BackendError: exact or context_shift, and the target has no such setting.
 
     beats: Grows while the thread that runs the engine lives; see EngineThread.
     failure: Why that thread stopped running it, None if it has not.
+    context_shift: As given.
 
     Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
     """
@@ -71,14 +77,19 @@ class Engine:
         kept_bytes: int = KEPT_BYTES,
         order: str = "priority",
         min_draft: int = 0,
+        context_shift: bool = False,
     ) -> None:
         _check(target, slots, max_queue, exact)
         if min_draft < 0:
             raise InputError(f"min_draft must be >= 0, got {min_draft}")
+        if context_shift:
+            _check_shift(target)
         self._target = target
+        self.context_shift = context_shift
         self._capacity = _capacity(target, exact)
         self._max_queue = max_queue
-        self._slots = [Slot(i, target.context_size, self._capacity) for i in range(slots)]
+        size = target.context_size
+        self._slots = [Slot(i, size, self._capacity, context_shift) for i in range(slots)]
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
         self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes, order)
@@ -99,6 +110,7 @@ class Engine:
             policy or make_policy("auto", USUAL, max_rollback=target.max_rollback),
             self._stats,
             min_draft,
+            context_shift,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
         self.beats = 0
@@ -342,6 +354,15 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
     most = _capacity(target, exact)
     if most < slots:
         raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
+
+
+def _check_shift(target: Target) -> None:
+    """Raise unless contexts can shift."""
+    if target.no_shift:
+        raise BackendError(f"the context of this model cannot shift: {target.no_shift}")
+    if target.context_size < LEAST_SHIFTED:
+        size = target.context_size
+        raise InputError(f"only contexts of {LEAST_SHIFTED} tokens or more shift, got {size}")
 
 
 def _capacity(target: Target, exact: bool) -> int:

@@ -18,6 +18,8 @@ TokenIds = npt.NDArray[np.int32]
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
 MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
+# Fields that count tokens or name a slot, and their least values.
+COUNTS = {"max_tokens": -1, "slot": -1, "min_indent": 0, "num_keep": -1, "num_discard": 0}
 MAX_STOPS = 128  # stop texts; each is searched for after every token
 MAX_STOP_BYTES = 8192  # of all stop texts together, in UTF-8
 
@@ -64,7 +66,9 @@ class Request:
     """
 
     prompt_ids: TokenIds
-    max_tokens: int = -1  # tokens to emit, -1 = until the context is full
+    max_tokens: int = -1  # tokens to emit; -1 = until the context is full, for ever if it shifts
+    num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
+    num_discard: int = 0  # tokens after them that it discards, 0 = half of the rest
     stop: tuple[str, ...] = ()  # texts that end the answer and are cut off
     min_indent: int = 0  # a line after the first with fewer spaces and tabs ends it as "length"
     sampling: Sampling = field(default_factory=Sampling)
@@ -89,12 +93,10 @@ class Request:
                 raise InputError(f"{name} must be an int32 array of one dimension")
         if self.prompt_ids.size == 0:
             raise InputError("the prompt is empty")
-        for name in ("max_tokens", "slot"):
+        for name, least in COUNTS.items():
             value = getattr(self, name)
-            if not (_is_int(value) and -1 <= value <= MAX_COUNT):
-                raise InputError(f"{name} must be in -1..{MAX_COUNT}, got {value!r}")
-        if not (_is_int(self.min_indent) and 0 <= self.min_indent <= MAX_COUNT):
-            raise InputError(f"min_indent must be in 0..{MAX_COUNT}, got {self.min_indent!r}")
+            if not (_is_int(value) and least <= value <= MAX_COUNT):
+                raise InputError(f"{name} must be in {least}..{MAX_COUNT}, got {value!r}")
         given = self.logprobs
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")

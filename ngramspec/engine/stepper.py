@@ -44,6 +44,7 @@ class Stepper:
         policy: How long drafts may be.
         stats: Counters.
         min_draft: Shorter drafts are not sent, unless the request says otherwise.
+        shifts: Whether full contexts shift.
     """
 
     def __init__(
@@ -56,13 +57,14 @@ class Stepper:
         policy: DraftPolicy,
         stats: EngineStats,
         min_draft: int = 0,
+        shifts: bool = False,
     ) -> None:
         self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
-        self.sequences = Sequences(target, slots)
+        self.sequences = Sequences(target, slots, shifts)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity)
@@ -71,6 +73,7 @@ class Stepper:
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
+        self._full: list[Slot] = []  # whose context is full: shifted before the next decode
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
@@ -78,6 +81,8 @@ class Stepper:
         queue, plan = self._queue, self._plan
         if self._look or queue.cancelled or plan.needs_schedule(len(queue) > 0):
             self._schedule()
+        if self._full:
+            self._shift()
         if not plan.make():
             return False
         self._propose()
@@ -182,6 +187,23 @@ class Stepper:
     def _note_cancel(self) -> None:
         self._look = True
 
+    def _shift(self) -> None:
+        """Make room in the contexts that are full."""
+        full, self._full = self._full, []
+        for slot in full:
+            made = slot.generation
+            if made is None or slot.length < slot.size:  # its request was cancelled
+                continue
+            try:
+                first, count = self.sequences.shift(slot, made.request)
+                self._chain.shift(slot, first, count)
+            except Exception as error:
+                self._fail(slot, made, slot.on_chunk, error)
+                continue
+            log.debug("slot %d: discarded %d tokens from %d on", slot.id, count, first)
+            made.timings.num_discarded += count
+            self._stats.num_context_shifts += 1
+
     def _propose(self) -> None:
         """Collect drafts for the decoding slots."""
         if self._crowded:
@@ -253,6 +275,8 @@ class Stepper:
             self._chain.accept(slot, slot.emitted, slot.num_accepted)
         self._emission.emit(slot)
         slot.clear_draft()
+        if slot.generation is not None and slot.length >= slot.size:
+            self._full.append(slot)
 
     def _end(self, slot: Slot, reason: FinishReason, error: Exception | None = None) -> None:
         """End the slot's request, if there is one, without further tokens."""

@@ -25,6 +25,8 @@ class Target(Protocol):
     max_rollback: int | None
     can_save: bool  # save and restore work
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
+    no_shift: str  # why tokens cannot move to other positions, "" = they can
+    shares_copies: bool  # a copy is made of the source's cells: a shift would move them for both
     contiguous: bool  # sequences share a pass only if their ids are consecutive
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
@@ -43,6 +45,12 @@ class Target(Protocol):
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy."""
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Remove `count` tokens from position `first` on; those after them move down.
+
+        False when it cannot and nothing changed.
+        """
 
     def save(self, sequence: int) -> Any:
         """Return the state of a sequence as an opaque object; needs can_save."""

@@ -35,6 +35,7 @@ class FakeTarget:
         refusal: Share of the rollbacks that it refuses although its kind of memory could.
         split: Tokens are parts of characters, some of them of no valid one.
         costs: What a decode takes by `now`, its own clock; None = nothing.
+        no_shift: Why tokens cannot move.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class FakeTarget:
         refusal: float = 0.0,
         split: bool = False,
         costs: CostTable | None = None,
+        no_shift: str = "",
     ) -> None:
         self.vocab_size = vocab_size
         self.num_sequences = sequences
@@ -64,6 +66,7 @@ class FakeTarget:
         self.can_save = can_save
         self.min_copy = min_copy
         self.contiguous = contiguous
+        self.no_shift, self.shares_copies = no_shift, False
         self.exact_batch = exact_batch
         self.period = period
         self.cells = cells
@@ -131,6 +134,14 @@ class FakeTarget:
         assert not self.held[sequence]
         self.held[sequence] = self.held[source][:length]
 
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        assert not self.no_shift
+        held = self.held[sequence]
+        assert 0 <= first < first + count < len(held)
+        del held[first : first + count]
+        self.undoable[sequence] = 0
+        return True
+
     def save(self, sequence: int) -> Any:
         assert self.can_save
         return list(self.held[sequence])
@@ -163,6 +174,24 @@ class FakeTarget:
                 break
             tokens.append(token)
         return tokens[len(prompt) :]
+
+    def endless(
+        self, prompt: list[int], num_tokens: int, num_keep: int = 0, num_discard: int = 0
+    ) -> list[int]:
+        """Return what plain decoding emits in contexts that shift, obvious and slow."""
+        held, emitted = list(prompt), list[int]()
+        keep = min(len(prompt) if num_keep < 0 else num_keep, self.context_size - 4)
+        while len(emitted) < num_tokens:
+            if len(held) == self.context_size:  # the newest token is not in the cache yet
+                left = self.context_size - 1 - keep
+                count = min(num_discard or left // 2, left - 1)
+                held = held[:keep] + held[keep + count :]
+            token = self.next_token(held)
+            if token == END:
+                break
+            held.append(token)
+            emitted.append(token)
+        return emitted
 
     def outcome(
         self, prompt: list[int], max_tokens: int = -1, stops: Sequence[str] = ()

@@ -64,6 +64,7 @@ class LlamaTarget:
         self.min_copy: int | None = None
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
+        self.shares_copies = settings.kv_unified
         self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(
             model.library.calls,
@@ -75,6 +76,7 @@ class LlamaTarget:
             max_outputs=int(params.n_outputs_max),
             pad_sequence=settings.slots if settings.pad else -1,
         )
+        self.no_shift = self._why_no_shift()
         self._chains = Chains(model, self.context_size)
         self._closed = False
         model.use(self)
@@ -124,6 +126,20 @@ class LlamaTarget:
         if self.min_copy is None:
             raise StateError("this target cannot copy parts of sequences")
         self._context.copy(source, sequence, length, whole=self.contiguous)
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Remove `count` tokens from position `first` on; those after them move down.
+
+        Returns:
+            bool: False when it cannot and nothing changed.
+
+        Raises:
+            InputError: No such sequence, or it does not hold these tokens.
+            StateError: The target cannot shift, or is closed.
+        """
+        if self.no_shift:
+            raise StateError(f"this target cannot shift: {self.no_shift}")
+        return bool(self._context.shift(sequence, first, count))
 
     def save(self, sequence: int) -> State:
         """Return the recurrent state of a sequence; needs can_save.
@@ -202,6 +218,13 @@ class LlamaTarget:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _why_no_shift(self) -> str:
+        if self.model.is_stateful:
+            return "it is recurrent, or partly so: its state does not forget single tokens"
+        if not self._context.can_shift():
+            return "llama.cpp cannot turn its cached keys to other positions"
+        return ""
 
     def _can_remove(self, sequence: int, length: int, removed: int) -> bool:
         """Return whether what is left would be complete, where llama.cpp does not check."""

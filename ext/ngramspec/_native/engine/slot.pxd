@@ -61,9 +61,11 @@ cdef class Slot:
     cdef readonly object tokens          # int32, shape (size,)
     cdef token_t* data                   # of tokens
     cdef readonly Py_ssize_t size        # the context's
+    cdef readonly bint shifts            # a full context shifts instead of ending the answer
     cdef readonly Py_ssize_t room        # of guess; chosen has room for one more
     cdef public Py_ssize_t length        # tokens held: prompt and emitted ones
     cdef public Py_ssize_t num_past      # number of these, from the first on, in the target's cache
+    cdef public Py_ssize_t num_reusable  # of the cached ones, those before which nothing was discarded
     cdef public Py_ssize_t num_before    # num_past before the last decode
     cdef public Py_ssize_t num_prompt
     cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it

@@ -513,8 +513,8 @@ cdef class Verifier:
         here.
 
         Returns:
-            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, a
-            rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
+            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, their
+            context is full, a rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
             `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
             clears their drafts.
 
@@ -621,11 +621,11 @@ cdef class Verifier:
         slot.num_added = transcript.c.len - before
         if reason != ENDING_NONE:
             slot.ending = reason
-        elif slot.ending == ENDING_NONE and slot.length >= slot.size:
+        elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
             slot.ending = ENDING_FULL
         self.note_time(slot, now)
         return (slot.ending != ENDING_NONE or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
-                or slot.num_accepted < slot.num_drafted or slot.saved is not None)
+                or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
 
     cdef void note_time(self, Slot slot, double now):
         cdef Timings timings = slot.timings
