@@ -123,6 +123,7 @@ def serving(
     those of `running_engine` and settings of the server.
     """
     names = ("slots", "drafter", "params", "max_queue", "exact", "context_size", "policy")
+    names += ("context_shift",)
     own = {name: settings.pop(name) for name in names if name in settings}
     with contextlib.ExitStack() as stack:
         if isinstance(model, Path):
@@ -150,6 +151,7 @@ def running_engine(
     exact: bool = True,
     context_size: int = 2048,
     policy: DraftPolicy | None = None,
+    context_shift: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine on one thread in the block.
 
@@ -175,6 +177,7 @@ def running_engine(
             policy=policy or Gate(),
             max_queue=max_queue,
             exact=exact,
+            context_shift=context_shift,
         )
         with EngineThread(engine):
             yield engine

@@ -20,6 +20,7 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
@@ -151,7 +152,8 @@ def _with_more_flags(function: Function) -> Function:
            help="Comma-separated origins whose pages can send requests, or *; others are refused."),
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
            type=click.IntRange(-1), default=-1,
-           help="Largest number of tokens of an answer; -1: until the context is full."),
+           help="Largest number of tokens of an answer; -1: until the context is full, or without "
+           "limit if it shifts."),
     option(DEFAULTS, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
     option(DEFAULTS, "--temp", "--temperature", "temperature", env="TEMPERATURE",
@@ -197,6 +199,7 @@ def _with_more_flags(function: Function) -> Function:
            type=click.Choice(["auto", "deepseek", "none"]),
            help="Return <think> text as reasoning_content, or leave it in the content (none)."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
+    session_options(),
     option(OUTPUT, "--log-level", default="info", metavar="LEVEL", help="Log level on stderr.",
            type=click.Choice(["debug", "info", "warning", "error"])),
     option(OUTPUT, "--access-log", is_flag=True, help="A line per request."),

@@ -220,6 +220,7 @@ def open_engine(
         kept_bytes=options["kept_memory"],
         order=choice.order,
         min_draft=choice.min_draft,
+        context_shift=options["context_shift"],
     )
 
 
@@ -237,6 +238,7 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "sampling": Sampling(**given),
         "max_tokens": options["predict"],
+        "num_keep": options["keep"],
         "stop": tuple(filter(None, options["reverse_prompt"])),
         "system": options["system_prompt"],
         "recipe": options["recipe"],

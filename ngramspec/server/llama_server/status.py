@@ -80,6 +80,7 @@ def _props(service: Service) -> dict[str, Any]:
         "seed": -1 if served.sampling.seed is None else served.sampling.seed,
         "n_predict": served.max_tokens,
         "max_tokens": served.max_tokens,
+        "n_keep": served.num_keep,
         "stop": list(served.stop),
         "speculative.types": ",".join(engine.drafters.types) or "none",
     }

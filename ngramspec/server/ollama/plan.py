@@ -137,7 +137,7 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
     """Return the options as fields that all APIs share."""
     fields = {name: options[name] for name in SAME_NAME if name in options}
     stop = list(options.get("stop", ()))
-    return SamplingBody(**fields, stop=stop)
+    return SamplingBody(**fields, stop=stop, n_keep=options.get("num_keep"))
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:
