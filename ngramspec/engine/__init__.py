@@ -21,6 +21,7 @@ from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo
 from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
+from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
 
 __all__ = [
     "AutoPolicy",
@@ -36,9 +37,12 @@ __all__ = [
     "Histogram",
     "Request",
     "Sampling",
+    "SavedSlot",
     "SlotInfo",
     "Speculation",
     "Target",
     "Timings",
     "TokenLogprob",
+    "read_slot",
+    "write_slot",
 ]

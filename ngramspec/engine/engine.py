@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,14 +18,17 @@ from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
+from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
+from ngramspec.formats.slot_file import SavedSlot
 from ngramspec.stats import SourceStats
 
+T = TypeVar("T")
 LEAST_SHIFTED = 2 * SPARE  # tokens of a context that shifts
 
 
@@ -112,6 +116,8 @@ class Engine:
             min_draft,
             context_shift,
         )
+        stepper = self._stepper
+        self._saving = Saving(target, stepper.sequences, self.drafters, stepper.touch)
         self._stepper.empty_all()  # what an earlier engine left in the target
         self.beats = 0
         self.failure: BaseException | None = None
@@ -164,6 +170,48 @@ class Engine:
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         return self._stepper.step()
+
+    def save_slot(self, slot: int, owner: str = "") -> Future[SavedSlot]:
+        """Return a copy of what a slot holds, taken between two decodes once it is idle.
+
+        Args:
+            slot: 0..num_slots - 1.
+            owner: How namespaces begin whose text may be saved, "" = any; else nothing is saved.
+
+        Raises:
+            InputError: No such slot.
+            StateError: The engine is closed or has failed.
+
+        The future raises StateError if the engine is closed before, and BackendError if the target
+        cannot save.
+        """
+        return self._on_slot(slot, lambda found: self._saving.take(found, owner))
+
+    def restore_slot(
+        self, slot: int, saved: SavedSlot, owner: str = "", tenant: str = ""
+    ) -> Future[int]:
+        """Make a slot hold what was saved, once it is idle; return how many tokens that is.
+
+        Args:
+            slot: 0..num_slots - 1.
+            saved: From save_slot, of this model in these settings.
+            owner: As for save_slot; what another one saved is refused.
+            tenant: As for submit.
+
+        Raises:
+            As save_slot.
+
+        The future raises InputError if it cannot be used here, then nothing has changed, and
+        CapacityError if the cache has no room, then the slot is empty.
+        """
+        return self._on_slot(slot, lambda found: self._saving.put_back(found, saved, owner, tenant))
+
+    def erase_slot(self, slot: int, owner: str = "") -> Future[int]:
+        """Empty a slot once it is idle; return how many tokens its cache held.
+
+        Arguments and errors as save_slot.
+        """
+        return self._on_slot(slot, lambda found: self._saving.erase(found, owner))
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Run requests to their end in the calling thread, one per slot at a time.
@@ -232,6 +280,7 @@ class Engine:
             if made is not None and made.finish_reason is None:
                 finished["error"] = finished.get("error", 0) + 1
                 made.finish("error", error)
+        self._stepper.tasks.fail(error)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
@@ -309,6 +358,16 @@ class Engine:
                     f"{own} requests of this client are waiting already: "
                     "the remaining places are for other clients"
                 )
+
+    def _on_slot(self, slot: int, work: Callable[[Slot], T]) -> Future[T]:
+        if not 0 <= slot < len(self._slots):
+            raise InputError(f"slot must be in 0..{len(self._slots) - 1}, got {slot}")
+        with self._submitting:
+            if self.failure is not None or self._closed:
+                raise StateError("the engine is closed, or has failed")
+            future = self._stepper.tasks.put(slot, work)
+        self._wake.set()
+        return future
 
     def _check_request(self, request: Request) -> None:
         ids, vocab_size = request.prompt_ids, self._target.vocab_size

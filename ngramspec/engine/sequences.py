@@ -30,6 +30,8 @@ class Sequences:
         self._target = target
         self._slots = slots
         self._min_copy = None if shifts and target.shares_copies else target.min_copy
+        # Slots whose cache changes in the next decode: it copies keys, or turns them.
+        self.unsettled: set[Slot] = set()
         self.num_failures = 0  # sequences emptied because tokens could not be taken back
         # Whether rejected tokens can be removed at all, how many, and by checkpoints only.
         limit = target.max_rollback
@@ -50,6 +52,7 @@ class Sequences:
             kept = min(donor.common_prefix(prompt), size - 1)
             self.cut(slot, 0)
             self._target.copy(donor.id, slot.id, kept)
+            self.unsettled.add(slot)
             slot.num_past = kept
         self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
         slot.num_reusable = slot.size
@@ -104,6 +107,7 @@ class Sequences:
         if not self._target.shift(slot.id, first, count):
             raise BackendError(f"the context of slot {slot.id} is full and does not shift")
         slot.discard(first, count)
+        self.unsettled.add(slot)
         return first, count
 
     def drop(self, slot: Slot) -> None:
@@ -116,6 +120,7 @@ class Sequences:
         slot.tokens[: slot.num_past] = NO_TOKEN
         self._target.truncate(slot.id, 0)
         slot.num_past = 0
+        self.unsettled.discard(slot)
 
     def empty_idle(self) -> bool:
         """Empty the sequences of idle slots; False when there was nothing to empty."""

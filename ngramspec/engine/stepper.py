@@ -20,9 +20,10 @@ from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
+from ngramspec.engine.slot_tasks import SlotTasks
 from ngramspec.engine.sources import Chain
 from ngramspec.engine.target import Target
-from ngramspec.errors import CapacityError, NgramspecError
+from ngramspec.errors import CapacityError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +75,14 @@ class Stepper:
         self._uses = 0
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
         self._full: list[Slot] = []  # whose context is full: shifted before the next decode
+        self.tasks = SlotTasks()
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
+        if len(self.tasks):
+            self.tasks.run(self._slots)
         if self._look or queue.cancelled or plan.needs_schedule(len(queue) > 0):
             self._schedule()
         if self._full:
@@ -101,11 +105,17 @@ class Stepper:
             self._emission.end(ticket.generation, ticket.on_chunk, reason, error)
         for slot in self._slots:
             self._end(slot, reason, error)
+        self.tasks.fail(error or StateError("the engine is closed"))
 
     def empty_all(self) -> None:
         """Empty the target's cache."""
         for slot in self._slots:
             self.sequences.drop(slot)
+
+    def touch(self, slot: Slot) -> None:
+        """Mark a slot as the one used last."""
+        self._uses += 1
+        slot.used = self._uses
 
     def _schedule(self) -> None:
         """End cancelled and overdue requests, give free slots to waiting ones."""
@@ -143,8 +153,7 @@ class Stepper:
         made = ticket.generation
         request, wanted = made.request, made.request.speculation
         kept = self.sequences.begin(slot, request, kept)
-        self._uses += 1
-        slot.used = self._uses
+        self.touch(slot)
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
@@ -233,6 +242,8 @@ class Stepper:
             self._give_up(error)
             return False
         seconds = time.perf_counter() - started
+        if self.sequences.unsettled:
+            self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds)
         return True

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec.engine.sampling import Sampling
 
@@ -32,6 +35,10 @@ class Target(Protocol):
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
 
+    @property
+    def identity(self) -> bytes:
+        """Return 16 bytes that tell model and settings apart, as far as dumped sequences differ."""
+
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
 
@@ -57,6 +64,15 @@ class Target(Protocol):
 
     def restore(self, sequence: int, state: Any, length: int) -> bool:
         """Bring back what save returned when the sequence held `length` tokens."""
+
+    def dump(self, sequence: int) -> npt.NDArray[np.uint8]:
+        """Return all that the cache holds of a sequence."""
+
+    def load(self, sequence: int, state: npt.NDArray[np.uint8], length: int) -> bool:
+        """Make an empty sequence hold what was dumped when it held `length` tokens.
+
+        False when it cannot, such as for want of room; the sequence is empty then.
+        """
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler for one request; called by several threads at once.

@@ -67,6 +67,7 @@ class FakeTarget:
         self.min_copy = min_copy
         self.contiguous = contiguous
         self.no_shift, self.shares_copies = no_shift, False
+        self.identity = b"the fake target."
         self.exact_batch = exact_batch
         self.period = period
         self.cells = cells
@@ -152,6 +153,19 @@ class FakeTarget:
         if self.chance.random() < self.refusal:
             return False
         self.held[sequence] = list(state)
+        return True
+
+    def dump(self, sequence: int) -> np.ndarray:
+        return np.array(self.held[sequence], np.int32).view(np.uint8)
+
+    def load(self, sequence: int, state: np.ndarray, length: int) -> bool:
+        assert not self.held[sequence]
+        tokens = state.view(np.int32).tolist()
+        assert len(tokens) == length
+        used = sum(map(len, self.held))
+        if self.cells is not None and used + length > self.cells:
+            return False
+        self.held[sequence] = tokens
         return True
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:

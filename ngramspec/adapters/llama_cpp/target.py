@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import file_digest
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
@@ -182,6 +184,71 @@ class LlamaTarget:
         read = int(call(self._handle.address, pointer, state.size, sequence, flags))
         if read == state.size and context.pos_max(sequence) == length - 1:
             return bool(context.truncate(sequence, length))
+        context.truncate(sequence, 0)
+        return False
+
+    @cached_property
+    def identity(self) -> bytes:
+        """Return a digest of the model and of what else decides the shape of its cache.
+
+        Raises:
+            OSError: The model's file cannot be read.
+
+        Cost: reads 2 MiB of it the first time.
+        """
+        import llama_cpp
+        import xxhash
+
+        settings = self.settings
+        streams = 1 if settings.kv_unified else settings.slots
+        parts = (
+            *(file_digest(self.model.path), llama_cpp.__version__, settings.type_k),
+            *(settings.type_v, str(settings.flash_attn), str(streams), str(self._snapshots)),
+        )
+        return xxhash.xxh3_128_digest("\n".join(parts).encode())
+
+    def dump(self, sequence: int) -> State:
+        """Return all that the cache holds of a sequence, an opaque copy.
+
+        Not between `copy` or `shift` and the next decode: what they do to the cache comes with it.
+
+        Raises:
+            BackendError: llama.cpp cannot.
+            InputError: No such sequence.
+            StateError: The target is closed.
+
+        Cost: a copy of the sequence's part of the cache; keeps the GIL free.
+        """
+        self._context.pos_max(sequence)
+        address = self._handle.address
+        size = int(self._lib.llama_state_seq_get_size_ext(address, sequence, 0))
+        state = np.empty(size, dtype=np.uint8)
+        pointer = state.ctypes.data_as(_BYTES)
+        call = self._lib.llama_state_seq_get_data_ext
+        if not size or int(call(address, pointer, size, sequence, 0)) != size:
+            raise BackendError(f"llama.cpp cannot save sequence {sequence}")
+        return state
+
+    def load(self, sequence: int, state: State, length: int) -> bool:
+        """Make an empty sequence hold what dump returned when it held `length` tokens.
+
+        The state must come from a target with the same `identity`: llama.cpp trusts it.
+
+        Returns:
+            bool: False when it cannot, such as for want of room; the sequence is empty then.
+
+        Raises:
+            InputError: No such sequence.
+            StateError: The target is closed.
+        """
+        context = self._context
+        context.forget_last(sequence)
+        data = np.ascontiguousarray(state)
+        call = self._lib.llama_state_seq_set_data_ext
+        pointer = data.ctypes.data_as(_BYTES)
+        read = int(call(self._handle.address, pointer, data.size, sequence, 0))
+        if read == data.size and context.pos_max(sequence) == length - 1:
+            return True
         context.truncate(sequence, 0)
         return False
 
