@@ -58,6 +58,10 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
         OSError: It cannot be read.
     """
     container = open_container(path, KIND, verify=True)
+    for name in ("about", "tokens", "history", "state"):
+        container.view(name)
+        if not container.sections[name].checksum:
+            raise _unexpected(container, name, "a checksum", 0)
     about = _about(container)
     size = container.header.vocab_size
     tokens = _tokens(container, "tokens", size)

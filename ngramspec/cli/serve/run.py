@@ -43,7 +43,7 @@ CHATML = (
 )
 SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
 SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
-_PATHS = ("ssl_key_file", "ssl_cert_file")
+_PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
