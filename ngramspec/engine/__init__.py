@@ -16,6 +16,7 @@ from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
 from ngramspec.engine.policy import DraftPolicy, FixedLength
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo
@@ -35,6 +36,7 @@ __all__ = [
     "Gate",
     "Generation",
     "Histogram",
+    "ReasoningBudget",
     "Request",
     "Sampling",
     "SavedSlot",

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.generation import Generation
@@ -148,7 +150,7 @@ class Engine:
         self._check_request(request)
         seed = request.sampling.seed
         seed = random.getrandbits(32) if seed is None else seed
-        sampler = self._target.sampler(request.sampling, seed)
+        sampler = self._sampler_of(request, seed)
         sampler.accept_prompt(request.prompt_ids)
         stops = [text.encode() for text in request.stop]
         pieces, most = self._pieces_of(request.special), request.max_tokens
@@ -379,6 +381,24 @@ class Engine:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
+
+    def _sampler_of(self, request: Request, seed: int) -> Sampler:
+        """Return a fresh sampler for a request."""
+        sampler = self._target.sampler(request.sampling, seed)
+        budget = request.reasoning_budget
+        if budget is None:
+            return sampler
+        marks = (budget.open, *budget.closes)
+        opening, *closes = (mark.encode("utf-8", "replace") for mark in marks)
+        return ReasoningSampler(
+            sampler,
+            self._pieces_of(True),
+            opening,
+            closes,
+            budget.tokens,
+            budget.end_ids,
+            budget.begun,
+        )
 
     def _pieces_of(self, special: bool) -> Pieces:
         """Return the texts of all tokens; those with special tokens are made on first use."""

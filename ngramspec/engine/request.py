@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 
@@ -70,6 +71,7 @@ class Request:
     num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
     num_discard: int = 0  # tokens after them that it discards, 0 = half of the rest
     stop: tuple[str, ...] = ()  # texts that end the answer and are cut off
+    reasoning_budget: ReasoningBudget | None = None  # None: the model reasons as it likes
     min_indent: int = 0  # a line after the first with fewer spaces and tabs ends it as "length"
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
@@ -100,6 +102,9 @@ class Request:
         given = self.logprobs
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        budget = self.reasoning_budget
+        if budget is not None and not isinstance(budget, ReasoningBudget):
+            raise InputError(f"reasoning_budget must be a ReasoningBudget, got {budget!r:.80}")
         self._check_stop()
         seconds = self.timeout
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)

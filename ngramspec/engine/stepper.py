@@ -283,7 +283,7 @@ class Stepper:
         if not slot.taught:
             if self._offers is not None:
                 self._offers.learn(slot)
-            self._chain.accept(slot, slot.emitted, slot.num_accepted)
+            self._chain.accept(slot, slot.emitted, slot.num_credited)
         self._emission.emit(slot)
         slot.clear_draft()
         if slot.generation is not None and slot.length >= slot.size:

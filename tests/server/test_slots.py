@@ -101,10 +101,27 @@ def test_without_the_option_slots_cannot_be_changed(server: Serving) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "a/b", "/etc/passwd", "..\\x", "a..b", "a:b", "a*", "a?", 'a"', "<a", "a|b"]
-    + [" a", "a ", "a.", "a\nb", "a\0b", "\x7f", "\x85", "\u2215", "\uff0e", "\ufffd", "\ufeff"]
-    + ["\ud800"]
-    + ["a" * 256, "ä" * 128],
+    [
+        *(
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/etc/passwd",
+            "..\\x",
+            "a..b",
+            "a:b",
+            "a*",
+            "a?",
+            'a"',
+            "<a",
+            "a|b",
+        ),
+        *(" a", "a ", "a.", "a\nb", "a\0b", "\x7f", "\x85", "\u2215", "\uff0e", "\ufffd", "\ufeff"),
+        "\ud800",
+        "a" * 256,
+        "ä" * 128,
+    ],
 )
 def test_only_plain_names_are_taken(saving: Serving, folder: Path, name: str) -> None:
     before = sorted(folder.rglob("*"))
@@ -225,7 +242,8 @@ def test_who_leaves_or_waits_too_long_saves_nothing(start: Start, folder: Path) 
             assert "not idle for 0.3 seconds" in answer.json()["error"]["message"]
             sock = server.connect()
             sock.sendall(
-                b"POST /slots/0?action=erase HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"
+                b"POST /slots/0?action=erase HTTP/1.1\r\nhost: localhost\r\n"
+                b"content-length: 0\r\n\r\n"
             )
             time.sleep(0.1)
             sock.close()

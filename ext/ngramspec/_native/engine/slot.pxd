@@ -96,6 +96,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t num_out
     cdef readonly Py_ssize_t num_drafted
     cdef readonly Py_ssize_t num_accepted
+    cdef readonly Py_ssize_t num_credited  # of these, those that a draft source had guessed
     cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
     cdef readonly int ending             # of Ending
     cdef readonly bint begun             # its first tokens: the sources have not seen the prompt
