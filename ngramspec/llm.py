@@ -71,6 +71,8 @@ class LLM:
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model with the same vocabulary, asked where no drafter has a draft:
             its file, or a DraftModelSettings.
+        context_shift: A full context discards a part of its tokens and goes on, as `num_keep` and
+            `num_discard` of a request say; otherwise it ends the answer.
 
     Raises:
         InputError: A value is out of its bounds, a drafter or parameter is unknown.
@@ -109,6 +111,7 @@ class LLM:
         order: str = "priority",
         min_draft: int = 0,
         draft_model: str | os.PathLike[str] | DraftModelSettings | None = None,
+        context_shift: bool = False,
     ) -> None:
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
@@ -145,6 +148,7 @@ class LLM:
                 order=order,
                 draft_model=small,
                 min_draft=min_draft,
+                context_shift=context_shift,
             )
             thread = EngineThread(self.engine)
             # Also runs on garbage collection and at exit: no step may touch freed memory.

@@ -17,7 +17,7 @@ from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
 from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
-from ngramspec.server.llama_server import status
+from ngramspec.server.llama_server import slots, status
 from ngramspec.server.metrics.routes import metrics_routes
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama import routes as ollama
@@ -31,6 +31,7 @@ MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
 # A further API adds its routes, or a function that makes them, and its paths that need no key.
 ROUTES: list[Route] = [
     *status.ROUTES,
+    *slots.ROUTES,
     *openai.ROUTES,
     *responses.ROUTES,
     *anthropic.ROUTES,

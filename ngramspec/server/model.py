@@ -39,6 +39,7 @@ class ChatModel(Protocol):
     n_ctx_train: int  # tokens of context that it was trained with
     n_gpu_layers: int  # 0 = none on a GPU
     vocab_size: int
+    add_bos: bool  # prompts begin with the begin token
     bos: int  # token id; here and below: -1 = the vocabulary has none
     eos: int
     fim_pre: int  # infill tokens: prefix, suffix, middle, repository, file
@@ -106,6 +107,7 @@ class ServedModel:
     created: int = field(default_factory=lambda: int(time.time()))
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = -1  # -1 = until the context is full
+    num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
     stop: tuple[str, ...] = ()
     system: str = ""  # system message of chats that have none
     template: str | None = None  # chat template in Jinja, None = the model's

@@ -24,6 +24,7 @@ class ServerSettings(BaseModel):
     metrics: bool | None = None
     slots: bool | None = None
     props: bool = False  # POST /props
+    slot_save_path: str | None = None  # folder for saved slots, None: slots cannot be saved
     cors_origins: tuple[str, ...] = ()  # "*" = any
     # further names that the server answers to; ".a.b" = all below a.b, "*" = any
     allowed_hosts: tuple[str, ...] = ()

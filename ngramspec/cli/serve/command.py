@@ -29,6 +29,7 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
@@ -186,7 +187,8 @@ def _with_more_flags(function: Function) -> Function:
            help="Comma-separated origins whose pages can send requests, or *; others are refused."),
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
            type=click.IntRange(-2), default=-1,
-           help="Largest number of tokens of an answer; -1: until the context is full."),
+           help="Largest number of tokens of an answer; -1: until the context is full, or without "
+           "limit if it shifts."),
     option(DEFAULTS, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
     option(DEFAULTS, "--samplers", default="", metavar="LIST",
@@ -257,6 +259,7 @@ def _with_more_flags(function: Function) -> Function:
     option(DEFAULTS, "--prefill-assistant/--no-prefill-assistant", env="PREFILL_ASSISTANT",
            default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
+    session_options(),
     option(OUTPUT, "--log-level", metavar="LEVEL",
            type=click.Choice(["debug", "info", "warning", "error"]),
            help="Log level on stderr: debug, info, warning or error.  [default: info]"),

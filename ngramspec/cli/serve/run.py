@@ -48,7 +48,7 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
-_PATHS = ("ssl_key_file", "ssl_cert_file")
+_PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
@@ -260,6 +260,7 @@ def open_engine(
         kept_bytes=options["kept_memory"],
         order=choice.order,
         min_draft=choice.min_draft,
+        context_shift=options["context_shift"],
     )
 
 
@@ -273,6 +274,7 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "sampling": default_sampling(options),
         "max_tokens": max(-1, options["predict"]),
+        "num_keep": options["keep"],
         "stop": default_stops(options),
         "system": options["system_prompt"],
         "recipe": options["recipe"],

@@ -145,7 +145,7 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
     stop = list(options.get("stop", ()))
     if len(stop) > MAX_STOPS:
         raise bad_request(f"stop must have at most {MAX_STOPS} texts, got {len(stop)}", "stop")
-    return SamplingBody(**fields, stop=stop)
+    return SamplingBody(**fields, stop=stop, n_keep=options.get("num_keep"))
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:

@@ -63,6 +63,7 @@ def make_requests(
     same: dict[str, Any] = {
         "max_tokens": wanted,
         "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
+        "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
         "stop": stops_of(body, served),
         "speculation": speculation,
         "prediction_ids": prediction_ids,
@@ -74,7 +75,12 @@ def make_requests(
         "timeout": _timeout(body, settings),
     }
     return [
-        Request(prompt_ids=prompt_ids, sampling=with_seed(sampling, index), **same)
+        Request(
+            prompt_ids=prompt_ids,
+            sampling=with_seed(sampling, index),
+            num_keep=_keep(body, prompt_ids, served),
+            **same,
+        )
         for prompt_ids in prompts
         for index in range(choices)
     ]
@@ -112,7 +118,8 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
     if not 0 <= reported <= MAX_LOGPROBS:
         raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
     most = MAX_REPORTED // ((reported + 1) * generations)
-    if min(wanted, served.engine.context_size) > most:
+    longest = MAX_COUNT if served.engine.context_shift else served.engine.context_size
+    if min(wanted, longest) > most:
         raise bad_request(
             f"{field} must be less: with {reported} and {generations} generations an answer can "
             f"have at most {most} tokens, but {wanted} were requested",
@@ -125,6 +132,13 @@ def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
     """Return the LoRA adapters of a request, or the server's if it says nothing."""
     wanted = (body.model_extra or {}).get("lora")
     return served.adapters.applied if wanted in (None, []) else served.adapters.chosen(wanted)
+
+
+def _keep(body: SamplingBody, prompt_ids: TokenIds, served: ServedModel) -> int:
+    """Return how many tokens a context shift keeps: one more for the begin token."""
+    wanted = served.num_keep if body.n_keep is None else body.n_keep
+    kept = int(prompt_ids.size) if wanted < 0 else wanted
+    return min(kept, MAX_COUNT - 1) + served.model.add_bos
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:
