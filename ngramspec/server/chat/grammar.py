@@ -39,7 +39,7 @@ def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat
         answer = answer_rule(rules, schema, field)
         parts.append(format.calls.answer_rule(rules, answer))
     root = " | ".join(parts)
-    if format.reasoning_begun:
+    if format.begun:
         return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
     if format.reasons and format.parses_reasoning:
         return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
