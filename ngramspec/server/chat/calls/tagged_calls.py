@@ -110,8 +110,7 @@ class TaggedCalls(CallFormat):
         if not (yield from tags(text, self.opened)):
             raise NotACallError
         yield from text.space()
-        starts = yield from text.starts(self.key)
-        if not starts and self.known and not (yield from text.starts(self.close.strip())):
+        if self.known and not (yield from self._continues(text)):
             raise NotACallError
         sink.begin(name)
         sink.arguments("{")
@@ -120,6 +119,13 @@ class TaggedCalls(CallFormat):
         sink.arguments("}")
         sink.end()
         return True
+
+    def _continues(self, text: Text) -> Read[bool]:
+        """Return whether a parameter or the end of the call is next."""
+        for token in (self.key, self.close.strip()):
+            if (yield from text.starts(token)) or text.is_cut(token):
+                return True
+        return False
 
     def _read_parameters(self, text: Text, sink: AnswerSink, tool: Tool | None) -> Read[bool]:
         """Read parameters and the end of a call; return False if the text ends before it."""
