@@ -119,7 +119,8 @@ class DeepSeekCalls(NamedCalls):
         if not (yield from text.starts("{")):
             name = yield from text.match(FENCED_NAME, MOST_NAME)
             yield from text.space()
-            yield from text.passes("```json")
+            if not (yield from text.passes("```json")) and not (yield from text.starts("{")):
+                return "", ""
         return name.strip(), ""
 
 
