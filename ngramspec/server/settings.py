@@ -47,7 +47,7 @@ class ServerSettings(BaseModel):
     stall_timeout: float = Field(default=600.0, ge=0)
     drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at shutdown
     retry_after: int = Field(default=2, ge=1)  # seconds, sent with 503
-    reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is split off
+    reasoning_format: Literal["auto", "none"] = "auto"  # auto: reasoning is split off
     page: bool = True  # the page at /
     api_prefix: str = ""  # of all paths, "/api" for example
     access_log: bool = False

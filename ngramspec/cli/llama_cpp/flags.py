@@ -103,17 +103,13 @@ FLAGS = (
     silent("--log-timestamps --no-log-timestamps"),
     silent("--no-log-jsonl"),
     silent("--no-cors-credentials --cors-credentials"),
-    silent("--no-context-shift"),
     silent("--no-skip-chat-parsing"),
     # Old names that scripts still have.
     silent("-dio --direct-io -ndio --no-direct-io"),
     silent("--log-new --log-append"),
     silent("--log-test"),
-    # What belongs to a full context, to saved slots and to thinking.
-    silent("--keep", 1),
-    note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
+    # What belongs to thinking, and to models with a state.
     silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
-    refused("--slot-save-path", "slots are not saved: leave it out", 1),
     refused("--reasoning-budget", "thinking cannot be ended in the middle: leave it out",
             1, "THINK_BUDGET", "-1"),
     silent("--reasoning-budget-message", 1),

@@ -20,7 +20,7 @@ class ChatFormat:
     reasoning: ReasoningFormat
     tools: Tools
     reasons: bool  # the template knows the format of the reasoning
-    reasoning_begun: bool  # the prompt has opened the reasoning
+    begun: str  # the end of the prompt if it has opened the reasoning, else ""
     parses_reasoning: bool  # reasoning is split from the answer
     shows_special: bool  # the engine must show control tokens: marks are among them
 
@@ -30,9 +30,17 @@ class ChatFormat:
             formats_of(self.calls),
             self.tools,
             reasoning=self.reasoning if self.parses_reasoning else None,
-            begun=self.reasoning_begun,
-            hidden=self.reasoning.around_content if self.reasons else (),
+            begun=bool(self.begun),
+            start="" if self.parses_reasoning else self.begun,
+            hidden=self._hidden,
         )
+
+    @property
+    def _hidden(self) -> list[str]:
+        """Return the marks that are left out of the content."""
+        shown = () if self.parses_reasoning else (self.reasoning.open, self.reasoning.close)
+        marks = self.reasoning.around_content if self.reasons else ()
+        return [mark for mark in marks if not any(mark in text for text in shown)]
 
 
 def end_of_reasoning(template: str, prompt: str) -> str:
@@ -68,7 +76,7 @@ def chat_format(
         reasoning=reasoning,
         tools=tools,
         reasons=reasons,
-        reasoning_begun=reasoning.begun(prompt),
+        begun=reasoning.begun(prompt),
         parses_reasoning=parses_reasoning,
         shows_special=bool(special) or (reasons and reasoning.special),
     )
