@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from time import perf_counter_ns
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
@@ -46,6 +48,9 @@ class DraftModel:
         n_max: Longest draft, >= 1.
         n_min: Shorter drafts are dropped, 0..n_max.
         p_min: A draft ends before a token that is less probable, 0..1.
+        label: What users call it.
+        path: Its file.
+        nbytes: Of its weights, for monitoring.
 
     Raises:
         InputError: A value is out of its bounds, or the model cannot take tokens back.
@@ -57,7 +62,15 @@ class DraftModel:
     own_passes = True
 
     def __init__(
-        self, target: Target, n_max: int = N_MAX, n_min: int = N_MIN, p_min: float = P_MIN
+        self,
+        target: Target,
+        n_max: int = N_MAX,
+        n_min: int = N_MIN,
+        p_min: float = P_MIN,
+        *,
+        label: str = "",
+        path: str = "",
+        nbytes: int = 0,
     ) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
             raise InputError(
@@ -67,6 +80,14 @@ class DraftModel:
         if target.max_rollback is not None and target.max_rollback < n_max:
             raise InputError("the draft model cannot take tokens back: it is recurrent")
         self._target = target
+        self.info = DraftModelInfo(
+            name=label or os.path.basename(path) or self.name,
+            path=path,
+            nbytes=nbytes,
+            n_max=n_max,
+            n_min=n_min,
+            p_min=p_min,
+        )
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)

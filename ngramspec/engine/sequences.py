@@ -33,6 +33,13 @@ class Sequences:
         self._max_draft = limit or None  # a checkpoint goes back any distance
         self.checkpoints = limit == 0 and target.can_save
 
+    @property
+    def rollback(self) -> str:
+        """Return how rejected tokens are taken back, as Drafting calls it."""
+        if self._target.max_rollback is None:
+            return "cache"
+        return "saved" if self.checkpoints else "snapshots" if self.can_reject else "none"
+
     def begin(self, slot: Slot, request: Request, kept: int) -> int:
         """Make the slot hold a request's prompt; return how many tokens need not be read again.
 

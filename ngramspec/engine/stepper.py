@@ -265,4 +265,5 @@ class Stepper:
         """Free the slot; its tokens stay in the cache for the next request."""
         if slot.decoding:
             self._chain.end(slot)
+        self._stats.longest = max(self._stats.longest, slot.length)
         slot.release()

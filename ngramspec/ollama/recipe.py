@@ -26,7 +26,7 @@ class Recipe:
     template: Go template of a chat, None if there is none.
     template_first: Prefer `template` to the Jinja template of the GGUF file.
     messages: A conversation that precedes every other, in the form of the API.
-    draft: The value of DRAFT: names of drafters, or the path of a draft model; "" for nothing.
+    drafts: What is to draft: names of drafters, and the name or path of a draft model.
     notes: What a user should know.
     """
 
@@ -38,7 +38,7 @@ class Recipe:
     messages: tuple[Mapping[str, object], ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
-    draft: str = ""
+    drafts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,7 +69,7 @@ def find_recipe(name: str, roots: Iterable[PathLike]) -> Recipe:
         messages=stored.messages,
         parameters=_checked(stored, notes),
         licenses=stored.licenses,
-        draft="" if stored.draft is None else str(stored.draft),
+        drafts=() if stored.draft is None else (str(stored.draft),),
         notes=tuple(notes),
     )
 
@@ -114,7 +114,7 @@ def _overlaid(base: Recipe, written: Modelfile, path: Path) -> Recipe:
         messages=messages or base.messages,
         parameters={**base.parameters, **written.parameters},
         licenses=written.licenses or base.licenses,
-        draft=base.draft if written.draft is None else _draft(written.draft, path),
+        drafts=tuple(one for text in written.drafts for one in _drafts(text, path)) or base.drafts,
     )
 
 
@@ -131,10 +131,15 @@ def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
         raise kind(f"{modelfile}: FROM {text}: no such file, and {error}") from None
 
 
-def _draft(text: str, modelfile: Path) -> str:
-    """Return names unchanged, and a file with its folder."""
+def _drafts(text: str, modelfile: Path) -> list[str]:
+    """Return the parts of a DRAFT line: files with their folder, names as they are."""
     file = modelfile.parent / Path(text).expanduser()
-    return str(file) if file.is_file() else text
+    if file.is_file():
+        return [str(file)]
+    parts = [part.strip() for part in text.split(",")]
+    return (
+        [text] if parts == [text] else [one for part in parts for one in _drafts(part, modelfile)]
+    )
 
 
 def _stored_template(stored: StoredModel, notes: list[str]) -> str | None:

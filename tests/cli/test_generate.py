@@ -34,6 +34,8 @@ def test_json_shape(invoke: Any) -> None:
     assert sum(made["accepted"]) == made["num_accepted"] > 0
     assert made["finish_reason"] in ("stop", "length")
     assert list(made["stats"]) == ["suffix"]
+    assert made["speculative"]["active"] is True
+    assert [one["name"] for one in made["speculative"]["drafters"]] == ["suffix"]
     assert made["stats"]["suffix"]["num_drafts"] > 0
     assert "compare" not in made
     for key in ("tokens_per_second", "seconds", "prompt_seconds", "draft_seconds"):

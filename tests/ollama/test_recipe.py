@@ -32,7 +32,7 @@ def test_a_stored_model_is_a_recipe(store: Any) -> None:
     assert made.parameters == {"top_k": 4, "stop": ("a",)}
     assert made.messages == tuple(messages)
     assert made.licenses == ("one", "two")
-    assert Path(made.draft).read_bytes() == b"GGUF small"
+    assert [Path(one).read_bytes() for one in made.drafts] == [b"GGUF small"]
     assert made.name is not None
     assert made.name.short() == "llama3:latest"
     assert made.notes == ()
@@ -81,7 +81,7 @@ def test_a_modelfile_goes_on_top_of_a_stored_model(store: Any, tmp_path: Path) -
     assert made.parameters == {"top_k": 9, "seed": 1}
     assert made.messages == ({"role": "user", "content": "new"},)
     assert made.licenses == ("new",)
-    assert made.draft == "ngram-mod,ngram-cache"
+    assert made.drafts == ("ngram-mod", "ngram-cache")
     assert made.gguf == base.gguf
     assert made.name == base.name
     assert "REQUIRES 0.1 has no effect" in made.notes[0]
@@ -94,9 +94,33 @@ def test_files_are_relative_to_the_modelfile(tmp_path: Path) -> None:
         (folder / name).write_bytes(GGUF)
     made = read_recipe(write(folder, "FROM ./model.gguf\nFROM more.gguf\nDRAFT small.gguf"), [])
     assert made.gguf == folder / "model.gguf"
-    assert Path(made.draft) == folder / "small.gguf"
+    assert made.drafts == (str(folder / "small.gguf"),)
     assert "further FROM lines are not used: more.gguf" in made.notes[0]
     assert made.name is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "drafts"),
+    [
+        (("qwen2:0.5b",), ("qwen2:0.5b",)),
+        (("qwen2:0.5b", "ngram-mod"), ("qwen2:0.5b", "ngram-mod")),
+        (("qwen2:0.5b, ngram-mod",), ("qwen2:0.5b", "ngram-mod")),
+        (("ngram-mod,small.gguf",), ("ngram-mod", "FOLDER/small.gguf")),
+        (("a,b.gguf",), ("FOLDER/a,b.gguf",)),  # a file's name may have a comma
+        ((), ("STORED",)),
+    ],
+)
+def test_drafts_are_names_and_files(
+    store: Any, tmp_path: Path, lines: tuple[str, ...], drafts: tuple[str, ...]
+) -> None:
+    store.model(draft=b"GGUF small")
+    for name in ("small.gguf", "a,b.gguf"):
+        (tmp_path / name).write_bytes(GGUF)
+    text = "FROM llama3\n" + "".join(f"DRAFT {line}\n" for line in lines)
+    made = read_recipe(write(tmp_path, text), [store.root]).drafts
+    stored = find_recipe("llama3", [store.root]).drafts
+    expected = tuple(one.replace("FOLDER", str(tmp_path)) for one in drafts)
+    assert made == (stored if drafts == ("STORED",) else expected)
 
 
 def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.adapters.llama_cpp.threads import attach_threads
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
 from ngramspec.tokenizers.llama_library import Handle, reasons
@@ -52,6 +53,8 @@ class LlamaTarget:
         params = context_params(model, settings)
         self._handle = _make_context(model, params)
         address = self._handle.address
+        plans, counts = settings.thread_plans, settings.num_threads
+        self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
         self.vocab_size = model.vocab_size
         self.num_sequences = settings.slots
         self.context_size = settings.context_size_of(model)
@@ -60,6 +63,7 @@ class LlamaTarget:
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
+        self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
         self.min_copy: int | None = None
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
@@ -196,6 +200,8 @@ class LlamaTarget:
         self._chains.close()
         self._context.close()
         self._handle.free()
+        for threads in self._threads:
+            threads.free()
 
     def __enter__(self) -> Self:
         return self

@@ -119,7 +119,8 @@ def _template_input(
     messages = messages_of(chat.messages, served.system)
     messages = with_examples(messages, served.recipe.messages)
     prefill = ""
-    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+    last = messages[-1]
+    if served.prefill and last["role"] == "assistant" and not last.get("tool_calls"):
         if len(messages) == 1:
             raise bad_request("messages must not begin with the assistant's answer", "messages")
         prefill = messages.pop()["content"]

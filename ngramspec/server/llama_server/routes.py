@@ -23,7 +23,7 @@ from ngramspec.server.service import routes, service_of
 # Routes of llama-server that this server does not have.
 UNSUPPORTED_PATHS = (
     *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank"),
-    *("/v1/reranking", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"),
+    *("/v1/reranking", "/v1/audio/transcriptions"),
     "/lora-adapters",
 )
 MAX_TOKENS = 1 << 22  # in one answer of /tokenize

@@ -180,6 +180,8 @@ def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
     """
     able = "thinking" in capabilities(view)
     wanted = able if body.think is None else body.think
+    if wanted == "max":  # Ollama's newest level; no template here knows more than high
+        wanted = "high"
     if isinstance(wanted, str) and wanted not in LEVELS:
         raise bad_request(f"think must be true, false, {', '.join(LEVELS)}, got {wanted!r}")
     if body.think is None and not able:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.prediction import Prediction
 from ngramspec.server.errors import bad_request
-from ngramspec.server.request.bodies import Body, Integer, Objects, Prompt, SamplingBody
+from ngramspec.server.request.bodies import Body, Integer, Prompt, SamplingBody
 from ngramspec.server.request.grammar import ANY_OBJECT
 
 
@@ -14,13 +15,6 @@ class StreamOptions(Body):
     """OpenAI's stream_options."""
 
     include_usage: bool | None = None
-
-
-class Prediction(Body):
-    """OpenAI's prediction: a text that the answer will mostly repeat."""
-
-    type: str
-    content: str | Objects
 
 
 class OpenAIBody(SamplingBody):

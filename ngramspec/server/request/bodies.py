@@ -44,7 +44,8 @@ def at_most(most: int) -> BeforeValidator:
 
 
 MAX_TOOLS = 1024
-Objects = Annotated[list[dict[str, Any]], at_most(1 << 16)]  # messages, files
+MAX_OBJECTS = 1 << 16
+Objects = Annotated[list[dict[str, Any]], at_most(MAX_OBJECTS)]  # messages, files
 
 
 class Body(BaseModel):

@@ -17,6 +17,7 @@ from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
+from ngramspec.server.request.speculation import check_draft_model
 from ngramspec.server.settings import ServerSettings
 
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
@@ -51,6 +52,7 @@ def make_requests(
         ApiError: A field that cannot be used, or too many log-probabilities.
         InputError: A value is out of its bounds.
     """
+    check_draft_model((body.model_extra or {}).get("draft_model"), served)
     sampling = sampling_of(body, served, grammar)
     wanted = served.max_tokens if max_tokens is None else max_tokens
     wanted = min(max(-1, wanted), MAX_COUNT)
@@ -66,7 +68,7 @@ def make_requests(
         "logprobs": reported,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "slot": _slot(body, served),
-        "special": special,
+        "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
     return [

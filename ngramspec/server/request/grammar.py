@@ -28,8 +28,15 @@ def grammar_of(
         ApiError: Both are given, or one is not valid.
     """
     check_constraint(body, schema)
-    if schema is None:
-        return body.grammar or ""
+    return (body.grammar or "") if schema is None else schema_grammar(schema, field, strict)
+
+
+def schema_grammar(schema: Any, field: str, strict: bool = False) -> str:
+    """Return the GBNF of a JSON schema.
+
+    Raises:
+        ApiError: It is not valid; names the field.
+    """
     rules = Rules()
     return rules.grammar(answer_rule(rules, schema, field, strict))
 
