@@ -10,6 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
@@ -96,6 +99,18 @@ class ChatModel(Protocol):
         """
 
 
+class Embedder(Protocol):
+    """Makes vectors of texts; one thread at a time uses it."""
+
+    pooling: str  # none: a vector per token
+    size: int  # numbers of a vector
+    most_tokens: int  # of all texts of one call
+    most_texts: int  # of one call
+
+    def embed(self, texts: Sequence[TokenIds]) -> list[npt.NDArray[np.float32]]:
+        """Return a vector per text, shape (1, size), or one per token, shape (n, size)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A model, its engine and the defaults of requests."""
@@ -103,6 +118,8 @@ class ServedModel:
     name: str  # the model's id for clients
     model: ChatModel
     engine: Engine
+    embedder: Embedder | None = None  # None: routes for embeddings are refused
+    embedding_norm: int = 2  # length of vectors, as llama-server's embd_normalize
     aliases: tuple[str, ...] = ()  # further ids
     created: int = field(default_factory=lambda: int(time.time()))
     sampling: Sampling = field(default_factory=Sampling)

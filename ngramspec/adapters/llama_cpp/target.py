@@ -55,7 +55,7 @@ class LlamaTarget:
         self._lib = model.library.lib
         self._closed = True  # until it is fully made
         params = context_params(model, settings)
-        self._handle = _make_context(model, params)
+        self._handle = make_context(model, params)
         address = self._handle.address
         plans, counts = settings.thread_plans, settings.num_threads
         self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
@@ -327,7 +327,8 @@ class LlamaTarget:
         return not window or context.pos_min(sequence) <= max(0, length - window + 1)
 
 
-def _make_context(model: LlamaModel, params: Any) -> Handle:
+def make_context(model: LlamaModel, params: Any) -> Handle:
+    """Return a context of llama.cpp. Raises: BackendError if it cannot be made."""
     lib = model.library.lib
     position = native_llama.log_position()
     address = lib.llama_init_from_model(model.handle.address, params)

@@ -56,7 +56,6 @@ def refused(names: str, reason: str, values: int = 0, env: str = "", *harmless: 
 
 DOWNLOAD = "nothing is downloaded: get the file, then start with --model FILE"
 IMAGES = "this server takes text only: leave it out, or keep llama-server for images and sound"
-EMBEDDINGS = "this server generates text: leave it out, or keep llama-server for embeddings"
 RERANKING = "this server generates text: leave it out, or keep llama-server for reranking"
 ROUTER = "one server has one model: start one for each model, on ports of their own"
 AGENT = "this server runs no tools of its own: leave it out; clients can send tools with requests"
@@ -84,7 +83,6 @@ FLAGS = (
     silent("-cms --checkpoint-min-step", 1),
     silent("-cram --cache-ram", 1),
     silent("--cache-idle-slots --no-cache-idle-slots"),
-    silent("--embd-normalize", 1),
     silent("--no-mmproj --no-mmproj-auto --mmproj-auto"),
     silent("--mmproj-offload --no-mmproj-offload"),
     silent("-mmdev --mmproj-device", 1),
@@ -148,9 +146,7 @@ FLAGS = (
     refused("-mm --mmproj", IMAGES, 1, "MMPROJ"),
     refused("-mmu --mmproj-url", IMAGES, 1, "MMPROJ_URL"),
     refused("--media-path", IMAGES, 1),
-    refused("--embedding --embeddings", EMBEDDINGS, 0, "EMBEDDINGS"),
-    refused("--embd-gemma-default", EMBEDDINGS),
-    refused("--pooling", EMBEDDINGS, 1, "POOLING", "none"),
+    refused("--embd-gemma-default", DOWNLOAD),
     refused("--rerank --reranking", RERANKING, 0, "RERANKING"),
     refused("--models-dir", ROUTER, 1, "MODELS_DIR"),
     refused("--models-preset", ROUTER, 1, "MODELS_PRESET"),

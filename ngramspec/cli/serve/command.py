@@ -28,6 +28,7 @@ from ngramspec.cli.options import (
     options,
 )
 from ngramspec.cli.serve.config import take_config
+from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
@@ -126,6 +127,7 @@ def _with_more_flags(function: Function) -> Function:
     option(SLOTS, "--cache-prompt/--no-cache-prompt", env="CACHE_PROMPT", default=True,
            help="Reuse the part of a prompt that slots already hold."),
     running(SLOTS, "exact"),
+    embedding_options(SLOTS),
     option(SLOTS, "--max-queue", type=COUNT, default=256,
            help="Requests that can wait for a slot; more get 503. With several keys, "
            "a key can use at most as many places as it leaves free; more get 429."),

@@ -22,6 +22,7 @@ from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
+from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import open_model, open_target
@@ -95,6 +96,8 @@ def run(
             aliases=tuple(aliases),
             model=model,
             engine=engine,
+            embedder=open_embedder(options, model, models),
+            embedding_norm=options["embd_normalize"],
             draft_notes=notes,
             adapters=served_adapters(options, model),
             **defaults,
