@@ -239,6 +239,8 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         "sampling": Sampling(**given),
         "max_tokens": options["predict"],
         "num_keep": options["keep"],
+        "reasoning_budget": options["reasoning_budget"],
+        "reasoning_message": options["reasoning_budget_message"],
         "stop": tuple(filter(None, options["reverse_prompt"])),
         "system": options["system_prompt"],
         "recipe": options["recipe"],

@@ -10,6 +10,7 @@ from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoni
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.messages import text_of
 from ngramspec.server.chat.prompt import chat_text
+from ngramspec.server.chat.reasoning.budget import budget_tokens
 from ngramspec.server.chat.tools import tools_of
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
@@ -47,10 +48,11 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
     choices = 1 if body.n is None else body.n
     check_request(body, settings, choices)
     tools = tools_of(body)
-    if body.reasoning_budget_tokens == 0:
+    budget = budget_tokens(body, served)
+    if budget == 0:
         body.reasoning_effort = "none"
     text = chat_text(body, served, tools)
-    if body.reasoning_budget_tokens == 0:
+    if budget == 0:
         text += end_of_reasoning(served.chat_template, text)
     prompt_ids = served.model.tokenize_prompt(text)
     check_length(prompt_ids, served, settings, "messages")
@@ -69,6 +71,7 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body, served),
         special=format.shows_special,
+        budgets=[format.budget(body, served, budget)],
     )
     return ChatPlan(
         requests=requests,
