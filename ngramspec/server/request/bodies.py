@@ -93,6 +93,7 @@ class SamplingBody(Body):
     timings_per_token: bool | None = None
     t_max_predict_ms: Integer | None = None
     n_indent: Integer | None = None
+    return_progress: bool | None = None
     n_keep: Integer | None = None
     n_discard: Integer | None = None
     reasoning_budget_tokens: Integer | None = None

@@ -25,7 +25,7 @@ MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
     "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "return_progress", "backend_sampling", "continue_final_message",
+    "backend_sampling", "continue_final_message",
 )  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def make_requests(
         "logprobs": reported,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "slot": _slot(body, served),
+        "progress": bool(body.return_progress),
         "special": special,
         "timeout": _timeout(body, settings),
     }
