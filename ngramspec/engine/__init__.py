@@ -14,7 +14,7 @@ from ngramspec._native.engine.gate import Gate
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.engine import Engine
-from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
+from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
 from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
@@ -36,6 +36,7 @@ __all__ = [
     "Gate",
     "Generation",
     "Histogram",
+    "Progress",
     "ReasoningBudget",
     "Request",
     "Sampling",
