@@ -15,7 +15,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
-from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
+from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
 from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
@@ -39,6 +39,7 @@ __all__ = [
     "Gate",
     "Generation",
     "Histogram",
+    "Progress",
     "ReasoningBudget",
     "Request",
     "Sampling",

@@ -81,6 +81,7 @@ class Request:
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
     adapters: Adapters = ()  # LoRA adapters to compute with; in the order of numbers, no scale 0
     slot: int = -1  # run on this slot only; -1 = any
+    progress: bool = False  # hand out a Chunk with the progress after each decode of the prompt
     special: bool = False  # show special tokens in the text
     timeout: float | None = None  # seconds from its start on a slot, then it ends as "length"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)

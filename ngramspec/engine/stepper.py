@@ -177,6 +177,7 @@ class Stepper:
         made.slot, made.on_cancel = slot.id, self._note_cancel
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
+        self._emission.progress(slot)
         self._policy.begin(slot.id)
         if self._offers is not None:
             self._offers.begin(slot.id)
@@ -252,6 +253,10 @@ class Stepper:
             self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds)
+            return True
+        for slot in plan.members:
+            if not slot.decoding:
+                self._emission.progress(slot)
         return True
 
     def _save_drafted(self) -> bool:

@@ -125,6 +125,8 @@ class ServedModel:
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = -1  # -1 = until the context is full
     num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
+    reasoning_budget: int = -1  # tokens of reasoning in a chat, -1 = any number
+    reasoning_message: str = ""  # written before the end of reasoning that a budget ends
     stop: tuple[str, ...] = ()
     system: str = ""  # system message of chats that have none
     template: str | None = None  # chat template in Jinja, None = the model's

@@ -243,8 +243,6 @@ def test_a_budget_of_nothing_ends_the_reasoning_at_once(
     extra = {"reasoning_budget_tokens": budget}
     message = server.chat(messages=THINK, max_tokens=200, extra=extra).choices[0].message
     assert ("reasoning_content" in message.model_extra) == reasons
-    with pytest.raises(openai.BadRequestError, match="must be 0 or -1"):
-        server.chat(messages=THINK, max_tokens=2, extra={"reasoning_budget_tokens": 7})
 
 
 def test_an_answer_without_reasoning_has_no_such_member(server: Serving) -> None:

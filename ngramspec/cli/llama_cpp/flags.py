@@ -106,11 +106,8 @@ FLAGS = (
     silent("-dio --direct-io -ndio --no-direct-io"),
     silent("--log-new --log-append"),
     silent("--log-test"),
-    # What belongs to thinking, and to models with a state.
+    # What belongs to models with a state.
     silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
-    refused("--reasoning-budget", "thinking cannot be ended in the middle: leave it out",
-            1, "THINK_BUDGET", "-1"),
-    silent("--reasoning-budget-message", 1),
     # What may be missed.
     note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
          1, "CACHE_REUSE", "0"),

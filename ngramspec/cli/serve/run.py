@@ -278,6 +278,8 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         "sampling": default_sampling(options),
         "max_tokens": max(-1, options["predict"]),
         "num_keep": options["keep"],
+        "reasoning_budget": options["reasoning_budget"],
+        "reasoning_message": options["reasoning_budget_message"],
         "stop": default_stops(options),
         "system": options["system_prompt"],
         "recipe": options["recipe"],

@@ -1,4 +1,4 @@
-"""Options for long sessions: contexts that shift, slots that are saved."""
+"""Options for long sessions: contexts that shift, slots that are saved, reasoning that ends."""
 
 from __future__ import annotations
 
@@ -23,4 +23,10 @@ def session_options() -> Decorator:
                "erase.  [default: slots cannot be saved]"),
         option(SECTION, "--keep", type=click.IntRange(-1), default=0,
                help="Tokens at the start of the prompt that are never discarded; -1: all of it."),
+        option(SECTION, "--reasoning-budget", env="THINK_BUDGET", type=click.IntRange(-1),
+               default=-1,
+               help="Tokens of reasoning in a chat, after which its end is written for the model; "
+               "0: no reasoning; -1: any number."),
+        option(SECTION, "--reasoning-budget-message", env="THINK_BUDGET_MESSAGE", metavar="TEXT",
+               default="", help="Text to write before that end."),
     )  # fmt: skip

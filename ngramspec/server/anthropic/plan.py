@@ -75,10 +75,7 @@ def _conversation(body: MessagesBody) -> Conversation:
 
 
 def _variables(body: MessagesBody) -> dict[str, Any] | None:
-    """Return the variables of the template; where thinking is disabled, make the prompt end it.
-
-    A budget of thinking is not kept to: Anthropic too calls it a target.
-    """
+    """Return the variables of the template; where thinking is disabled, make the prompt end it."""
     if body.thinking is None:
         return body.chat_template_kwargs
     kind = body.thinking.type
@@ -88,4 +85,6 @@ def _variables(body: MessagesBody) -> dict[str, Any] | None:
     if kind == "disabled":
         body.reasoning_budget_tokens = 0
         return body.chat_template_kwargs
+    if body.thinking.budget_tokens is not None:
+        body.thinking_budget_tokens = body.thinking.budget_tokens
     return {"enable_thinking": True, **(body.chat_template_kwargs or {})}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.server.chat.calls import call_format_of, formats_of
 from ngramspec.server.chat.calls.format import CallFormat
 from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.reasoning import reasoning_format_of
+from ngramspec.server.chat.reasoning.budget import reasoning_budget
 from ngramspec.server.chat.reasoning.format import ReasoningFormat
 from ngramspec.server.chat.tools import Tools
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import SamplingBody
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,13 @@ class ChatFormat:
     begun: str  # the end of the prompt if it has opened the reasoning, else ""
     parses_reasoning: bool  # reasoning is split from the answer
     shows_special: bool  # the engine must show control tokens: marks are among them
+
+    def budget(
+        self, body: SamplingBody, served: ServedModel, tokens: int
+    ) -> ReasoningBudget | None:
+        """Return what bounds the reasoning of a request; see reasoning_budget."""
+        marks = self.reasoning.open, (self.reasoning.close,)
+        return reasoning_budget(body, served, tokens, *marks, bool(self.begun))
 
     def parser(self) -> ChatParser:
         """Return a parser for one answer."""

@@ -49,7 +49,7 @@ class NativeEvents:
             self._counts[index] += len(chunk.token_ids)
             if chunk.finish_reason is not None:
                 parts.append(json_event(self._last(index, chunk)))
-            elif self._slow or chunk.logprobs:
+            elif self._slow or chunk.logprobs or chunk.progress is not None:
                 parts.append(json_event(self._whole(index, chunk)))
             elif chunk.text or chunk.token_ids:
                 parts += (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
@@ -26,7 +27,7 @@ MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
     "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "return_progress", "backend_sampling", "continue_final_message",
+    "backend_sampling", "continue_final_message",
 )  # fmt: skip
 
 
@@ -43,9 +44,11 @@ def make_requests(
     speculation: Speculation,
     prediction_ids: TokenIds = NO_TOKENS,
     special: bool = False,
+    budgets: Sequence[ReasoningBudget | None] = (),
 ) -> list[Request]:
     """Return the requests of all prompts, `choices` in a row for each.
 
+    budgets: Of their reasoning, one per prompt, or none.
     logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
     value; None = none.
 
@@ -71,6 +74,7 @@ def make_requests(
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "adapters": _adapters(body, served),
         "slot": _slot(body, served),
+        "progress": bool(body.return_progress),
         "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
@@ -79,9 +83,10 @@ def make_requests(
             prompt_ids=prompt_ids,
             sampling=with_seed(sampling, index),
             num_keep=_keep(body, prompt_ids, served),
+            reasoning_budget=budget,
             **same,
         )
-        for prompt_ids in prompts
+        for prompt_ids, budget in zip(prompts, budgets or [None] * len(prompts), strict=True)
         for index in range(choices)
     ]
 
@@ -99,11 +104,6 @@ def check_request(body: SamplingBody, settings: ServerSettings, choices: int) ->
     for name in UNSUPPORTED_FIELDS:
         if extra.get(name) or getattr(body, name, None):
             raise not_supported(f"{name} is not supported by this server", name)
-    if (body.reasoning_budget_tokens or 0) > 0:  # 0: none, -1: any
-        raise not_supported(
-            "reasoning_budget_tokens must be 0 or -1: reasoning cannot be ended in the middle",
-            "reasoning_budget_tokens",
-        )
     target = extra.get("adaptive_target")
     if isinstance(target, (int, float)) and target >= 0:
         raise not_supported("adaptive_target is not supported by this server", "adaptive_target")
