@@ -164,6 +164,15 @@ def test_reasoning_before_a_grammar_may_hold_anything_but_its_end(
     assert matcher.may_end
 
 
+def test_a_prompt_that_has_ended_the_reasoning_leaves_none_to_a_grammar() -> None:
+    for prompt, allowed in (("", True), ("<think>\n\n</think>\n\n", False)):
+        format = chat_format("<think>", prompt, parses_reasoning=True)
+        grammar = chat_grammar(SamplingBody(), {"type": "boolean"}, "json_schema", format)
+        matcher = Matcher(read_grammar(grammar, lambda _: -1), BYTES)
+        assert matcher.allows(ord("<")) == allowed
+        assert matcher.allows(ord("t"))
+
+
 @given(st.text("ab", min_size=1, max_size=6), st.text("abc", max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_until_allows_any_text_up_to_the_first_mark(mark: str, text: str) -> None:

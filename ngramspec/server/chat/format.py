@@ -25,8 +25,14 @@ class ChatFormat:
     tools: Tools
     reasons: bool  # the template knows the format of the reasoning
     begun: str  # the end of the prompt if it has opened the reasoning, else ""
+    ended: bool  # the prompt has ended the reasoning
     parses_reasoning: bool  # reasoning is split from the answer
     shows_special: bool  # the engine must show control tokens: marks are among them
+
+    @property
+    def may_reason(self) -> bool:
+        """Return whether an answer may begin with reasoning that the prompt has not opened."""
+        return self.reasons and self.parses_reasoning and not self.begun and not self.ended
 
     def budget(
         self, body: SamplingBody, served: ServedModel, tokens: int
@@ -88,6 +94,7 @@ def chat_format(
         tools=tools,
         reasons=reasons,
         begun=reasoning.begun(prompt),
+        ended=prompt.rstrip().endswith(reasoning.close),
         parses_reasoning=parses_reasoning,
         shows_special=bool(special) or (reasons and reasoning.special),
     )

@@ -44,6 +44,6 @@ def chat_grammar(
     root = " | ".join(parts)
     if format.begun:
         return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
-    if format.reasons and format.parses_reasoning:
+    if format.may_reason:
         return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
     return rules.grammar(root)

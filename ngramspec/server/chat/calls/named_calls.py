@@ -143,7 +143,7 @@ class KimiCalls(NamedCalls):
 
     def written_name(self, name: str) -> str:
         """Return the grammar of an id."""
-        return f"{literal(f'functions.{name}:')} [0-9]+"
+        return f"{literal(f'functions.{name}:')} [0-9]{{1,4}}"
 
 
 @dataclass(frozen=True, kw_only=True)
