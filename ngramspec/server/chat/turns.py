@@ -13,17 +13,23 @@ class Turns:
     """The turns of a chat so far. What the model wrote in a row is one turn of its own.
 
     System texts in a row are one message, because most templates take only one at the start.
+
+    late_system: The template takes system messages within the chat; otherwise users say them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, late_system: bool = True) -> None:
+        self._late_system = late_system
         self._messages: list[dict[str, Any]] = []
         self._reasoning: list[str] = []  # of the model's turn that is the last message
 
     def say(self, role: str, text: str) -> None:
         """Add a text of anybody but the model."""
-        last = self._messages[-1] if self._messages else None
-        if role == "system" and last is not None and last["role"] == "system":
-            last["content"].append(_part(text))
+        last = self._messages[-1]["role"] if self._messages else "system"
+        joins = role == "system" and bool(self._messages)
+        if joins and last != "system" and not self._late_system:
+            role = "user"
+        if joins and last == role:
+            self._messages[-1]["content"].append(_part(text))
         else:
             self._add({"role": role, "content": [_part(text)]})
 
