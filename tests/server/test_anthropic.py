@@ -178,7 +178,7 @@ def test_system_texts_within_a_chat_suit_templates_that_take_none(start: Start) 
         {"role": "user", "content": "f"}]}  # fmt: skip
     for template, expected in (
         (shows, "system:a;user:b;system:c;assistant:d;system:e;user:f;"),
-        (refuses, "system:a;user:b\nc;assistant:d;user:e;user:f;"),
+        (refuses, "system:a;user:b\nc;assistant:d;user:e\nf;"),
     ):
         server = start(slots=1, served={"template": template})
         with client_of(server) as client:
