@@ -166,6 +166,18 @@ class ServedModel:
             return _PROBE in self.model.render_chat(chat, template=self.template, **variables)
         return False
 
+    @cached_property
+    def takes_late_system(self) -> bool:
+        """Return whether the chat template shows system messages within a chat; many refuse."""
+        if self.go_template is not None:
+            return True
+        said = {"role": "user", "content": "x"}
+        chat = [said, {"role": "system", "content": _PROBE}, said]
+        with contextlib.suppress(InputError):
+            variables = dict(self.template_variables)
+            return _PROBE in self.model.render_chat(chat, template=self.template, **variables)
+        return False
+
     @property
     def go_template(self) -> str | None:
         """Return the chat template in use if it is a Go template, otherwise None."""

@@ -139,7 +139,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "items that are none": (RESPONSES, {"input": [1] * 300_000}, 400, "input"),
     "many items": (RESPONSES, {"input": [{"role": "user", "content": "x"}] * 70_000}, 400, "input"),
     "items of more messages": (RESPONSES, {"instructions": "x", "input": [
-        {"role": "user", "content": "x"}] * (1 << 16)}, 400, "input"),
+        {"type": "function_call_output", "call_id": "c", "output": "x"}] * (1 << 16)}, 400,
+        "input"),
     "one answer of many items": (RESPONSES, {"input": [*CHAT, *[
         {"role": "assistant", "content": "x" * 40}] * 60_000]}, 400, "input"),
     "one thought of many items": (RESPONSES, {"input": [
