@@ -15,7 +15,6 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_dr
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.lora import adapters_of
@@ -83,7 +82,6 @@ def run(
         model = models.enter_context(open_model(options))
         target = models.enter_context(open_target(options, model))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        set_priority(options["prio"] or 0)
         engine = open_engine(options, choice, target, models, saves, small)
         name, *aliases = model_names(options, model)
         served = ServedModel(
