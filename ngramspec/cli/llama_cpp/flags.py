@@ -1,7 +1,7 @@
-"""llama-server's options that do nothing here, and those that are refused: one table of data.
+"""llama.cpp's options that do nothing here, and those that are refused: tables of data.
 
-The names are those of `llama-server --help` (llama.cpp, MIT licence). Options that work are where
-their command is.
+The names are those of `llama-server --help` and `llama-completion --help` (llama.cpp, MIT licence).
+Options that work are where their command is.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from ngramspec.cli.llama_cpp.words import OFF
 from ngramspec.cli.options import Decorator, option, options
 
 Kind = Literal["silent", "note", "refused"]
-SECTION = "llama-server"
+SECTION = "llama.cpp"
+OPTIONAL = -1  # values: one, or none where another option follows
 
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of llama-server's.
+    """An option of llama.cpp's programs.
 
     names: All its names that mean the same, a `--no-` form only if it does as well.
     kind: What happens: nothing; a line says why it does nothing; the start ends with the reason.
     reason: The rest of a sentence that begins with the name and a colon.
-    values: How many values follow.
+    values: How many values follow; OPTIONAL: one or none.
     env: What follows LLAMA_ARG_ in a variable that sets it; only where it is not silent.
     harmless: Values with which it asks for nothing, so that it is silent.
     """
@@ -37,6 +38,11 @@ class Flag:
     values: int = 0
     env: str = ""
     harmless: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return its first long name."""
+        return next(name for name in self.names.split() if name.startswith("--"))
 
 
 def silent(names: str, values: int = 0) -> Flag:
@@ -55,7 +61,7 @@ def refused(names: str, reason: str, values: int = 0, env: str = "", *harmless: 
 
 
 DOWNLOAD = "nothing is downloaded: get the file, then start with --model FILE"
-IMAGES = "this server takes text only: leave it out, or keep llama-server for images and sound"
+IMAGES = "only text is taken: leave it out, or keep llama.cpp's program for images and sound"
 RERANKING = "this server generates text: leave it out, or keep llama-server for reranking"
 ROUTER = "one server has one model: start one for each model, on ports of their own"
 AGENT = "this server runs no tools of its own: leave it out; clients can send tools with requests"
@@ -167,6 +173,41 @@ FLAGS = (
     refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
 )  # fmt: skip
 
+# What llama-cli and llama-completion have besides.
+ONE_ANSWER = "there is one answer per start: `ngramspec serve` chats, on its page too"
+CLI_FLAGS = (
+    silent("--display-prompt --no-display-prompt"),
+    silent("--verbose-prompt"),
+    silent("--show-timings --no-show-timings"),
+    silent("-st --single-turn"),
+    silent("-mli --multiline-input"),
+    silent("--simple-io"),
+    silent("-co --color", OPTIONAL),
+    silent("-ptc --print-token-count", 1),
+    note("--prompt-cache", "the prompt is read at every start", 1),
+    silent("--prompt-cache-all --prompt-cache-ro"),
+    refused("-i --interactive", ONE_ANSWER),
+    refused("-if --interactive-first", ONE_ANSWER),
+    refused("--in-prefix", ONE_ANSWER, 1),
+    refused("--in-suffix", ONE_ANSWER, 1),
+    silent("--in-prefix-bos"),
+    refused("--image --audio --video", IMAGES, 1),
+    refused("--server-base", "the model runs here: leave it out", 1),
+)
+# Of llama-server's table, what llama-cli and llama-completion have as well.
+SERVER_ONLY = (
+    *("--threads-http", "--slot-prompt-similarity", "--checkpoint-min-step", "--cache-ram"),
+    *("--cache-idle-slots", "--embd-normalize", "--models-max", "--models-autoload", "--no-agent"),
+    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--slot-save-path", "--cache-reuse"),
+    *("--sleep-idle-seconds", "--cors-methods", "--cors-headers", "--ui-config"),
+    *("--ui-config-file", "--media-path", "--embedding", "--embd-gemma-default", "--pooling"),
+    *("--rerank", "--models-dir", "--models-preset", "--tools", "--tools-runtime"),
+    *("--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui-mcp-proxy", "--path"),
+    *("--log-prompts-dir", "--cont-batching", "--no-cont-batching", "--ctx-checkpoints"),
+    "--skip-chat-parsing",
+)
+ALL_CLI_FLAGS = (*(flag for flag in FLAGS if flag.name not in SERVER_ONLY), *CLI_FLAGS)
+
 
 def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
     """Return the options of the table, hidden from --help; none of them reaches the command."""
@@ -175,7 +216,9 @@ def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
 
 def _option(number: int, flag: Flag) -> Decorator:
     names = flag.names.split()
-    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values else {}
+    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values > 0 else {}
+    if flag.values == OPTIONAL:
+        shape = {"is_flag": False, "flag_value": "on"}
     return option(
         SECTION,
         *names,
@@ -190,7 +233,6 @@ def _option(number: int, flag: Flag) -> Decorator:
 
 def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
     """Return what happens when the option is given."""
-    name = next(name for name in flag.names.split() if name.startswith("--"))
 
     def speak(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         given = value if flag.values == 1 else ()
@@ -198,8 +240,8 @@ def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
         if not value or harmless or ctx.resilient_parsing:
             return
         if flag.kind == "refused":
-            raise click.UsageError(f"{name}: {flag.reason}", ctx)
+            raise click.UsageError(f"{flag.name}: {flag.reason}", ctx)
         if flag.kind == "note":
-            click.echo(f"{name} does nothing: {flag.reason}", err=True)
+            click.echo(f"{flag.name} does nothing: {flag.reason}", err=True)
 
     return speak

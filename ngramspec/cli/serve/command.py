@@ -47,9 +47,13 @@ Examples:
   ngramspec serve --model model.gguf --spec-type ngram-mod,ngram-cache \\
       --spec-ngram-mod-n-min 16 -lcs code.ngc --pool server.ngp
   ngramspec serve --model model.gguf -md small.gguf --spec-draft-n-max 8
+  ngramspec serve -hf Qwen/Qwen3-8B-GGUF:Q8_0 --jinja -ngl 99 -fa on -c 40960
   ngramspec serve --model llama3:8b --spec-type ngram-mod
   ngramspec serve --modelfile Modelfile
   ngramspec serve --config server.yaml --port 9000
+
+Lines and LLAMA_ARG_ variables of llama-server work as they are: its options that do nothing
+here are accepted and not listed above, a few are refused with the reason.
 
 A configuration file sets these options by name, in YAML or TOML. The command line
 overrides the environment, which overrides the file:

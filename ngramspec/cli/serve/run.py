@@ -16,7 +16,6 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_dr
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
@@ -87,7 +86,6 @@ def run(
         model = models.enter_context(open_model(options))
         target = models.enter_context(open_target(options, model))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        set_priority(options["prio"] or 0)
         opened, notes = open_small(small, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
