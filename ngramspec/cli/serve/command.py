@@ -79,7 +79,7 @@ def _with_more_flags(function: Function) -> Function:
     option(MODEL, "--mmap/--no-mmap", env="MMAP", default=True, help="Memory-map the file."),
     option(MODEL, "--mlock", env="MLOCK", is_flag=True, help="Lock the model in memory."),
     option(MODEL, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA",
-           help="Chat template to use instead of the model's, or chatml."),
+           help="Chat template instead of the model's, or the name of one of llama.cpp's."),
     option(MODEL, "--chat-template-file", env="CHAT_TEMPLATE_FILE", type=FILE,
            help="File with a chat template."),
     option(MODEL, "--chat-template-kwargs", env="CHAT_TEMPLATE_KWARGS", metavar="JSON",

@@ -24,7 +24,7 @@ MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
     "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "return_progress", "backend_sampling", "continue_final_message",
+    "return_progress", "backend_sampling",
 )  # fmt: skip
 
 

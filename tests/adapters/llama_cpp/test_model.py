@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.chat import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
+from ngramspec.adapters.llama_cpp.chat.templates import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
 from ngramspec.adapters.llama_cpp.model import LlamaModel, _may_repack
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
@@ -170,7 +170,8 @@ def test_templates_get_tools_and_variables(chat: LlamaModel) -> None:
     template = "{{ tools[0].name }} {{ think }} {{ eos_token }} {{ [1] | tojson }}"
     made = chat.render_chat(HELLO, template=template, tools=[{"name": "f"}], think=True)
     assert made == "f True <|im_end|> [1]"
-    assert chat.render_chat(HELLO, template="{{ tools is none }}") == "True"
+    assert chat.render_chat(HELLO, template="{{ tools is defined }}") == "False"
+    assert chat.render_chat(HELLO, template="{{ self.x }}{{ messages.x }}", self={"x": 1}) == ""
 
 
 def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:
@@ -182,12 +183,13 @@ def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:
 BAD_TEMPLATES = {
     "syntax": ("{% for %}", "the chat template is not valid"),
     "refusal": ("{{ raise_exception('no system') }}", "refuses: no system"),
-    "undefined": ("{{ messages[9].content.x }}", "refuses"),
-    "type": ("{{ 1 + 'a' }}", "refuses"),
+    "undefined": ("{{ messages[9].content.x + 1 }}", "refuses"),
+    "type": ("{{ 1 + [] }}", "refuses"),
     "division": ("{{ 1 / 0 }}", "refuses: division by zero"),
     "attribute": ("{{ messages.__class__.__mro__ }}", "unsafe"),
+    "hidden": ("{% if messages.__class__ %}{% endif %}", "unsafe"),
     "method": ("{{ ''.__class__.__base__.__subclasses__() }}", "unsafe"),
-    "writing": ("{{ messages.append(1) }}", "unsafe"),
+    "writing": ("{{ messages.clear() }}", "unsafe"),
     "range": ("{% for i in range(10**9) %}{% endfor %}", "a number above 100000"),
     "long": ("x" * (MAX_TEMPLATE_CHARS + 1), "characters at most"),
 }
