@@ -111,6 +111,17 @@ class Generator(CodeGenerator):
         spent.set_environment(self.environment)
         node.body.insert(0, spent)
 
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
+        """Call the sandbox's own methods directly, and a template's functions through `call`."""
+        if not isinstance(node.node, nodes.EnvironmentAttribute):
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        self.write(f"environment.{node.node.name}(")
+        for argument in node.args:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write(")")
+
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
         """Check keys."""
         pairs = [nodes.Pair(self._bare(pair.key), pair.value) for pair in node.items]
