@@ -12,7 +12,7 @@ import pytest
 
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.chat.templates import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
-from ngramspec.adapters.llama_cpp.model import LlamaModel, _may_repack
+from ngramspec.adapters.llama_cpp.model import TOOL_TEMPLATE_KEY, LlamaModel, _may_repack
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
 from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
@@ -172,6 +172,27 @@ def test_templates_get_tools_and_variables(chat: LlamaModel) -> None:
     assert made == "f True <|im_end|> [1]"
     assert chat.render_chat(HELLO, template="{{ tools is defined }}") == "False"
     assert chat.render_chat(HELLO, template="{{ self.x }}{{ messages.x }}", self={"x": 1}) == ""
+
+
+def test_a_template_for_tools_is_used_where_there_are_tools(
+    chat: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(chat.metadata, TOOL_TEMPLATE_KEY, "T{{ tools[0].function.name }}")
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert chat.render_chat(HELLO, tools=tools) == "Tf"
+    assert "<|im_start|>user" in chat.render_chat(HELLO)
+    assert chat.chat_capabilities()["supports_tools"]
+
+
+def test_a_begun_answer_stays_open(chat: LlamaModel) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
+    made = chat.render_chat(begun, continue_final_message=True)
+    assert made == chat.render_chat(HELLO) + "Well, "
+    assert chat.tokenize_chat(begun, continue_final_message=True).size > 0
+
+
+def test_the_begin_token_is_not_written_where_the_tokenizer_adds_it(chat: LlamaModel) -> None:
+    assert chat.render_chat(HELLO, template="{{ bos_token }}hi{{ bos_token }}") == "hi<s>"
 
 
 def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:
