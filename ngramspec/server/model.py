@@ -79,10 +79,12 @@ class ChatModel(Protocol):
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
         template: str | None = None,
+        continue_final_message: bool | str = False,
         **variables: Any,
     ) -> str:
         """Return the prompt of a conversation.
@@ -92,10 +94,21 @@ class ChatModel(Protocol):
             tools: Tools that the model may call.
             add_generation_prompt: End with the start of the answer.
             template: A Jinja template instead of the model's.
+            continue_final_message: The last message is the begun answer, which stays open;
+                "content" or "reasoning_content" says which part of it is begun.
             variables: Further variables of the template.
 
         Raises:
             InputError: The template is not valid, or refuses the conversation.
+        """
+
+    def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
+        """Return what the chat template can do, in the names of llama-server's /props.
+
+        template: A Jinja template instead of the model's.
+
+        Raises:
+            InputError: There is none, or it is not valid.
         """
 
 
@@ -158,13 +171,12 @@ class ServedModel:
         return self.template or self.go_template or self.model.chat_template or ""
 
     @cached_property
-    def takes_system(self) -> bool:
-        """Return whether the chat template in Jinja shows system messages; some refuse them."""
-        chat = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "x"}]
-        with contextlib.suppress(InputError):
-            variables = dict(self.template_variables)
-            return _PROBE in self.model.render_chat(chat, template=self.template, **variables)
-        return False
+    def chat_capabilities(self) -> Mapping[str, bool]:
+        """Return what the chat template in Jinja can do, nothing where there is none."""
+        if self.go_template is None:
+            with contextlib.suppress(InputError):
+                return self.model.chat_capabilities(self.template)
+        return {}
 
     @cached_property
     def takes_late_system(self) -> bool:

@@ -74,13 +74,19 @@ class ScriptedModel:
     def piece(self, token_id: int, special: bool = False) -> bytes:
         return bytes([token_id]) if token_id < END else b""
 
+    def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
+        known = "tools" in (template or self.chat_template or "")
+        return {"supports_tools": known, "supports_tool_calls": known}
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
         template: str | None = None,
+        continue_final_message: bool | str = False,
         **variables: Any,
     ) -> str:
         said = "\n".join(f"{message['role']}: {message['content']}" for message in messages)

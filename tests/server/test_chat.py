@@ -169,10 +169,10 @@ def test_penalties_change_the_answer(server: Serving) -> None:
     ("fields", "param"),
     [
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": 7, "content": "x"}]}, "messages[0]"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
-        ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "I"}] * 2}, "messages"),
         ({"extra": {"top_k": 1.5}}, "top_k"),
         ({"extra": {"top_k": "4"}}, "top_k"),
         ({"n": 0}, "n"),
@@ -262,7 +262,7 @@ def test_a_system_message_joins_the_next_where_the_template_takes_none(
 
     assert prompt(("system", "be brief"), ("user", "hi")) == {"prompt": "[user] be brief\nhi"}
     assert prompt(("user", "hi")) == {"prompt": "[user] hi"}
-    assert prompt(("system", ""), ("user", "hi")) == {"prompt": "[user] hi"}
+    assert prompt(("system", ""), ("user", "hi")) == {"prompt": "[user] \nhi"}
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     made = server.chat(messages=OPEN, tools=tools, max_tokens=2)
     assert made.choices[0].finish_reason in ("length", "stop")

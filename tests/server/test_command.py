@@ -148,7 +148,7 @@ def test_an_unknown_host_is_told() -> None:
         (("--spec-type", "draft-simple"), "needs --model-draft"),
         (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
         (("--chat-template", "a", "--chat-template-file", "b"), "either"),
-        (("--chat-template", "vicuna"), "is no template"),
+        (("--chat-template", "lama3"), "llama2-sys-strip, llama3, llama4"),
         (("--chat-template-kwargs", "[]"), "JSON object"),
         (("--ssl-key-file", "key"), "belong together"),
         (("--n-gpu-layers", "many"), "a number or all"),

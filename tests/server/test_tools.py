@@ -159,20 +159,25 @@ def test_a_template_without_tools_gets_them_as_text(server: Serving) -> None:
 
 
 def test_a_template_with_tools_gets_them_as_they_are(start) -> None:
-    template = "{{ tools[0].function.name }}|{{ messages[-1].tool_calls[0].function.arguments.a }}|"
+    template = (
+        "{{ tools[0].function.name }}|{% for m in messages if m.tool_calls %}"
+        "{% for name, value in m.tool_calls[0].function.arguments.items() %}{{ name }}={{ value }}|"
+        "{% endfor %}{% endfor %}"
+    )
     server = start(slots=1, served={"template": template})
     call = {"type": "function", "function": {"name": "f", "arguments": '{"a": 7}'}}
-    messages = [*CHAT, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    calling = {"role": "assistant", "content": None, "tool_calls": [call]}
+    messages = [*CHAT, calling, {"role": "tool", "content": "8"}]
     made = server.post("/apply-template", messages=messages, tools=TOOLS).json()
-    assert made["prompt"] == "get_weather|7|"
+    assert made["prompt"] == "get_weather|a=7|"
 
 
 def test_arguments_that_are_not_json_are_refused(server: Serving) -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": "{"}}
-    messages = [*CHAT, {"role": "assistant", "tool_calls": [call]}]
+    messages = [*CHAT, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": ""}]
     made = server.post("/v1/chat/completions", messages=messages)
     assert made.status_code == 400
-    assert made.json()["error"]["param"] == "messages[1].tool_calls[0]"
+    assert "the arguments of a tool call are not JSON" in made.json()["error"]["message"]
 
 
 # The model makes up ids. gpt-oss may reason before a call: the embedded model would without an end.

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ngramspec.adapters.llama_cpp.chat import ChatTemplates
+from ngramspec.adapters.llama_cpp.chat.templates import ChatTemplates
 from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
 from ngramspec.adapters.llama_cpp.lora import load_adapters
 from ngramspec.adapters.llama_cpp.placement import Placement, place
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 TEMPLATE_KEY = "tokenizer.chat_template"
+TOOL_TEMPLATE_KEY = f"{TEMPLATE_KEY}.tool_use"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 _STATEFUL = ("deepseek4",)  # attention models that keep a state as well
 
@@ -115,7 +116,13 @@ class LlamaModel:
         self.fim_pre, self.fim_suf, self.fim_mid = (special[f"fim_{n}"] for n in _FIM[:3])
         self.fim_pad, self.fim_rep, self.fim_sep = (special[f"fim_{n}"] for n in _FIM[3:])
         text = self.vocabulary.text
-        self._templates = ChatTemplates(text(self.bos), text(self.eos))
+        self._templates = ChatTemplates(
+            text(self.bos),
+            text(self.eos),
+            adds_bos=self.add_bos,
+            adds_eos=bool(lib.llama_vocab_get_add_eos(lib.llama_model_get_vocab(address))),
+            library=self.library,
+        )
 
     @property
     def architecture(self) -> str:
@@ -194,36 +201,65 @@ class LlamaModel:
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
         template: str | None = None,
+        continue_final_message: bool | str = False,
         **variables: Any,
     ) -> str:
-        """Return the prompt of a conversation.
+        """Return the prompt of a conversation, as llama-server writes it.
 
         Args:
             messages: Objects with role and content, as in OpenAI's API.
             tools: Tools that the model may call.
             add_generation_prompt: End with the start of the answer.
-            template: A Jinja template instead of the model's. It runs in a sandbox.
+            template: A Jinja template instead of the model's, which runs in a sandbox, or the name
+                of one of llama.cpp's own.
+            continue_final_message: The last message is the begun answer, which stays open.
+                "content" or "reasoning_content" says which part of it is begun.
             variables: Further variables of the template.
 
         Raises:
             InputError: There is no template, it is not valid, or it refuses the conversation.
         """
-        template = template or self.chat_template
+        return self._templates.render(
+            self._template(template, bool(tools)),
+            messages,
+            tools,
+            add_generation_prompt,
+            variables,
+            continue_final_message,
+        )
+
+    def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
+        """Return what the chat template can do, in the names of llama-server's /props.
+
+        template: A Jinja template instead of the model's.
+
+        Raises:
+            InputError: There is no template, or it is not valid.
+        """
+        return self._templates.capabilities(self._template(template, True)).as_dict()
+
+    def _template(self, given: str | None, tools: bool) -> str:
+        """Return the template to use; a model may have another one for chats with tools."""
+        own = self.metadata.get(TOOL_TEMPLATE_KEY) if tools else None
+        template = given or own or self.chat_template
         if not template:
             raise InputError("this model has no chat template")
-        return self._templates.render(template, messages, tools, add_generation_prompt, variables)
+        return template
 
     def tokenize_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
         template: str | None = None,
+        continue_final_message: bool | str = False,
         **variables: Any,
     ) -> TokenIds:
         """Return the tokens of a conversation; arguments and errors as render_chat.
@@ -235,6 +271,7 @@ class LlamaModel:
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             template=template,
+            continue_final_message=continue_final_message,
             **variables,
         )
         return self.tokenize_prompt(text)

@@ -109,7 +109,7 @@ def _with_more_flags(function: Function) -> Function:
     option(MODEL, "--tags", env="TAGS", default="", metavar="NAMES",
            help="Tags that /v1/models lists, comma-separated."),
     option(MODEL, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA",
-           help="Chat template to use instead of the model's, or chatml."),
+           help="Chat template instead of the model's, or the name of one of llama.cpp's."),
     option(MODEL, "--chat-template-file", env="CHAT_TEMPLATE_FILE", type=FILE,
            help="File with a chat template."),
     option(MODEL, "--chat-template-kwargs", env="CHAT_TEMPLATE_KWARGS", metavar="JSON",

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
@@ -34,6 +35,7 @@ from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
+from ngramspec.tokenizers.llama_library import load_library
 
 # Seconds for the parts of the shutdown, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0
@@ -358,10 +360,10 @@ def _template(options: Mapping[str, Any]) -> str | None:
     text = options["chat_template"]
     if text == "chatml":
         return CHATML
-    if text and "{" not in text:
+    if text and "{" not in text and text not in (names := builtin_names(load_library())):
         raise InputError(
-            f"--chat-template {text!r} is no template: give its text, chatml, or use "
-            "--chat-template-file"
+            f"--chat-template {text!r} is no template: give its text, use --chat-template-file, or "
+            f"name one of llama.cpp's: {', '.join(sorted(names))}"
         )
     return text or None
 

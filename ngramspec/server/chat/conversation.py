@@ -16,4 +16,5 @@ class Conversation(Body):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: Any = None  # true, "content" or "reasoning_content"; else false
     reasoning_effort: str | None = None

@@ -10,20 +10,15 @@ from ngramspec.server.chat.calls.hermes import instructions, written_calls
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
+SYSTEM = ("system", "developer")
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 Message = dict[str, Any]
 
 
 def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Message]:
-    """Return messages with text contents, calls with parsed arguments, and known roles.
+    """Return messages with the members that templates read, as llama-server reads them.
+
+    A content is a text or a list of text parts; arguments of calls are texts.
 
     Args:
         given: As the client wrote them.
@@ -35,7 +30,7 @@ def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Me
     if not given:
         raise bad_request("messages must not be empty", "messages")
     made = [_message(message, f"messages[{i}]") for i, message in enumerate(given)]
-    if system and not any(message["role"] == "system" for message in made):
+    if system and not any(message["role"] in SYSTEM for message in made):
         made.insert(0, {"role": "system", "content": system})
     return made
 
@@ -48,8 +43,13 @@ def text_of(content: Any, field: str) -> str:
         return content
     if not isinstance(content, list):
         raise bad_request(f"{field} must be a text or a list of parts", field)
-    texts = []
-    for index, part in enumerate(content):
+    return "\n".join(_texts(content, field))
+
+
+def _texts(parts: Sequence[Any], field: str) -> list[str]:
+    """Return the texts of the parts of a content."""
+    made = []
+    for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in TEXT_PARTS:
             raise not_supported(
@@ -59,17 +59,17 @@ def text_of(content: Any, field: str) -> str:
         text = part.get("text", part.get("refusal"))
         if not isinstance(text, str):
             raise bad_request(f"{field}[{index}] must have a text", f"{field}[{index}]")
-        texts.append(text)
-    return "\n".join(texts)
+        made.append(text)
+    return made
 
 
 def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     """Return messages for a template without tools: calls, results and tools become content."""
     made: list[Message] = []
     for message in messages:
-        content = message["content"]
+        content = text_of(message["content"], "content")
         if message.get("tool_calls"):
-            calls = written_calls(message["tool_calls"])
+            calls = written_calls(with_objects(message)["tool_calls"])
             made.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
         elif message["role"] == "tool":
             text = f"<tool_response>\n{content}\n</tool_response>"
@@ -82,39 +82,46 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     for message in made:
         message.pop("responses", None)
     if tools:
-        if made[0]["role"] != "system":
+        if not made or made[0]["role"] not in SYSTEM:
             made.insert(0, {"role": "system", "content": ""})
-        text = "\n\n".join(filter(None, (made[0]["content"], instructions(tools))))
+        own = text_of(made[0]["content"], "content")
+        text = "\n\n".join(filter(None, (own, instructions(tools))))
         made[0] = {**made[0], "content": text}
     return made
 
 
-def without_system(messages: Sequence[Message]) -> list[Message]:
-    """Return messages for a template without a system role: the first one joins the next."""
-    system, *rest = messages
-    if not rest:
-        return []
-    text = f"{system['content']}\n{rest[0]['content']}" if system["content"] else rest[0]["content"]
-    return [{**rest[0], "content": text}, *rest[1:]]
+def with_objects(message: Message) -> Message:
+    """Return a message whose calls have JSON data as their arguments.
+
+    Raises:
+        ApiError: They are not JSON.
+    """
+    calls = []
+    for call in message.get("tool_calls", ()):
+        arguments = {"arguments": _arguments(call)}
+        calls.append({**call, "function": {**call["function"], **arguments}})
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(call["function"]["arguments"])
+    except (ValueError, RecursionError) as error:
+        text = f"the arguments of a tool call are not JSON: {error}"
+        raise bad_request(text, "messages") from error
 
 
 def _message(given: Mapping[str, Any], field: str) -> Message:
-    role = given.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise bad_request(
-            f"{field}.role must be one of {', '.join(ROLES)}, got {role!r:.80}", field
-        )
-    calls = given.get("tool_calls")
+    role, calls = given.get("role"), given.get("tool_calls")
+    if not isinstance(role, str):
+        raise bad_request(f"{field}.role must be a text, got {role!r:.80}", field)
     if calls and not isinstance(calls, list):
         raise bad_request(f"{field}.tool_calls must be a list", f"{field}.tool_calls")
-    if given.get("content") is None and not (role == "assistant" and (calls or "content" in given)):
+    if "content" not in given and not (role == "assistant" and calls):
         raise bad_request(f"{field}.content is required", f"{field}.content")
-    made: Message = {
-        "role": ROLES[role],
-        "content": text_of(given.get("content"), f"{field}.content"),
-    }
-    for name in ("name", "tool_call_id", "reasoning_content"):
-        if isinstance(given.get(name), str):
+    made: Message = {"role": role, "content": _content(given.get("content"), f"{field}.content")}
+    for name in ("reasoning_content", "name", "tool_call_id"):
+        if given.get(name) and isinstance(given[name], str):
             made[name] = given[name]
     if calls:
         made["tool_calls"] = [
@@ -123,16 +130,22 @@ def _message(given: Mapping[str, Any], field: str) -> Message:
     return made
 
 
+def _content(content: Any, field: str) -> str | list[dict[str, str]]:
+    """Return a content as one text, or as text parts if the client wrote it so."""
+    if isinstance(content, list):
+        return [{"type": "text", "text": text} for text in _texts(content, field)] or ""
+    return text_of(content, field)
+
+
 def _call(given: Any, field: str) -> dict[str, Any]:
-    """Return a call with its arguments as an object, as templates expect."""
+    """Return a call whose arguments are a text."""
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_request(f"{field} must have a function with a name", field)
-    arguments = function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"{field}: the arguments are not JSON: {error}", field) from error
-    call = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
-    return {"id": given["id"], **call} if isinstance(given.get("id"), str) else call
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        given_or_none = {} if arguments is None else arguments
+        arguments = json.dumps(given_or_none, ensure_ascii=False, separators=(",", ":"))
+    named = {"name": function["name"], "arguments": arguments or "{}"}
+    call: dict[str, Any] = {"type": "function", "function": named}
+    return {**call, "id": given["id"]} if isinstance(given.get("id"), str) else call

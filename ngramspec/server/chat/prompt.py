@@ -10,17 +10,21 @@ from ngramspec.gotemplate import Limits
 from ngramspec.ollama.chat_template import ChatTemplate, Think
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.messages import (
+    SYSTEM,
     Message,
     messages_of,
-    without_system,
+    text_of,
+    with_objects,
     without_tools,
 )
-from ngramspec.server.chat.tools import Tools
+from ngramspec.server.chat.tools import Tool, Tools, tools_of
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 
 # Variables that the server sets itself.
-_RESERVED = {"messages", "tools", "template", "add_generation_prompt", "bos_token", "eos_token"}
+_RESERVED = {"messages", "tools", "template", "add_generation_prompt", "continue_final_message",
+             "bos_token", "eos_token"}  # fmt: skip
+GO_ROLES = {"developer": "system", "function": "tool"}
 LEVELS = ("low", "medium", "high")
 
 
@@ -28,23 +32,29 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     """Return the prompt of a chat, up to a new answer or to the end of a begun answer.
 
     Raises:
-        ApiError: The model has no chat template.
+        ApiError: The model has no chat template, or the answer cannot be continued.
         InputError: The template refuses the messages.
     """
-    messages, variables, prefill = _template_input(chat, served, tools)
-    given = [dict(tool.given) for tool in tools.tools] if _knows_tools(served) else []
-    if served.go_template is not None:
-        return go_text(served.go_template, messages, given, variables) + prefill
-    if messages[0]["role"] == "system" and not served.takes_system:
-        messages = without_system(messages)
-    text = served.model.render_chat(
-        messages,
-        tools=given or None,
-        add_generation_prompt=chat.add_generation_prompt is not False,
-        template=served.template,
-        **variables,
-    )
-    return text + prefill
+    messages = _messages(chat, served)
+    continued = _continued(chat, messages, served)
+    if not (_knows_tools(served) or _knows_calls(served)):
+        messages = without_tools(messages, tools)
+    given = [_described(tool) for tool in _all_tools(chat, tools)] if _knows_tools(served) else []
+    variables = _variables(chat, served)
+    if served.go_template is None:
+        return served.model.render_chat(
+            messages,
+            tools=given or None,
+            add_generation_prompt=not continued and chat.add_generation_prompt is not False,
+            template=served.template,
+            continue_final_message=continued,
+            **variables,
+        )
+    begun = messages.pop() if continued else {"content": ""}
+    if not messages:
+        raise bad_request("messages must not begin with the assistant's answer", "messages")
+    text = go_text(served.go_template, messages, given, variables)
+    return text + text_of(begun["content"], "messages")
 
 
 def parsed_template(text: str) -> ChatTemplate:
@@ -91,7 +101,7 @@ def with_examples(
     """Return messages with a model's example messages inserted after the system message."""
     if not examples:
         return list(messages)
-    lead = 1 if messages[0]["role"] == "system" else 0
+    lead = 1 if messages[0]["role"] in SYSTEM else 0
     return [*messages[:lead], *messages_of(examples), *messages[lead:]]
 
 
@@ -103,41 +113,94 @@ def _think(variables: Mapping[str, Any]) -> Think:
 
 
 def _for_go(message: Message) -> Message:
-    made = dict(message)
+    made = with_objects(message)
+    made["role"] = GO_ROLES.get(made["role"], made["role"])
+    made["content"] = text_of(made["content"], "content")
     for openai, ollama in (("reasoning_content", "thinking"), ("name", "tool_name")):
         if openai in made:
             made[ollama] = made.pop(openai)
     return made
 
 
-def _template_input(
-    chat: Conversation, served: ServedModel, tools: Tools
-) -> tuple[list[Message], dict[str, Any], str]:
-    """Return messages and variables for the template, and the begun answer to continue."""
+def _messages(chat: Conversation, served: ServedModel) -> list[Message]:
+    """Return the messages for the template, those of the served model among them."""
     if not served.chat_template:
         raise not_supported("this model has no chat template: use /v1/completions", "messages")
     messages = messages_of(chat.messages, served.system)
-    messages = with_examples(messages, served.recipe.messages)
-    prefill = ""
+    return with_examples(messages, served.recipe.messages)
+
+
+def _continued(chat: Conversation, messages: Sequence[Message], served: ServedModel) -> bool | str:
+    """Return whether the last message is to be continued, or which part of it."""
+    asked = chat.continue_final_message
+    continued: bool | str = asked if asked in (True, "content", "reasoning_content") else False
     last = messages[-1]
-    if served.prefill and last["role"] == "assistant" and not last.get("tool_calls"):
-        if len(messages) == 1:
-            raise bad_request("messages must not begin with the assistant's answer", "messages")
-        prefill = messages.pop()["content"]
-    if not _knows_tools(served):
-        messages = without_tools(messages, tools)
-    taken = _RESERVED & set(chat.chat_template_kwargs or {})
-    if taken:
+    if continued and chat.add_generation_prompt is not False:
+        raise bad_request(
+            "Cannot set both add_generation_prompt and continue_final_message to true.",
+            "continue_final_message",
+        )
+    if not continued and last["role"] == "assistant" and served.prefill:
+        if len(messages) > 1 and messages[-2]["role"] == "assistant":
+            raise bad_request(
+                "Cannot have 2 or more assistant messages at the end of the list.", "messages"
+            )
+        continued = True
+    if continued and last["role"] == "assistant" and last.get("tool_calls"):
+        raise bad_request(
+            "Cannot continue an assistant message that contains tool calls.", "messages"
+        )
+    return continued
+
+
+def _variables(chat: Conversation, served: ServedModel) -> dict[str, Any]:
+    """Return the variables of the server and of the request."""
+    given = chat.chat_template_kwargs or {}
+    if taken := _RESERVED & set(given):
         raise bad_request(
             f"chat_template_kwargs must not have {', '.join(sorted(taken))}", "chat_template_kwargs"
         )
-    variables = {**served.template_variables, **(chat.chat_template_kwargs or {})}
+    made = {**served.template_variables, **given}
+    if isinstance(made.get("enable_thinking"), str):
+        raise bad_request(
+            "enable_thinking must be true or false, got a text", "chat_template_kwargs"
+        )
     if chat.reasoning_effort == "none":
-        variables["enable_thinking"] = False
+        made.pop("reasoning_effort", None)
+        made["enable_thinking"] = False
     elif chat.reasoning_effort:
-        variables["reasoning_effort"] = chat.reasoning_effort
-    return messages, variables, prefill
+        made["reasoning_effort"] = chat.reasoning_effort
+    return made
+
+
+def _all_tools(chat: Conversation, tools: Tools) -> Sequence[Tool]:
+    """Return the tools that the prompt describes: all that are given, whichever may be called."""
+    if not chat.tools or len(chat.tools) == len(tools.tools):
+        return tools.tools
+    return tools_of(Conversation(messages=[], tools=chat.tools)).tools
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    """Return a tool with the members that templates read."""
+    function = tool.given["function"]
+    told, parameters = function.get("description"), function.get("parameters")
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": told if isinstance(told, str) else "",
+            "parameters": {} if parameters is None else parameters,
+        },
+    }
 
 
 def _knows_tools(served: ServedModel) -> bool:
-    return (".Tools" if served.go_template else "tools") in served.chat_template
+    """Return whether the chat template describes tools to the model."""
+    if served.go_template is not None:
+        return ".Tools" in served.go_template
+    return served.chat_capabilities.get("supports_tools", False)
+
+
+def _knows_calls(served: ServedModel) -> bool:
+    """Return whether the chat template writes earlier calls."""
+    return served.chat_capabilities.get("supports_tool_calls", False)

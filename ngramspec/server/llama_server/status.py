@@ -60,6 +60,7 @@ def _props(service: Service) -> dict[str, Any]:
         "endpoint_props": settings.props,
         "endpoint_metrics": settings.exposes_metrics,
         "chat_template": served.chat_template,
+        "chat_template_caps": dict(served.chat_capabilities),
         "bos_token": _text(served, model.bos),
         "eos_token": _text(served, model.eos),
         "build_info": f"ngramspec {__version__}",

@@ -23,6 +23,7 @@ from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_ids
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
+ROLES = ("system", "user", "assistant", "tool")
 NO_TOOLS = Tools()
 PLAIN_ANSWER = chat_format("", "")  # all of it is content
 MAX_TEMPLATE = 1 << 16  # characters of a request's own template; about 50 us per action in it
@@ -205,6 +206,8 @@ def _message(given: Mapping[str, Any], index: int) -> dict[str, Any]:
     if given.get("images"):
         raise bad_request("this server takes text only, no images", f"messages[{index}].images")
     role = given.get("role")
+    if role not in ROLES:
+        raise bad_request(f"messages[{index}].role must be one of {', '.join(ROLES)}", "messages")
     made: dict[str, Any] = {"role": role, "content": given.get("content") or ""}
     for ollama, openai in (("thinking", "reasoning_content"), ("tool_name", "name")):
         if given.get(ollama):

@@ -27,7 +27,7 @@ MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
     "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "backend_sampling", "continue_final_message",
+    "backend_sampling",
 )  # fmt: skip
 
 

@@ -12,9 +12,19 @@ from typing import Any
 
 import pytest
 
-from ngramspec.adapters.llama_cpp.chat import ChatTemplates
+from ngramspec.adapters.llama_cpp.chat.templates import ChatTemplates
 from ngramspec.errors import InputError
 
+NEST = (
+    "{% set ns = namespace(x=[0], y=[0]) %}{% for i in range(64) %}"
+    "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+)
+TUPLES = NEST.replace("[ns.x, ns.x]", "(ns.x, ns.x)").replace("x=[0]", "x=(0,)")
+GROWN = (
+    "{% set ns = namespace(x=[0]) %}{% for i in range(64) %}{% set y = [] %}"
+    "{% set _ = y.append(ns.x) %}{% set _ = y.append(ns.x) %}{% set ns.x = y %}{% endfor %}"
+)
+ITSELF = "{% set x = [] %}{% set _ = x.append(x) %}"
 HELLO = [{"role": "user", "content": "Hello"}]
 DOUBLE = "{% set ns = namespace(x='ab') %}{% for i in range(64) %}{% set ns.x = OF %}{% endfor %}"
 BOMBS = {
@@ -51,6 +61,53 @@ BOMBS = {
     "power": "{{ 10 ** 90000 }}",
     "product": "{% set ns = namespace(x=3) %}{% for i in range(64) %}"
     "{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
+    **{
+        f"nested: {part}": f"{NEST}{{{{ {part} }}}}"
+        for part in (
+            "ns.x",
+            "ns.x ~ 'a'",
+            "'a' + ns.x",
+            "ns.x | tojson",
+            "ns.x | string",
+            "ns.x | join",
+            "ns.x == ns.y",
+            "ns.x in [ns.y]",
+            "1 < ns.x < ns.y",
+            "ns.x is eq(ns.y)",
+            "[ns.x] | select('eq', ns.y) | list",
+            "[ns.x].index(ns.y)",
+            "[ns.x].count(ns.y)",
+            "'%s' % (ns.x,)",
+            "'%s' % ns.x",
+            "'{}'.format(ns.x)",
+            "ns.x | trim",
+            "ns.x | upper",
+            "[ns.x, ns.y] | sort",
+            "ns.x | map('string') | list",
+            "'a'.join([ns.x])",
+            "raise_exception(ns.x)",
+        )
+    },
+    **{
+        f"tuples: {part}": f"{TUPLES}{{{{ {part} }}}}"
+        for part in (
+            "{ns.x: 1}",
+            "{}[ns.x]",
+            "{}.get(ns.x)",
+            "dict([(ns.x, 1)])",
+            "ns.x in {}",
+            "[ns.x] | unique | list",
+        )
+    },
+    "grown": GROWN + "{{ ns.x }}",
+    "grown as JSON": GROWN + "{{ ns.x | tojson }}",
+    "a list in itself": ITSELF + "{{ x }}",
+    "a list in itself, as JSON": ITSELF + "{{ x | tojson }}",
+    "a list in itself, compared": ITSELF + "{{ x == x }}",
+    "a list that grows in its loop": "{% set x = [0] %}{% for i in x %}{% set _ = x.append(i) %}"
+    "{% endfor %}",
+    "doubled lists": "{% set ns = namespace(x=[0]) %}{% for i in range(64) %}"
+    "{% set ns.x = ns.x + ns.x %}{% endfor %}",
     "set": "{% set ns = namespace(x='ab') %}{% for i in range(64) %}"
     "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
 }
@@ -112,16 +169,44 @@ def test_what_a_client_sends_may_be_large() -> None:
 
 def test_templates_write_what_jinja_does() -> None:
     cases = {
-        "{{ 1 }}{{ none }}{{ true }}{{ missing }}{{ 'a' ~ 1 ~ none }}": "1NoneTruea1None",
+        "{{ 1 }}{{ true }}{{ missing }}{{ 'a' ~ 1 }}{{ none | string }}": "1Truea1None",
         "{{ {'b': 'é<', 'a': [1]} | tojson }}": '{"b": "é<", "a": [1]}',
         "{{ {'a': [1]} | tojson(indent=1) }}": '{\n "a": [\n  1\n ]\n}',
         "{{ ['a', 'b'] | join(', ') }}{{ 'ab' | replace('a', 'c') }}": "a, bcb",
         "{{ 'x' | center(3) }}|": " x |",
         "{{ 'a%sb%03d' % ('x', 7) }}{{ '{}-{:>3}'.format(1, 2) }}": "axb0071-  2",
-        "{{ 2 ** 10 }}{{ 7 % 3 }}{{ [1] + [2] }}{{ 'ab' * 2 }}": "10241[1, 2]abab",
-        "{{ messages | map(attribute='role') | list }}": "['user']",
-        "{{ tools is none }}{{ functions is none }}{{ add_generation_prompt }}": "TrueTrueTrue",
+        "{{ 2 ** 10 }}{{ 7 % 3 }}{{ ([1] + [2]) | tojson }}{{ 'ab' * 2 }}": "10241[1, 2]abab",
+        "{{ messages | map(attribute='role') | list | string }}": "['user']",
+        "{{ tools is defined }}{{ functions is none }}{{ date_string | length }}": "FalseFalse11",
         "{{ strftime_now('%Y') | length }}": "4",
     }
     for template, expected in cases.items():
         assert render(template) == expected, template
+
+
+def test_templates_are_forgiven_what_llama_cpp_forgives() -> None:
+    cases = {
+        "{{ none }}{{ {'a': 1} }}{{ ['a', [1, none], {'b': 2}] }}|": "a1|",
+        "{{ 'a' + none }}{{ none + 'b' }}{{ 'c' + missing }}{{ missing + 'd' }}": "abcd",
+        "{{ missing.a.items() | length }}{{ missing.strip() }}{{ none | items }}": "0",
+        "{{ missing.a.b }}{{ messages[9].content.x }}|": "|",
+        "{% set n = none %}{{ 'a' ~ n ~ missing }}{{ n | default('x') }}": "ax",
+        "{{ 'a' + 1 }}{{ 1 + 'a' }}{{ 'a' + [1] }}": "a11aa[1]",
+        "{% set x = [1] %}{% set _ = x.append(2) %}{{ x }}{{ x.pop() }}{{ x }}": "1221",
+        "{{ messages | map(attribute='role') | tojson }}": '["user"]',
+        "{{ 'a<b' | safe + '<' }}{{ '<' | e }}": "a<b<&lt;",
+        "{{ ' \u00a0a\u3000 ' | trim }}{{ ' \u00a0a'.strip() }}|": "\u00a0a\u3000\u00a0a|",
+        "{% for m in ['\\u3000a'] %}{{ m.strip() }}{% endfor %}": "\u3000a",
+        "{% set d = {'copy': 1, 'items': 2} %}{{ d.copy }}{{ d['items'] }}": "12",
+    }
+    for template, expected in cases.items():
+        assert render(template) == expected, template
+
+
+def test_what_a_template_changes_is_its_own() -> None:
+    calls = [{"id": "1"}]
+    chat = [{"role": "user", "content": "x", "tool_calls": calls}]
+    template = "{% set _ = messages[0].tool_calls.append(1) %}{{ messages[0].tool_calls | length }}"
+    templates = ChatTemplates("<s>", "</s>")
+    assert [templates.render(template, chat, None, True, {}) for _ in range(2)] == ["2", "2"]
+    assert calls == [{"id": "1"}]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.chat import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
+from ngramspec.adapters.llama_cpp.chat.templates import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
 from ngramspec.adapters.llama_cpp.loading import Loading, may_repack
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.model import TOOL_TEMPLATE_KEY, LlamaModel
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
 from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
@@ -172,7 +172,29 @@ def test_templates_get_tools_and_variables(chat: LlamaModel) -> None:
     template = "{{ tools[0].name }} {{ think }} {{ eos_token }} {{ [1] | tojson }}"
     made = chat.render_chat(HELLO, template=template, tools=[{"name": "f"}], think=True)
     assert made == "f True <|im_end|> [1]"
-    assert chat.render_chat(HELLO, template="{{ tools is none }}") == "True"
+    assert chat.render_chat(HELLO, template="{{ tools is defined }}") == "False"
+    assert chat.render_chat(HELLO, template="{{ self.x }}{{ messages.x }}", self={"x": 1}) == ""
+
+
+def test_a_template_for_tools_is_used_where_there_are_tools(
+    chat: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(chat.metadata, TOOL_TEMPLATE_KEY, "T{{ tools[0].function.name }}")
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert chat.render_chat(HELLO, tools=tools) == "Tf"
+    assert "<|im_start|>user" in chat.render_chat(HELLO)
+    assert chat.chat_capabilities()["supports_tools"]
+
+
+def test_a_begun_answer_stays_open(chat: LlamaModel) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
+    made = chat.render_chat(begun, continue_final_message=True)
+    assert made == chat.render_chat(HELLO) + "Well, "
+    assert chat.tokenize_chat(begun, continue_final_message=True).size > 0
+
+
+def test_the_begin_token_is_not_written_where_the_tokenizer_adds_it(chat: LlamaModel) -> None:
+    assert chat.render_chat(HELLO, template="{{ bos_token }}hi{{ bos_token }}") == "hi<s>"
 
 
 def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:
@@ -184,12 +206,13 @@ def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:
 BAD_TEMPLATES = {
     "syntax": ("{% for %}", "the chat template is not valid"),
     "refusal": ("{{ raise_exception('no system') }}", "refuses: no system"),
-    "undefined": ("{{ messages[9].content.x }}", "refuses"),
-    "type": ("{{ 1 + 'a' }}", "refuses"),
+    "undefined": ("{{ messages[9].content.x + 1 }}", "refuses"),
+    "type": ("{{ 1 + [] }}", "refuses"),
     "division": ("{{ 1 / 0 }}", "refuses: division by zero"),
     "attribute": ("{{ messages.__class__.__mro__ }}", "unsafe"),
+    "hidden": ("{% if messages.__class__ %}{% endif %}", "unsafe"),
     "method": ("{{ ''.__class__.__base__.__subclasses__() }}", "unsafe"),
-    "writing": ("{{ messages.append(1) }}", "unsafe"),
+    "writing": ("{{ messages.clear() }}", "unsafe"),
     "range": ("{% for i in range(10**9) %}{% endfor %}", "a number above 100000"),
     "long": ("x" * (MAX_TEMPLATE_CHARS + 1), "characters at most"),
 }
