@@ -35,7 +35,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo quick test check types stubs engines fuzz soak mutants asan tsan clean
+.PHONY: help demo quick test check types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -47,6 +47,7 @@ help:
 	@echo "make mutants  plants faults one at a time and says which ones no test catches"
 	@echo "make asan   tests of native code, files, threads, facades, engine and server under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
+	@echo "make peer  llama-server's own tests against ngramspec serve; fetches llama-cpp-python's sources"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -117,6 +118,10 @@ soak: $(STAMP)
 
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants/run.py
+
+peer: $(STAMP)
+	$(BIN)/python -m pip install --quiet -r tests/peer/requirements.txt
+	$(BIN)/python tests/peer/run.py
 
 # A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
 define sanitized

@@ -31,7 +31,7 @@ from ngramspec.server.chat.format import chat_format
 from ngramspec.server.llama_server.events import NativeEvents
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.openai.chat_events import ChatEvents
-from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_events import CompletionEvents
 from ngramspec.server.openai.completion_plan import CompletionPlan
 from ngramspec.server.response.sse import Events, EventStream
@@ -82,7 +82,7 @@ def make_events(api: str, generation: Generation) -> Events:
     quick: dict[str, Any] = {"timings_per_token": False, "spans": False}
     if api == "chat":
         format = chat_format("", "", parses_reasoning=True)
-        plan = ChatPlan(**common, **quick, format=format, include_usage=False)
+        plan = ChatCompletionPlan(**common, **quick, format=format, include_usage=False)
         return ChatEvents(plan, served, [generation])
     if api == "completions":
         text = CompletionPlan(**common, **quick, choices=1, echoes=[""], include_usage=False)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -113,7 +114,8 @@ class LLM:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
-            self.model = stack.enter_context(LlamaModel(path, n_gpu_layers=n_gpu_layers))
+            placement = Placement(n_gpu_layers)
+            self.model = stack.enter_context(LlamaModel(path, placement=placement))
             saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
             settings = ContextSettings(

@@ -25,6 +25,7 @@ from typing import Any
 from llama_trace import TraceTarget
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.bench.rounds import run_in_turns
 from ngramspec.engine import Engine, Request, Sampling
@@ -254,7 +255,7 @@ def main() -> None:
     except InputError as error:
         raise SystemExit(str(error)) from None
     file = options.model or (embedded_model() if options.small else random_model(MODEL))
-    with LlamaModel(file, n_gpu_layers=0 if options.cpu else -1) as model:
+    with LlamaModel(file, placement=Placement(0 if options.cpu else -1)) as model:
         lib = model.library.lib
         on_gpu = bool(lib.llama_supports_gpu_offload()) and not options.cpu
         where = "on the GPU" if on_gpu else "on the CPU: its figures say nothing of GPUs"

@@ -65,9 +65,10 @@ def saved_costs(
         OSError: A file cannot be read.
     """
     from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path, find_costs
 
-    with LlamaModel(path, n_gpu_layers=n_gpu_layers, vocab_only=True) as model:
+    with LlamaModel(path, placement=Placement(n_gpu_layers), vocab_only=True) as model:
         table = find_costs(model, settings)
         if table is not None:
             reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"

@@ -52,6 +52,25 @@ class SectionOption(click.Option):
         super().__init__(*args, **kwargs)
         self.section = section
 
+    def resolved_envvars(self) -> tuple[str, ...]:
+        """Return the environment variables that set it."""
+        given = self.envvar or ()
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return what the environment says, for switches in llama.cpp's words.
+
+        LLAMA_ARG_NO_X turns off what LLAMA_ARG_X turns on, whatever its value is.
+        """
+        if self.secondary_opts:
+            for name in self.resolved_envvars():
+                if name.replace("LLAMA_ARG_", "LLAMA_ARG_NO_", 1) in os.environ:
+                    return "false"
+        value = super().resolve_envvar_value(ctx)
+        if value is not None and isinstance(self.type, click.types.BoolParamType):
+            return {"enabled": "true", "disabled": "false"}.get(value.lower(), value)
+        return value
+
 
 class SectionCommand(click.Command):
     """A command whose --help lists its options by section, in the order of declaration."""
@@ -59,6 +78,20 @@ class SectionCommand(click.Command):
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         """Return fixed names: click caches the help option of the first context."""
         return HELP_NAMES
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an unknown option is named whole, not by its first letter."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
+            letter = error.option_name[1:]
+            words = (arg for arg in given if arg[:1] == "-" and arg[1:2] != "-" and letter in arg)
+            whole = next((word for word in words if word not in known), None)
+            if len(letter) != 1 or whole is None:
+                raise
+            raise click.NoSuchOption(whole.partition("=")[0], ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
+from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
+from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
-from ngramspec.cli.target import ALL_LAYERS, THREADS, CacheType, layers_of
+from ngramspec.cli.target import CacheType
+from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
@@ -24,8 +28,8 @@ def draft_model_options() -> Decorator:
     return options(
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
-               help="Small GGUF model with the same vocabulary, used where no n-gram drafter has a "
-               "draft."),
+               help="Small model of the same vocabulary, used where no n-gram drafter has a draft: "
+               "a GGUF file, or the name of a model that Ollama has pulled; or none."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
                help="The same, by its name on Hugging Face; it must be downloaded already."),
@@ -44,9 +48,9 @@ def draft_model_options() -> Decorator:
                help="Devices that may hold them, comma-separated; none: no device."
                "  [default: all]"),
         option(SECTION, "-td", "--threads-draft", "--spec-draft-threads", "threads_draft",
-               env="THREADS_DRAFT", type=THREADS, help="Its threads.  [default: --threads]"),
+               env="THREADS_DRAFT", type=Threads(), help="Its threads.  [default: --threads]"),
         option(SECTION, "-tbd", "--threads-batch-draft", "--spec-draft-threads-batch",
-               "threads_batch_draft", env="THREADS_BATCH_DRAFT", type=THREADS,
+               "threads_batch_draft", env="THREADS_BATCH_DRAFT", type=Threads(),
                help="Its threads for prompts.  [default: --threads-draft]"),
         option(SECTION, "-cd", "--ctx-size-draft", "ctx_size_draft", env="CTX_SIZE_DRAFT",
                type=COUNT, default=0,
@@ -65,6 +69,9 @@ def draft_model_options() -> Decorator:
                "--spec-draft-ncmoe", "n_cpu_moe_draft",
                env=("SPEC_DRAFT_N_CPU_MOE", "N_CPU_MOE_DRAFT"), type=COUNT, default=0,
                help="The same for the first N layers."),
+        option(SECTION, "-otd", "--override-tensor-draft", "--spec-draft-override-tensor",
+               "override_tensor_draft", multiple=True, metavar="PATTERN=MEMORY",
+               help="As --override-tensor, for the draft model."),
         # What older versions of llama.cpp did with them does not exist here.
         option(SECTION, "--draft-p-split", "--p-split", "--spec-draft-p-split", "draft_p_split",
                env=("SPEC_DRAFT_P_SPLIT", "DRAFT_P_SPLIT"), type=SHARE, hidden=True),
@@ -87,8 +94,11 @@ def take_drafts(
     Raises:
         click.UsageError: Options contradict one another.
         InputError: An unknown drafter, a model that is not downloaded, layers that are no number.
+        ModelNotFoundError: No file and no model of Ollama's has the name.
     """
     names = ",".join(values["spec_type"]).split(",")
+    if str(values["model_draft"]) == NO_DRAFTS:
+        values["model_draft"] = None
     with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
     if NAME in names:
         if not with_model:
@@ -104,6 +114,7 @@ def _take_draft_model(
     values: dict[str, Any], slots: int, choice: DraftChoice
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.engine.draft_model import N_MAX
 
     given = {name: values.pop(name) for name in _NAMES}
@@ -112,24 +123,39 @@ def _take_draft_model(
     path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
     if path is None:
         return None
+    path, name = _named(path)
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     n_min = given["spec_draft_n_min"]
     n_min = min(choice.min_draft, n_max) if n_min is None else n_min
-    devices = given["device_draft"]
     return DraftModelSettings(
         path=path,
+        name=name,
         n_max=n_max,
         n_min=n_min,
         p_min=given["draft_p_min"],
-        n_gpu_layers=layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
-        devices=tuple(filter(None, devices.split(","))) if devices else (),
-        cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
+        placement=Placement(
+            layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
+            devices=names_in(given["device_draft"]),
+            cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
+            buffers=buffers_of(given["override_tensor_draft"], "--override-tensor-draft"),
+        ),
         context_size=given["ctx_size_draft"] // slots,
         threads=given["threads_draft"],
         threads_batch=given["threads_batch_draft"],
         type_k=given["cache_type_k_draft"],
         type_v=given["cache_type_v_draft"],
     )
+
+
+def _named(path: Path) -> tuple[Path, str]:
+    """Return the file of the draft model, also where its name in Ollama's store was given."""
+    from ngramspec.ollama.store import ModelNotFoundError, default_roots, find_gguf
+
+    try:
+        return find_gguf(path, default_roots(os.environ.get("OLLAMA_MODELS")))
+    except (ModelNotFoundError, InputError) as error:
+        kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
+        raise kind(f"--model-draft {path}: no such file, and {error}") from None
 
 
 def model_file(path: Path | None, repo: str | None, file: str | None, flag: str) -> Path | None:
@@ -166,5 +192,6 @@ _NAMES = (
     *("model_draft", "hf_repo_draft", "spec_draft_n_max", "spec_draft_n_min", "draft_p_min"),
     *("n_gpu_layers_draft", "device_draft", "threads_draft", "threads_batch_draft"),
     *("ctx_size_draft", "cache_type_k_draft", "cache_type_v_draft", "cpu_moe_draft"),
-    *("n_cpu_moe_draft", "draft_p_split", "spec_replace"),
+    *("n_cpu_moe_draft", "override_tensor_draft", "draft_p_split"),
+    "spec_replace",
 )

@@ -14,9 +14,10 @@ import click
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
+from ngramspec.cli.llama_cpp.words import Threads
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, option, options
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import THREADS, hub_options
+from ngramspec.cli.target import hub_options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ SHARE = click.FloatRange(0, 1)
     hub_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
            help="Context in tokens; 0: the trained size."),
-    option(MODEL, "-t", "--threads", type=THREADS,
+    option(MODEL, "-t", "--threads", type=Threads(),
            help="Default: one per physical core; 1 for the embedded model."),
     option(MODEL, "-fa", "--flash-attn", is_flag=True, help="Use flash attention."),
     option(MODEL, "--exact", is_flag=True,
@@ -249,6 +250,7 @@ class _Session:
             "finish_reason": run.finish_reason,
             "prompt_tokens": int(self._prompt_ids.size),
             **_figures(run, self._draft_seconds),
+            "speculative": self._llm.engine.drafting().as_json(),
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli.llama_cpp.loading import loading_of
+from ngramspec.cli.llama_cpp.lora import adapters_of
+from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
+from ngramspec.cli.llama_cpp.rope import rope_of
+from ngramspec.cli.llama_cpp.threads import thread_plans_of
+from ngramspec.cli.llama_cpp.words import Switch, Threads
 from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
 
@@ -14,9 +21,6 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
-
-ALL_LAYERS = -1
-THREADS = click.IntRange(1, 512)
 
 
 class CacheType(click.ParamType):  # type: ignore[type-arg]
@@ -33,11 +37,6 @@ class CacheType(click.ParamType):  # type: ignore[type-arg]
 
 # By name: flags and settings.
 RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "n_gpu_layers": (
-        ("-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers"),
-        {"env": "N_GPU_LAYERS", "metavar": "N",
-         "help": "Layers on the GPU: a number, or all.  [default: 0]"},
-    ),
     "batch_size": (
         ("-b", "--batch-size"),
         {"env": "BATCH", "type": AT_LEAST_1, "default": 2048, "help": "Tokens in one decode."},
@@ -49,18 +48,18 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "threads": (
         ("-t", "--threads"),
-        {"env": "THREADS", "type": THREADS,
+        {"env": "THREADS", "type": Threads(),
          "help": "Default: one per core; 1 for the embedded model."},
     ),
     "threads_batch": (
         ("-tb", "--threads-batch"),
-        {"env": "THREADS_BATCH", "type": THREADS,
+        {"env": "THREADS_BATCH", "type": Threads(),
          "help": "Threads for prompts.  [default: --threads]"},
     ),
     "flash_attn": (
         ("-fa", "--flash-attn"),
-        {"env": "FLASH_ATTN", "default": "auto", "metavar": "[on|off|auto]",
-         "type": click.Choice(["on", "off", "auto"]), "help": "Flash attention."},
+        {"env": "FLASH_ATTN", "default": "auto", "metavar": "[on|off|auto]", "type": Switch(),
+         "is_flag": False, "flag_value": "on", "help": "Flash attention; without a value: on."},
     ),
     "cache_type_k": (
         ("-ctk", "--cache-type-k"),
@@ -93,10 +92,10 @@ def hub_options(section: str) -> Decorator:
 
 
 def running(section: str, *names: str) -> Decorator:
-    """Return options of RUNNING under a heading: those named, or all."""
-    return options(*(option(section, *flags, **settings)
-                     for name, (flags, settings) in RUNNING.items()
-                     if name in (names or RUNNING)))  # fmt: skip
+    """Return options of RUNNING under a heading: those named, or all and --n-gpu-layers."""
+    made = [option(section, *flags, **settings) for name, (flags, settings) in RUNNING.items()
+            if name in (names or RUNNING)]  # fmt: skip
+    return options(*([] if names else [layers_option(section)]), *made)
 
 
 def open_model(values: Mapping[str, Any]) -> LlamaModel:
@@ -104,16 +103,21 @@ def open_model(values: Mapping[str, Any]) -> LlamaModel:
 
     Raises:
         FormatError, OSError: The file cannot be read.
+        InputError: An option is not understood, or this machine does not have what it names.
         BackendError: llama.cpp cannot load it.
     """
     from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.threads import set_numa
     from ngramspec.models import embedded_model
+    from ngramspec.tokenizers.llama_library import load_library
 
+    if values.get("numa"):
+        set_numa(load_library(), values["numa"])
     return LlamaModel(
         values["model"] or embedded_model(),
-        n_gpu_layers=layers_of(values["n_gpu_layers"], "--n-gpu-layers"),
-        use_mmap=values.get("mmap", True),
-        use_mlock=values.get("mlock", False),
+        placement=placement_of(values),
+        loading=loading_of(values),
+        adapters=[path for path, _ in adapters_of(values)],
     )
 
 
@@ -129,6 +133,8 @@ def open_target(values: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
     settings = context_settings(values)
     if values["exact"]:
         return _open_exact(settings, model)
+    if settings.kv_unified and not settings.cells:
+        settings = replace(settings, cells=settings.context_size_of(model))
     return LlamaTarget(model, settings)
 
 
@@ -144,10 +150,11 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     if total and total < slots:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
     threads = values["threads"] or (None if values["model"] else 1)
-    unified = bool(values.get("kv_unified")) and not values["exact"]
+    each = values.get("kv_unified_per_slot") or 0
+    unified = bool(values.get("kv_unified") or each) and not values["exact"]
     return ContextSettings(
         slots=slots,
-        context_size=total if unified else total // slots,
+        context_size=each or (total if unified else total // slots),
         n_batch=max(values["batch_size"], slots),
         n_ubatch=values["ubatch_size"],
         threads=threads,
@@ -156,7 +163,11 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         type_k=values["cache_type_k"],
         type_v=values["cache_type_v"],
         kv_unified=unified,
-        cells=total if unified else 0,
+        cells=(total or slots * each) if unified else 0,
+        offload_kqv=values.get("kv_offload", True),
+        op_offload=values.get("op_offload", True),
+        rope=rope_of(values),
+        thread_plans=thread_plans_of(values),
     )
 
 
@@ -171,19 +182,3 @@ def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
     target = open_exact(model, found, settings.slots, settings.context_size)
     click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
     return target
-
-
-def layers_of(text: str | None, flag: str) -> int:
-    """Return how many layers an option puts on the GPU, -1 = all.
-
-    Raises:
-        InputError: It is neither a number nor "all".
-    """
-    if text is None or text in ("auto", ""):
-        return 0
-    if text == "all":
-        return ALL_LAYERS
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"{flag} must be a number or all, got {text!r}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.llama_cpp.placement import layers_of, layers_option
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import (
     duration_text,
@@ -18,7 +19,7 @@ from ngramspec.cli.output import (
     print_json,
     progress,
 )
-from ngramspec.cli.target import RUNNING, context_settings, layers_of, running
+from ngramspec.cli.target import RUNNING, context_settings, running
 from ngramspec.costs import PROFILES
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ LLAMA_NOTE = (
            help="Tokens to keep from the end of a prompt."),
     option(SEARCH, "--max-output", type=click.IntRange(2), default=1_200,
            help="Tokens to keep from the start of an output."),
+    layers_option("Setting of saved costs"),
     running("Setting of saved costs", *(name for name in RUNNING if name != "exact")),
 )  # fmt: skip
 def tune(**values: Any) -> None:

@@ -13,6 +13,7 @@ from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
 from ngramspec._native.engine.gate import Gate
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
+from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
 from ngramspec.engine.policy import DraftPolicy, FixedLength
@@ -26,7 +27,9 @@ __all__ = [
     "AutoPolicy",
     "Chunk",
     "DraftModel",
+    "DraftModelInfo",
     "DraftPolicy",
+    "Drafting",
     "Engine",
     "EngineStats",
     "EngineThread",

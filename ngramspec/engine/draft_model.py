@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from time import perf_counter_ns
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
@@ -17,6 +19,8 @@ from ngramspec.stats import SourceStats
 
 # llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
+# How much larger one vocabulary of a family may be, and the first token that is compared.
+MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
 
 class _Sequence:
@@ -24,15 +28,17 @@ class _Sequence:
 
     tokens: Prompt and emitted tokens.
     num_past: Of these in the model's cache; drafted tokens may follow there.
+    foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     """
 
-    __slots__ = ("claims", "draft", "length", "namespace", "num_past", "p_min", "tokens")
+    __slots__ = ("claims", "draft", "foreign", "length", "namespace", "num_past", "p_min", "tokens")
 
     def __init__(self, context_size: int, p_min: float) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.p_min = p_min
         self.length = 0
         self.num_past = 0
+        self.foreign = False
         self.namespace = ""
         self.draft: list[int] = []
         self.claims: list[float] = []
@@ -46,6 +52,9 @@ class DraftModel:
         n_max: Longest draft, >= 1.
         n_min: Shorter drafts are dropped, 0..n_max.
         p_min: A draft ends before a token that is less probable, 0..1.
+        label: What users call it.
+        path: Its file.
+        nbytes: Of its weights, for monitoring.
 
     Raises:
         InputError: A value is out of its bounds, or the model cannot take tokens back.
@@ -57,7 +66,15 @@ class DraftModel:
     own_passes = True
 
     def __init__(
-        self, target: Target, n_max: int = N_MAX, n_min: int = N_MIN, p_min: float = P_MIN
+        self,
+        target: Target,
+        n_max: int = N_MAX,
+        n_min: int = N_MIN,
+        p_min: float = P_MIN,
+        *,
+        label: str = "",
+        path: str = "",
+        nbytes: int = 0,
     ) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
             raise InputError(
@@ -67,6 +84,14 @@ class DraftModel:
         if target.max_rollback is not None and target.max_rollback < n_max:
             raise InputError("the draft model cannot take tokens back: it is recurrent")
         self._target = target
+        self.info = DraftModelInfo(
+            name=label or os.path.basename(path) or self.name,
+            path=path,
+            nbytes=nbytes,
+            n_max=n_max,
+            n_min=n_min,
+            p_min=p_min,
+        )
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
@@ -93,6 +118,7 @@ class DraftModel:
         kept = int(differs.argmax()) if differs.any() else count
         seq.tokens[:size] = token_ids[:size]
         seq.length = size
+        seq.foreign = bool((token_ids >= self._target.vocab_size).any())
         seq.draft = []
         self._cut(slot, min(kept, size - 1))
         self._begins += 1
@@ -124,6 +150,7 @@ class DraftModel:
         """Take emitted tokens; what the cache holds of them stays there."""
         seq = self._sequences[slot]
         emitted = [int(token) for token in token_ids]
+        seq.foreign = seq.foreign or max(emitted, default=0) >= self._target.vocab_size
         right = 0
         while right < min(len(seq.draft), len(emitted)) and seq.draft[right] == emitted[right]:
             right += 1
@@ -166,7 +193,7 @@ class DraftModel:
 
     def _has_room(self, slot: int) -> bool:
         seq = self._sequences[slot]
-        return seq.length + self._n_max <= seq.tokens.size
+        return not seq.foreign and seq.length + self._n_max <= seq.tokens.size
 
     def _cut(self, slot: int, length: int) -> None:
         """Make the cache hold the first `length` tokens at most."""
@@ -236,14 +263,22 @@ class DraftModel:
 
 
 def check_vocabulary(target: Target, draft: Target) -> None:
-    """Raise BackendError unless both models have the same tokens.
+    """Raise BackendError unless both models have the same tokens, as llama.cpp sees it.
+
+    Models of a family may have a few tokens more or less at the end, which fill the vocabulary up,
+    and other names for the first few, which are special.
 
     Cost: compares the text of all tokens.
+
+    Source: llama.cpp common/speculative.
     """
-    if target.vocab_size != draft.vocab_size:
-        raise BackendError(
-            f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
-        )
-    for token in range(target.vocab_size):
+    sizes = f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
+    if abs(target.vocab_size - draft.vocab_size) > MOST_MORE_TOKENS:
+        raise BackendError(f"{sizes}: it must be of the same family")
+    for token in range(FIRST_COMPARED, min(target.vocab_size, draft.vocab_size)):
         if target.piece(token, True) != draft.piece(token, True):
-            raise BackendError(f"the draft model's token {token} is not the target's")
+            own, other = target.piece(token, True), draft.piece(token, True)
+            raise BackendError(
+                f"the draft model's token {token} is {other!r:.40}, the target's {own!r:.40}: "
+                "it must be of the same family"
+            )

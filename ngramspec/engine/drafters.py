@@ -165,6 +165,30 @@ class Drafters:
                 add_stats(total, kind.source.stats())
         return total
 
+    def shared_bytes(self) -> dict[str, int]:
+        """Return by default drafter the memory of the pool, caches and index that "" has."""
+        found: dict[str, tuple[Any, ...]] = {
+            "ngram-mod": (self.pool(),),
+            "ngram-cache": (
+                self._given("ngram-cache", "static"),
+                self._given("ngram-cache", "dynamic"),
+            ),
+            "suffix": (self.suffix_pool(), self._given("suffix", "static")),
+        }
+        return {name: sum(map(_nbytes, found.get(name, ()))) for name in self.types}
+
+    def slot_bytes(self) -> int:
+        """Return the memory of the histories and indexes of the default drafters now."""
+        return int(self._kinds[self._default].source.drafter.nbytes) if self.types else 0
+
+    @property
+    def max_draft(self) -> int:
+        """Return the longest draft of the default drafters, 0 without them."""
+        return int(self._kinds[self._default].source.drafter.max_draft) if self.types else 0
+
+    def _given(self, name: str, key: str) -> Any:
+        return self._params.get(name, {}).get(key)
+
     def nbytes(self) -> dict[str, int]:
         """Return the memory kept by tenant, as measured when their requests last ended."""
         with self._lock:
@@ -261,6 +285,11 @@ def _kind(types: tuple[str, ...], namespace: str, own: Params) -> tuple[Any, ...
     """Return the key of the chain for these settings, hashable even where values are lists."""
     settings = sorted((name, sorted(given.items())) for name, given in own.items())
     return types, namespace, repr(settings)
+
+
+def _nbytes(shared: Any) -> int:
+    """Return the memory of a pool, cache, index or file that was opened, 0 for a path or None."""
+    return int(getattr(getattr(shared, "cache", shared), "nbytes", 0))
 
 
 def _check_params(params: Params) -> None:

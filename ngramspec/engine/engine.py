@@ -11,7 +11,9 @@ import numpy as np
 
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
+from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
@@ -88,6 +90,9 @@ class Engine:
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
+        self._policy = policy or make_policy("auto", USUAL, max_rollback=target.max_rollback)
+        # Before it learns: a few passes on a busy machine tell little.
+        self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
         self._pieces_of(False)
         self._stepper = Stepper(
@@ -96,11 +101,13 @@ class Engine:
             self._slots,
             self._queue,
             self._chain,
-            policy or make_policy("auto", USUAL, max_rollback=target.max_rollback),
+            self._policy,
             self._stats,
             min_draft,
         )
         self._stepper.empty_all()  # what an earlier engine left in the target
+        if target.num_adapters:
+            target.adapt(())
         self.beats = 0
         self.failure: BaseException | None = None
         self._closed = False
@@ -238,6 +245,63 @@ class Engine:
                 add_stats(total, source.stats())
         return total
 
+    @property
+    def draft_model(self) -> DraftModelInfo | None:
+        """Return what is known of the draft model, None if there is none."""
+        given = self._draft_model
+        if given is None:
+            return None
+        unknown = DraftModelInfo(
+            name=given.name, path="", nbytes=0, n_max=USUAL, n_min=0, p_min=0.0
+        )
+        return getattr(given, "info", unknown)
+
+    def drafting(self) -> Drafting:
+        """Return what drafts for requests that ask for nothing else, in which memory, or why not.
+
+        Cost: O(drafters) and a look at the policy's costs; for monitoring.
+        """
+        found, own = self.drafters.shared_bytes(), self._own
+        longest = self.drafters.max_draft
+        if own is not None:
+            found[own.name] = int(getattr(own.drafter, "nbytes", 0))
+            longest = int(getattr(own.drafter, "max_draft", USUAL))
+        small = self.draft_model
+        longest = max(longest, 0 if small is None else small.n_max)
+        longest, notes = self._longest_draft(longest)
+        if not found and small is None:
+            notes = ["no drafter and no draft model is named"]
+        return Drafting(
+            drafters=found,
+            slot_bytes=self.drafters.slot_bytes(),
+            draft_model=small,
+            policy=policy_name(self._policy),
+            longest=longest,
+            rollback=self._stepper.sequences.rollback,
+            state_bytes=int(getattr(self._target, "state_bytes", 0)),
+            notes=tuple(notes),
+        )
+
+    def _longest_draft(self, wanted: int) -> tuple[int, list[str]]:
+        """Return the longest draft that is ever sent of those that sources have, and notes."""
+        notes, sequences = list[str](), self._stepper.sequences
+        if not sequences.can_reject:
+            return 0, ["the model cannot take tokens back"]
+        if self._capacity == 1:
+            return 0, ["a batch holds a single token"]
+        allowed = longest_of(self._policy)
+        wanted = wanted if allowed is None else min(wanted, allowed)
+        most = min(wanted, self._capacity - 1, sequences.longest_draft(None) or wanted)
+        if most < wanted and most == self._capacity - 1:
+            notes.append(f"a batch holds {self._capacity} tokens")
+        elif most < wanted:
+            notes.append(
+                f"longer drafts would need memory for more than {most} states of each slot"
+            )
+        if self._costs is not None and (why := unpaid(self._costs, most)):
+            notes.append(why)
+        return most, notes
+
     def source_failures(self) -> dict[str, int]:
         """Return how often each source raised."""
         return dict(self._chain.failures)
@@ -306,6 +370,9 @@ class Engine:
             )
         if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
+        for number, _ in request.adapters:
+            if number >= (known := self._target.num_adapters):
+                raise InputError(f"there is no adapter {number}; {known} are loaded")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 

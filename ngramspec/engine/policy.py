@@ -38,14 +38,14 @@ class FixedLength:
     """Let every source draft up to a fixed length."""
 
     def __init__(self, max_draft: int) -> None:
-        self._max_draft = max_draft
+        self.max_draft = max_draft
 
     def begin(self, slot: int) -> None:
         """Do nothing."""
 
     def limit(self, slot: int, source: str) -> int:
         """Return the fixed length."""
-        return self._max_draft
+        return self.max_draft
 
     def record(self, slot: int, source: str, drafted: int, accepted: int) -> None:
         """Do nothing."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.generation import Chunk, Generation
+from ngramspec.engine.request import Adapters
 
 if TYPE_CHECKING:
     from ngramspec._native.engine.decode import Sampler
@@ -61,17 +62,24 @@ class Queue:
             self._size += 1
 
     def take(
-        self, idle: Sequence[Slot], running: Sequence[str] = ()
+        self,
+        idle: Sequence[Slot],
+        running: Sequence[str] = (),
+        adapters: Adapters | None = None,
     ) -> tuple[Ticket, list[Slot]] | None:
         """Remove and return the next request that an idle slot can serve, with the slots that can.
 
         running: The tenant of each request that runs.
+        adapters: Those that they run with; the next request waits, and with it all others, until it
+            can run with these, so that none waits forever. None = any.
         """
         with self._lock:
             for tenant in sorted(self._waiting, key=running.count):
                 for ticket in self._waiting[tenant]:
                     wanted = ticket.generation.request.slot
                     fitting = [slot for slot in idle if wanted in (-1, slot.id)]
+                    if fitting and adapters not in (None, ticket.generation.request.adapters):
+                        return None
                     if fitting:
                         self._waiting.move_to_end(tenant)
                         self._remove(ticket)

@@ -15,6 +15,7 @@ from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 
 TokenIds = npt.NDArray[np.int32]
+Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
 MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
@@ -72,6 +73,7 @@ class Request:
     prediction_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
     logprobs: int | None = None  # likeliest tokens to report per position; None = no logprobs
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
+    adapters: Adapters = ()  # LoRA adapters to compute with; in the order of numbers, no scale 0
     slot: int = -1  # run on this slot only; -1 = any
     special: bool = False  # show special tokens in the text
     timeout: float | None = None  # seconds from its start on a slot, then it ends as "length"
@@ -99,10 +101,26 @@ class Request:
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
         self._check_stop()
+        self._check_adapters()
         seconds = self.timeout
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (number and 0 < seconds < math.inf):
             raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
+
+    @property
+    def cache_namespace(self) -> str:
+        """Return the namespace of its cached prompt: its own for each setting of adapters."""
+        return f"{self.adapters!r}{self.speculation.namespace}"
+
+    def _check_adapters(self) -> None:
+        numbers = [number for number, _ in self.adapters]
+        scales = [scale for _, scale in self.adapters]
+        if not all(_is_int(number) and number >= 0 for number in numbers):
+            raise InputError(f"adapters must have numbers from 0 on, got {numbers!r:.80}")
+        if numbers != sorted(set(numbers)):
+            raise InputError(f"adapters must be in the order of numbers, each once, got {numbers}")
+        if not all(isinstance(scale, float) and scale and math.isfinite(scale) for scale in scales):
+            raise InputError(f"scales of adapters must be finite and not 0, got {scales!r:.80}")
 
     def _check_stop(self) -> None:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):

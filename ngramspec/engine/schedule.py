@@ -16,7 +16,7 @@ def choose_slot(
     """Return the idle slot for a request and how many tokens of its prompt the slot holds.
 
     The slot with the longest common prefix, if that is a tenth of the prompt or more; otherwise the
-    least recently used. Tokens of another namespace do not count.
+    least recently used. Tokens of another namespace or computed with other adapters do not count.
 
     neighbours: Ids of slots that it should be adjacent to: without a common prefix, the slot that
         makes the fewest runs of consecutive ids comes first.
@@ -47,6 +47,6 @@ def best_donor(slots: Sequence[Slot], chosen: Slot, request: Request, least: int
 
 
 def _kept(slot: Slot, request: Request) -> int:
-    if not request.cache_prompt or slot.namespace != request.speculation.namespace:
+    if not request.cache_prompt or slot.namespace != request.cache_namespace:
         return 0
     return slot.common_prefix(request.prompt_ids)

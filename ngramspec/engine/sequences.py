@@ -33,6 +33,13 @@ class Sequences:
         self._max_draft = limit or None  # a checkpoint goes back any distance
         self.checkpoints = limit == 0 and target.can_save
 
+    @property
+    def rollback(self) -> str:
+        """Return how rejected tokens are taken back, as Drafting calls it."""
+        if self._target.max_rollback is None:
+            return "cache"
+        return "saved" if self.checkpoints else "snapshots" if self.can_reject else "none"
+
     def begin(self, slot: Slot, request: Request, kept: int) -> int:
         """Make the slot hold a request's prompt; return how many tokens need not be read again.
 
@@ -50,7 +57,7 @@ class Sequences:
         self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
         slot.tokens[:size] = prompt
         slot.length = slot.num_prompt = size
-        slot.namespace = request.speculation.namespace
+        slot.namespace = request.cache_namespace
         return slot.num_past
 
     def longest_draft(self, wanted: int | None) -> int | None:

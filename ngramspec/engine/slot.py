@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ngramspec._native.engine.slot import Slot
+from ngramspec.engine.generation import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +16,11 @@ class SlotInfo:
     state: str  # "idle", "prompt" or "decode"
     request_id: str  # of the running or the last request
     num_prompt: int
+    num_cached: int  # of these found in the cache
     num_tokens: int  # prompt and emitted tokens it holds
     num_past: int  # of these in the key-value cache
     num_emitted: int
+    num_remaining: int  # tokens that it may still emit; -1 = no bound
     speculative: bool
     num_draft_tokens: int
     num_accepted_tokens: int
@@ -33,10 +36,17 @@ def slot_info(slot: Slot) -> SlotInfo:
         state,
         "" if made is None else made.request.id,
         slot.num_prompt,
+        0 if timings is None else timings.num_cached,
         slot.length,
         slot.num_past,
         0 if made is None else made.num_tokens,
+        -1 if made is None else _remaining(made),
         bool(slot.sources),
         0 if timings is None else timings.num_draft_tokens,
         0 if timings is None else timings.num_accepted_tokens,
     )
+
+
+def _remaining(made: Generation) -> int:
+    most = made.request.max_tokens
+    return -1 if most < 0 else most - made.num_tokens

@@ -18,6 +18,7 @@ from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
+from ngramspec.engine.request import Adapters
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.sources import Chain
@@ -70,6 +71,7 @@ class Stepper:
         self._offers = Offers(chain, policy, capacity) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
+        self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
         self._look = False  # a running request may have been cancelled
 
@@ -117,8 +119,9 @@ class Stepper:
         for ticket in self._queue.take_cancelled():
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
         while idle := [slot for slot in self._slots if slot.generation is None]:
-            running = [s.generation.tenant for s in self._slots if s.generation is not None]
-            taken = self._queue.take(idle, running)
+            running = [s.generation for s in self._slots if s.generation is not None]
+            adapters = running[0].request.adapters if running else None
+            taken = self._queue.take(idle, [made.tenant for made in running], adapters)
             if taken is None:
                 return
             self._start(*taken)
@@ -137,6 +140,9 @@ class Stepper:
         """Start a request on a slot, which keeps what the cache holds of its prompt."""
         made = ticket.generation
         request, wanted = made.request, made.request.speculation
+        if request.adapters != self._adapters:  # nothing else runs
+            self._target.adapt(request.adapters)
+            self._adapters = request.adapters
         kept = self.sequences.begin(slot, request, kept)
         self._uses += 1
         slot.used = self._uses
@@ -265,4 +271,5 @@ class Stepper:
         """Free the slot; its tokens stay in the cache for the next request."""
         if slot.decoding:
             self._chain.end(slot)
+        self._stats.longest = max(self._stats.longest, slot.length)
         slot.release()

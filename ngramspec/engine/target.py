@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ngramspec._native.engine.decode import Batch, Rows, Sampler
+from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
 
 
@@ -25,6 +26,7 @@ class Target(Protocol):
     max_rollback: int | None
     can_save: bool  # save and restore work
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
+    num_adapters: int  # adapters that `adapt` knows, by numbers from 0 on
     contiguous: bool  # sequences share a pass only if their ids are consecutive
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
@@ -49,6 +51,9 @@ class Target(Protocol):
 
     def restore(self, sequence: int, state: Any, length: int) -> bool:
         """Bring back what save returned when the sequence held `length` tokens."""
+
+    def adapt(self, adapters: Adapters) -> None:
+        """Compute with these adapters from now on, and with no others."""
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler for one request; called by several threads at once.

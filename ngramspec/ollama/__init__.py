@@ -3,11 +3,12 @@
 from ngramspec.ollama.chat_template import ChatTemplate, render_chat
 from ngramspec.ollama.modelfile import ExampleMessage, Modelfile, parse_modelfile, read_modelfile
 from ngramspec.ollama.names import ModelName
-from ngramspec.ollama.parameters import check_parameter, check_parameters, parse_parameter
+from ngramspec.ollama.parameters import check_parameter, clamp_parameter, parse_parameter
 from ngramspec.ollama.store import (
     ModelNotFoundError,
     StoredModel,
     default_roots,
+    find_gguf,
     find_model,
     list_models,
 )
@@ -20,8 +21,9 @@ __all__ = [
     "Modelfile",
     "StoredModel",
     "check_parameter",
-    "check_parameters",
+    "clamp_parameter",
     "default_roots",
+    "find_gguf",
     "find_model",
     "list_models",
     "parse_modelfile",

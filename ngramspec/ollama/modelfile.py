@@ -1,7 +1,8 @@
 """Modelfiles: what a model of Ollama is made from, read and written.
 
 Unlike in Ollama, a parameter that is unknown, of a wrong type or out of range is an error that
-names the line; DRAFT also takes names of drafters, such as "ngram-mod,ngram-cache".
+names the line; names of parameters may be written with - for _, and DRAFT lines add up: they name
+drafters and a draft model, such as "ngram-mod,ngram-cache" and "qwen2:0.5b".
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ MOST_BYTES = 16 << 20
 ROLES = ("system", "user", "assistant")
 
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_SINGLE = ("template", "system", "draft", "requires", "renderer", "parser")
+_SINGLE = ("template", "system", "requires", "renderer", "parser")
+_SEVERAL = ("LICENSE", "ADAPTER", "DRAFT", "CAPABILITY")
 _IGNORED = ("requires", "renderer", "parser")
 
 
@@ -46,7 +48,9 @@ class Modelfile:
     parameters: By name, with their types; stop is a tuple of texts.
     messages: A conversation that precedes every other.
     licenses, adapters: In their order.
-    draft: Names of drafters, or the path of a draft model.
+    drafts: The values of DRAFT lines: names of drafters, the name or path of a draft model, or
+        several of these with commas.
+    capabilities: What the model can do besides what is found out, such as "tools".
     requires, renderer, parser: Kept, but without effect here; `notes` says so.
     notes: What a user should know, with line numbers.
     """
@@ -59,14 +63,15 @@ class Modelfile:
     messages: tuple[ExampleMessage, ...] = ()
     licenses: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
-    draft: str | None = None
+    drafts: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     requires: str | None = None
     renderer: str | None = None
     parser: str | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for name, values in {"FROM": (self.base, *self.more), "DRAFT": (self.draft,)}.items():
+        for name, values in {"FROM": (self.base, *self.more), "DRAFT": self.drafts}.items():
             if "" in values:
                 raise InputError(f"{name} must not be empty")
         for name, value in self.parameters.items():
@@ -85,6 +90,8 @@ class Modelfile:
         """
         lines = [("FROM", value) for value in (self.base, *self.more)]
         lines += [("ADAPTER", value) for value in self.adapters]
+        lines += [("DRAFT", value) for value in self.drafts]
+        lines += [("CAPABILITY", value) for value in self.capabilities]
         for name in _SINGLE:
             value = getattr(self, name)
             if value is not None:
@@ -101,7 +108,7 @@ def parse_modelfile(text: str) -> Modelfile:
     """Read a Modelfile.
 
     Of an instruction with one value, such as TEMPLATE, the last line counts, as in Ollama; stop,
-    MESSAGE, LICENSE and ADAPTER add up.
+    MESSAGE, LICENSE, ADAPTER, DRAFT and CAPABILITY add up.
 
     Args:
         text: The file's contents.
@@ -147,7 +154,7 @@ class _Reader:
         self.bases: list[str] = []
         self.single: dict[str, str] = {}
         self.parameters: dict[str, Parameter] = {}
-        self.several: dict[str, list[str]] = {"LICENSE": [], "ADAPTER": []}
+        self.several: dict[str, list[str]] = {name: [] for name in _SEVERAL}
         self.messages: list[ExampleMessage] = []
         self.notes: list[str] = []
 
@@ -174,7 +181,7 @@ class _Reader:
 
     def parameter(self, instruction: Instruction) -> None:
         """Take a PARAMETER."""
-        name = instruction.word
+        name = instruction.word.replace("-", "_")
         try:
             value = parse_parameter(name, instruction.value)
         except InputError as error:
@@ -195,6 +202,8 @@ class _Reader:
             messages=tuple(self.messages),
             licenses=tuple(self.several["LICENSE"]),
             adapters=tuple(self.several["ADAPTER"]),
+            drafts=tuple(self.several["DRAFT"]),
+            capabilities=tuple(self.several["CAPABILITY"]),
             notes=tuple(self.notes),
             **self.single,
         )

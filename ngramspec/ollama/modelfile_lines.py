@@ -12,7 +12,7 @@ from ngramspec.errors import InputError
 
 KEYWORDS = (
     *("FROM", "PARAMETER", "TEMPLATE", "SYSTEM", "MESSAGE", "LICENSE"),
-    *("ADAPTER", "DRAFT", "REQUIRES", "RENDERER", "PARSER"),
+    *("ADAPTER", "DRAFT", "CAPABILITY", "REQUIRES", "RENDERER", "PARSER"),
 )
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from ngramspec.errors import InputError
 
@@ -40,6 +40,11 @@ KINDS: Mapping[str, ParameterKind] = {
     "num_thread": _COUNT,
     "use_mmap": _SWITCH,
     "draft_num_predict": _COUNT,
+    # Of drafts, by the names of llama.cpp's options; Ollama itself has only the one above.
+    "draft_max": ParameterKind(int, 1),
+    "draft_min": _COUNT,
+    "draft_p_min": _SHARE,
+    "ctx_size_draft": _COUNT,
     # Of an answer.
     "num_keep": ParameterKind(int, -1),
     "seed": ParameterKind(int),
@@ -70,6 +75,14 @@ KINDS: Mapping[str, ParameterKind] = {
     "rope_frequency_base": ParameterKind(float, 0),
     "rope_frequency_scale": ParameterKind(float, 0),
 }
+# What is settled when a model is loaded, besides num_ctx.
+OF_LOADING = frozenset(
+    (
+        *("num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa"),
+        *("low_vram", "f16_kv", "logits_all", "vocab_only", "num_gqa", "rope_frequency_base"),
+        *("rope_frequency_scale", "draft_num_predict", "ctx_size_draft"),
+    )
+)
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
@@ -121,13 +134,27 @@ def check_parameter(name: str, value: object) -> Parameter:
     return found
 
 
-def check_parameters(values: Mapping[str, object]) -> dict[str, Parameter]:
-    """Check several parameters; those that are None are left out.
+def clamp_parameter(name: str, value: object) -> Parameter:
+    """Check a value of a request as check_parameter does, but bring a number into its range.
+
+    Ollama itself cuts the fraction of a number that should be whole, and hands numbers that are out
+    of range to a runner, which takes the nearest that it knows.
 
     Raises:
-        InputError: As check_parameter.
+        InputError: An unknown name, a value of another type, or a number that is not finite.
     """
-    return {name: check_parameter(name, v) for name, v in values.items() if v is not None}
+    kind = kind_of(name)
+    if kind.type not in (int, float) or not _is_finite(value):
+        return check_parameter(name, value)
+    if kind.type is float:
+        return check_parameter(name, min(max(value, kind.least), kind.most))
+    least, most = max(kind.least, -_MOST_INTEGER), min(kind.most, _MOST_INTEGER)
+    return check_parameter(name, min(max(int(value), least), most))
+
+
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole or (isinstance(value, float) and math.isfinite(value))
 
 
 def _converted(kind: ParameterKind, value: object) -> Parameter | None:

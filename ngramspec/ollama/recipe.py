@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from ngramspec.ollama.parameters import Parameter, check_parameter
 from ngramspec.ollama.store import ModelNotFoundError, StoredModel, find_model
 
 PathLike = str | os.PathLike[str]
+_SHARD = re.compile(r"-([0-9]{5})-of-[0-9]{5}\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,8 @@ class Recipe:
     template: Go template of a chat, None if there is none.
     template_first: Prefer `template` to the Jinja template of the GGUF file.
     messages: A conversation that precedes every other, in the form of the API.
-    draft: The value of DRAFT: names of drafters, or the path of a draft model; "" for nothing.
+    capabilities: What Ollama says it can do, in its words; it finds out more itself.
+    drafts: What is to draft: names of drafters, and the name or path of a draft model.
     notes: What a user should know.
     """
 
@@ -38,7 +42,8 @@ class Recipe:
     messages: tuple[Mapping[str, object], ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
-    draft: str = ""
+    drafts: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,7 +74,8 @@ def find_recipe(name: str, roots: Iterable[PathLike]) -> Recipe:
         messages=stored.messages,
         parameters=_checked(stored, notes),
         licenses=stored.licenses,
-        draft="" if stored.draft is None else str(stored.draft),
+        drafts=() if stored.draft is None else (str(stored.draft),),
+        capabilities=stored.capabilities,
         notes=tuple(notes),
     )
 
@@ -97,8 +103,9 @@ def read_recipe(path: PathLike, roots: Iterable[PathLike]) -> Recipe:
             raise FormatError(f"{path}: TEMPLATE: {error}") from None
     base = _base(written.base, Path(path), roots)
     notes = [*base.notes, *(f"{path}: {note}" for note in written.notes)]
-    if written.more:
-        notes.append(f"{path}: further FROM lines are not used: {', '.join(written.more)}")
+    further = [one for one in written.more if not is_shard(one)]
+    if further:
+        notes.append(f"{path}: further FROM lines are not used: {', '.join(further)}")
     return replace(_overlaid(base, written, Path(path)), notes=tuple(notes))
 
 
@@ -114,12 +121,15 @@ def _overlaid(base: Recipe, written: Modelfile, path: Path) -> Recipe:
         messages=messages or base.messages,
         parameters={**base.parameters, **written.parameters},
         licenses=written.licenses or base.licenses,
-        draft=base.draft if written.draft is None else _draft(written.draft, path),
+        capabilities=(*base.capabilities, *written.capabilities),
+        drafts=tuple(one for text in written.drafts for one in _drafts(text, path)) or base.drafts,
     )
 
 
 def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
     file = modelfile.parent / Path(text).expanduser()
+    if not file.exists() and "*" in text:  # a split model: llama.cpp finds the parts by the first
+        file = Path(min(glob.glob(str(file)), default=file))
     if file.is_file():
         return Recipe(gguf=file)
     if file.is_dir():
@@ -131,10 +141,21 @@ def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
         raise kind(f"{modelfile}: FROM {text}: no such file, and {error}") from None
 
 
-def _draft(text: str, modelfile: Path) -> str:
-    """Return names unchanged, and a file with its folder."""
+def is_shard(text: str) -> bool:
+    """Return whether a file's name is that of a further part of a split model."""
+    found = _SHARD.search(text)
+    return found is not None and int(found[1]) > 1
+
+
+def _drafts(text: str, modelfile: Path) -> list[str]:
+    """Return the parts of a DRAFT line: files with their folder, names as they are."""
     file = modelfile.parent / Path(text).expanduser()
-    return str(file) if file.is_file() else text
+    if file.is_file():
+        return [str(file)]
+    parts = [part.strip() for part in text.split(",")]
+    return (
+        [text] if parts == [text] else [one for part in parts for one in _drafts(part, modelfile)]
+    )
 
 
 def _stored_template(stored: StoredModel, notes: list[str]) -> str | None:

@@ -86,6 +86,12 @@ class StoredModel:
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What Ollama was told that it can do."""
+        found = self.config.get("capabilities")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
     def parameter_size(self) -> str:
         """Such as 8.0B; "" if unknown."""
         return _string(self.config.get("model_type"))
@@ -132,6 +138,33 @@ def find_model(name: str | ModelName, roots: Iterable[PathLike]) -> StoredModel:
             return _load(root, wanted, path)
     known = {found.short(): found for root in stores for found, _ in _manifests(root)}
     raise ModelNotFoundError(_not_found(wanted, list(known), stores))
+
+
+def find_gguf(given: PathLike, roots: Iterable[PathLike]) -> tuple[Path, str]:
+    """Return the GGUF file that a path or the name of a pulled model means, and that name.
+
+    Args:
+        given: The path of a file, or a name; what no name can be is returned as it is, with "".
+        roots: As for find_model.
+
+    Raises:
+        InputError: As find_model; also for a model that needs a LoRA adapter.
+        ModelNotFoundError, FormatError, OSError: As find_model.
+    """
+    path = Path(given)
+    if not may_be_name(path):
+        return path, ""
+    stored = find_model(str(given), roots)
+    if stored.adapters:
+        raise InputError(f"{stored.name.short()} has a LoRA adapter, which is not supported")
+    return stored.gguf, stored.name.short().removesuffix(":latest")
+
+
+def may_be_name(path: Path) -> bool:
+    """Return whether what a user gave as a model is no file and may be a model's name."""
+    text = str(path)
+    file = path.suffix.lower() == ".gguf" or text.startswith((".", "~")) or path.is_absolute()
+    return not file and not path.exists()
 
 
 def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) -> list[StoredModel]:

@@ -10,10 +10,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ngramspec.server.anthropic import routes as anthropic
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
+from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
 from ngramspec.server.llama_server import status
 from ngramspec.server.metrics.routes import metrics_routes
@@ -21,6 +23,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama import routes as ollama
 from ngramspec.server.openai import routes as openai
 from ngramspec.server.page.routes import ASSETS, page_routes
+from ngramspec.server.responses import routes as responses
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
 
@@ -29,6 +32,8 @@ MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
 ROUTES: list[Route] = [
     *status.ROUTES,
     *openai.ROUTES,
+    *responses.ROUTES,
+    *anthropic.ROUTES,
     *llama_server.ROUTES,
     *ollama.ROUTES,
 ]
@@ -73,7 +78,10 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
             CORSMiddleware,
             allow_origins=[one for one in settings.cors_origins if one != THIS_MACHINE],
             allow_origin_regex=PAGES_HERE if THIS_MACHINE in settings.cors_origins else None,
+            allow_credentials=True,  # some pages send cookies to every server; this one reads none
             allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
         )
+    if settings.api_prefix:
+        app.add_middleware(Prefix, prefix=settings.api_prefix)  # outermost: the others see paths
     return app

@@ -24,9 +24,21 @@ TYPES = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
+TOO_LONG = "context_length_exceeded"
 INTERNAL = "internal error; the server's log has the details"
-OPENAI_PREFIXES = ("/v1/", "/chat/")
+OPENAI_PREFIXES = ("/v1/", "/chat/", "/responses")
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+ANTHROPIC_PREFIX = "/v1/messages"
+# Where Anthropic has another word than llama-server.
+ANTHROPIC_TYPES = {
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    500: "api_error",
+    501: "api_error",
+    503: "overloaded_error",
+}
 
 
 class ApiError(Exception):
@@ -39,7 +51,7 @@ class ApiError(Exception):
         code: OpenAI's code, such as "context_length_exceeded".
         param: The field that is wrong.
         retry_after: Seconds after which to try again.
-        extra: Further members of the error in llama-server's shape.
+        extra: Further members of the error, as llama-server has them.
     """
 
     def __init__(
@@ -66,12 +78,25 @@ class ApiError(Exception):
         """Return the JSON body for the API that the path belongs to."""
         if path.startswith("/api/"):
             return {"error": self.message}
+        if path.startswith(ANTHROPIC_PREFIX):
+            return {"type": "error", "error": self._anthropic()}
         if path.startswith(OPENAI_PREFIXES):
             word = OPENAI_TYPES.get(self.status, TYPES[400] if self.status < 500 else TYPES[500])
+            word = self.type if self.extra else word  # llama-server's members with its type
             blame = {"type": word, "param": self.param, "code": self.code}
-            return {"error": {"message": self.message, **blame}}
+            return {"error": {"message": self.message, **blame, **self.extra}}
         told = {"code": self.status, "message": self.message, "type": self.type}
         return {"error": {**told, **self.extra}}
+
+    def _anthropic(self) -> dict[str, Any]:
+        """Return the error in Anthropic's words; clients shorten a chat by those for its length."""
+        message = self.message
+        if self.code == TOO_LONG:
+            given, most = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
+            message = f"prompt is too long: {given} tokens > {most} maximum"
+        default = TYPES[400] if self.status < 500 else ANTHROPIC_TYPES[500]
+        known = {**TYPES, **ANTHROPIC_TYPES}
+        return {"type": known.get(self.status, default), "message": message}
 
     def response(self, path: str) -> Response:
         """Return the response for a request to the path."""
@@ -121,7 +146,7 @@ def too_long(num_prompt: int, most: int, param: str) -> ApiError:
         f"This model's maximum context length is {most} tokens, "
         f"but the request has {num_prompt} in its prompt. Please shorten it.",
         type="exceed_context_size_error",
-        code="context_length_exceeded",
+        code=TOO_LONG,
         param=param,
         extra={"n_prompt_tokens": num_prompt, "n_ctx": most},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,9 +14,10 @@ from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 from ngramspec.ollama.recipe import Recipe
+from ngramspec.server.adapters import ServedAdapters
 
 if TYPE_CHECKING:
-    from ngramspec.engine import Engine
+    from ngramspec.engine import Drafting, Engine
 
 
 class ChatModel(Protocol):
@@ -29,6 +30,7 @@ class ChatModel(Protocol):
     metadata: dict[str, str]  # as in a GGUF file, without arrays
     description: str
     file_type: int  # llama.cpp's number for how weights are quantized
+    file_type_name: str  # its name, such as "Q8_0"
     num_params: int
     size_bytes: int  # of the weights
     n_ctx_train: int  # tokens of context that it was trained with
@@ -119,9 +121,20 @@ class ServedModel:
     template: str | None = None  # chat template in Jinja, None = the model's
     recipe: Recipe = field(default_factory=Recipe)  # what Ollama knows of the model
     template_variables: Mapping[str, Any] = field(default_factory=dict)
+    prefill: bool = True  # an assistant's message at the end of a chat is continued
+    special: bool = False  # answers show special tokens
+    tags: tuple[str, ...] = ()  # listed with the model
+    adapters: ServedAdapters = field(default_factory=ServedAdapters)
     cache_prompt: bool = True
     batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
     spm_infill: bool = False  # /infill: suffix before prefix
+    draft_notes: tuple[str, ...] = ()  # why something that was asked for does not draft
+
+    @property
+    def drafting(self) -> Drafting:
+        """Return what drafts, and why something does not."""
+        found = self.engine.drafting()
+        return replace(found, notes=(*self.draft_notes, *found.notes))
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MIB = 1 << 20
 
@@ -14,7 +14,7 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = "127.0.0.1"
+    host: str = "127.0.0.1"  # with commas for several
     port: int = Field(default=8080, ge=0, le=65535)  # 0 = any free one
     api_keys: tuple[str, ...] = Field(default=(), repr=False)  # none: anybody can send requests
     # What is learned for one key is not used for another; None: if there are several keys.
@@ -47,6 +47,8 @@ class ServerSettings(BaseModel):
     drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at shutdown
     retry_after: int = Field(default=2, ge=1)  # seconds, sent with 503
     reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is split off
+    page: bool = True  # the page at /
+    api_prefix: str = ""  # of all paths, "/api" for example
     access_log: bool = False
     ssl_key_file: str | None = None
     ssl_cert_file: str | None = None
@@ -56,6 +58,18 @@ class ServerSettings(BaseModel):
         if self.pool_per_key and not self.api_keys:
             raise ValueError("pool_per_key needs api_keys: without keys all requests share")
         return self
+
+    @field_validator("api_prefix")
+    @classmethod
+    def _check_prefix(cls, prefix: str) -> str:
+        if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+            raise ValueError("api_prefix must begin with / and not end with it")
+        return prefix
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the addresses to listen on."""
+        return tuple(host for one in self.host.split(",") if (host := one.strip()))
 
     @property
     def tells_keys_apart(self) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from helpers.paths import ROOT
 from ngramspec.bench.demo import decode_pieces
 from ngramspec.bench.parting import find_parting
 from ngramspec.cli.output import marked_text, styled
+from ngramspec.models import embedded_model
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
@@ -26,6 +28,26 @@ def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str
     return made
 
 
+def test_a_draft_model_by_its_name_in_ollamas_store(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
+    from ollama_stores import Store
+
+    store = Store(tmp_path / "models")
+    path = "registry.ollama.ai/library/tinycode/0.5b"
+    store.model(path, model=embedded_model().read_bytes())
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    arguments = ("generate", "-n", "8", "--json", "-p", PROMPT, "-md")
+    made = json.loads(invoke(*arguments, "tinycode:0.5b").stdout)
+    assert made["speculative"]["draft_model"]["name"] == "tinycode:0.5b"
+    assert json.loads(invoke(*arguments, "none").stdout)["speculative"]["draft_model"] is None
+    wrong = invoke(*arguments, "tinycode:1b")
+    assert wrong.exit_code == 2
+    assert "--model-draft tinycode:1b: no such file, and no model" in wrong.output
+    assert "did you mean tinycode:0.5b?" in wrong.output
+
+
 def test_json_shape(invoke: Any) -> None:
     made = run_json(invoke, "-p", PROMPT, "-s", "7", "--policy", "fixed")
     assert made["model"].endswith(".gguf")
@@ -34,6 +56,8 @@ def test_json_shape(invoke: Any) -> None:
     assert sum(made["accepted"]) == made["num_accepted"] > 0
     assert made["finish_reason"] in ("stop", "length")
     assert list(made["stats"]) == ["suffix"]
+    assert made["speculative"]["active"] is True
+    assert [one["name"] for one in made["speculative"]["drafters"]] == ["suffix"]
     assert made["stats"]["suffix"]["num_drafts"] > 0
     assert "compare" not in made
     for key in ("tokens_per_second", "seconds", "prompt_seconds", "draft_seconds"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
@@ -80,7 +81,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         with contextlib.ExitStack() as stack:
             model = stack.enter_context(serve_run.open_model(options))
             target = stack.enter_context(serve_run.open_target(options, model))
-            engine = serve_run.open_engine(options, choice, target, stack, stack, small)
+            opened, _ = serve_run.open_small(small, target, stack, None)
+            engine = serve_run.open_engine(options, choice, target, stack, opened)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None
@@ -160,10 +162,10 @@ def test_bounds_of_all_drafts_bound_the_draft_models(
 def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str, Any]]) -> None:
     line = "-td 2 -tbd 1 -cd 512 -ngld all -devd none -ctkd q8_0 -ctvd f16 -ncmoed 3"
     assert small_of(invoke, serving, line, slots=2) == DraftModelSettings(
-        path=Path(MODEL), threads=2, threads_batch=1, context_size=256, n_gpu_layers=-1,
-        devices=("none",), type_k="q8_0", type_v="f16", cpu_experts=3,
+        path=Path(MODEL), threads=2, threads_batch=1, context_size=256,
+        placement=Placement(-1, devices=("none",), cpu_experts=3), type_k="q8_0", type_v="f16",
     )  # fmt: skip
-    assert small_of(invoke, serving, "-cmoed -ncmoed 3").cpu_experts == -1
+    assert small_of(invoke, serving, "-cmoed -ncmoed 3").placement.cpu_experts == -1
 
 
 @pytest.mark.parametrize(

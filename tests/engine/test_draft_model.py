@@ -253,8 +253,51 @@ def test_a_model_that_cannot_take_drafts_back_is_refused() -> None:
 
 def test_models_of_different_tokens_are_told_apart() -> None:
     check_vocabulary(FakeTarget(), FakeTarget(context_size=9))
-    with pytest.raises(BackendError, match="has 96 tokens, the target 97"):
-        check_vocabulary(FakeTarget(), FakeTarget(vocab_size=96))
-    with pytest.raises(BackendError, match="token 1 is not the target's") as raised:
+    for size in (97 - 90, 97 + 128):  # Qwen2 7B has 128 tokens more than Qwen2 0.5B
+        check_vocabulary(FakeTarget(), FakeTarget(vocab_size=size))
+        check_vocabulary(FakeTarget(vocab_size=size), FakeTarget())
+    with pytest.raises(BackendError, match="has 226 tokens, the target 97: it must be of the same"):
+        check_vocabulary(FakeTarget(), FakeTarget(vocab_size=97 + 129))
+    with pytest.raises(
+        BackendError, match=r"the draft model's token 5 is b'.*, the target's b'"
+    ) as raised:
         check_vocabulary(FakeTarget(), FakeTarget(split=True))
     assert isinstance(raised.value, RuntimeError)
+
+
+def test_the_names_of_the_first_special_tokens_may_differ() -> None:
+    target, draft = FakeTarget(), FakeTarget()
+    for differs in range(7):
+        draft.piece = lambda token, special, n=differs: (  # type: ignore[method-assign]
+            b"other" if token == n else target.piece(token, special)
+        )
+        if differs < 5:
+            check_vocabulary(target, draft)
+        else:
+            with pytest.raises(BackendError, match=f"token {differs} is b'other'"):
+                check_vocabulary(target, draft)
+
+
+def test_a_text_with_tokens_that_it_does_not_have_is_left_to_others() -> None:
+    drafts, model = make(n_max=2, vocab_size=50)
+    drafts.begin(0, int32([5, 50, 7]))  # a token of the target only
+    drafts.begin(1, int32([5, 6]))
+    first, second = drafts.propose([0, 1], [4, 4])
+    assert (first.size, second.size) == (0, 2)
+    drafts.accept(1, int32([51]), 0)
+    assert [draft.size for draft in drafts.propose([0, 1], [4, 4])] == [0, 0]
+    drafts.begin(0, int32([5, 6, 7]))
+    assert drafts.propose([0], [4])[0].tolist() == model.expected([5, 6, 7], 2)
+
+
+def test_a_smaller_vocabulary_changes_no_text() -> None:
+    """The draft model misses tokens of the target, and has others that the target misses."""
+    prompts = [int32([5, 6, 7]), int32([96, 95, 3])]
+    for own, other in ((97, 90), (97, 120)):
+        texts = []
+        for small in (None, DraftModel(FakeTarget(vocab_size=other), 4, 0, 0.0)):
+            target = FakeTarget(vocab_size=own)
+            engine = Engine(target, None, slots=2, draft_model=small, policy=FixedLength(4))
+            asked = [Request(prompt_ids=prompt, max_tokens=60) for prompt in prompts]
+            texts.append([made.token_ids for made in engine.generate(asked)])
+        assert texts[0] == texts[1]

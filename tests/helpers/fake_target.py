@@ -17,6 +17,7 @@ import numpy as np
 from ngramspec._native.engine.decode import Batch, GreedySampler, Rows, Sampler
 from ngramspec.costs import CostTable
 from ngramspec.engine import Sampling
+from ngramspec.engine.request import Adapters
 from ngramspec.errors import BackendError, CapacityError
 
 END = 0
@@ -65,6 +66,9 @@ class FakeTarget:
         self.min_copy = min_copy
         self.contiguous = contiguous
         self.exact_batch = exact_batch
+        self.num_adapters = 2
+        self.adapters: Adapters = ()
+        self.computed_with: list[Adapters] = [()] * sequences
         self.period = period
         self.cells = cells
         self.end_every = end_every
@@ -79,12 +83,18 @@ class FakeTarget:
     def next_token(self, tokens: list[int]) -> int:
         """Return what this model says after the tokens."""
         position = len(tokens)
+        if self.adapters:  # another model: what it says depends on the scales
+            number = hash(self.adapters) + tokens[-1] * 31 + position
+            return 1 + number % (self.vocab_size - 1)
         if self.end_every and (sum(tokens) * 31 + position) % self.end_every == 0:
             return END
         if self.period:
             return 1 + (tokens[0] * 7 + position % self.period) % (self.vocab_size - 1)
         mixed = (tokens[-1] * 2654435761 + position * 40503 + tokens[0]) & 0xFFFFFFFF
         return 1 + (mixed >> 7) % (self.vocab_size - 1)
+
+    def adapt(self, adapters: Adapters) -> None:
+        self.adapters = adapters
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         if self.fail_next is not None:
@@ -105,6 +115,9 @@ class FakeTarget:
         ):
             held = self.held[sequence]
             assert position == len(held), "positions must follow one another"
+            if not held:
+                self.computed_with[sequence] = self.adapters
+            assert self.computed_with[sequence] == self.adapters, "computed with other adapters"
             assert 0 <= token < self.vocab_size
             assert position < self.context_size
             held.append(token)
@@ -130,6 +143,7 @@ class FakeTarget:
         assert self.min_copy is not None
         assert not self.held[sequence]
         self.held[sequence] = self.held[source][:length]
+        self.computed_with[sequence] = self.computed_with[source]
 
     def save(self, sequence: int) -> Any:
         assert self.can_save

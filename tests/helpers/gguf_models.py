@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.quants import quantize
+
+from ngramspec.models import embedded_model
 
 UNKNOWN, BOS, EOS, IM_START, IM_END = 0, 1, 2, 3, 4
 SPECIAL = [b"<unk>", b"<s>", b"</s>", b"<|im_start|>", b"<|im_end|>"]
@@ -252,3 +254,27 @@ def build(name: str, folder: Path) -> str:
     if not path.exists():
         MODELS[name](path)
     return str(path)
+
+
+# Tokens of the embedded model that are good for nothing else.
+FIM_TOKENS = {"fim_pre": 10, "fim_suf": 11, "fim_mid": 12, "fim_rep": 13, "fim_sep": 14}
+
+
+def with_fim_tokens(path: Path) -> Path:
+    """Write the embedded model with token ids for filling in the middle."""
+    reader = GGUFReader(embedded_model())
+    writer = GGUFWriter(path, "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kind = field.types[0]
+            sub = field.types[-1] if kind == GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), kind, sub)
+    for name, token in FIM_TOKENS.items():
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

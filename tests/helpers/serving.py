@@ -18,6 +18,7 @@ import httpx
 import openai
 from starlette.applications import Starlette
 
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -122,7 +123,10 @@ def serving(
     send_buffer: Bytes that the system keeps per connection, 0 = as it likes. Further arguments are
     those of `running_engine` and settings of the server.
     """
-    names = ("slots", "drafter", "params", "max_queue", "exact", "context_size", "policy")
+    names = (
+        *("slots", "drafter", "params", "max_queue", "exact", "context_size", "policy"),
+        "draft_model",
+    )
     own = {name: settings.pop(name) for name in names if name in settings}
     with contextlib.ExitStack() as stack:
         if isinstance(model, Path):
@@ -133,7 +137,7 @@ def serving(
         made = ServerSettings(
             host=host, port=0, slots=expose_slots, **{"drain_timeout": 5, **settings}
         )
-        sock = stack.enter_context(bind(host, 0))
+        sock = stack.enter_context(bind([host], 0)[0])
         if send_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         yield stack.enter_context(_listening(create_app(offered, made), sock))
@@ -150,6 +154,7 @@ def running_engine(
     exact: bool = True,
     context_size: int = 2048,
     policy: DraftPolicy | None = None,
+    draft_model: DraftModelSettings | None = None,
 ) -> Iterator[Engine]:
     """Run an engine on one thread in the block.
 
@@ -166,10 +171,12 @@ def running_engine(
     )
     if exact:
         target.exact_batch = measured(model)
-    with target:
+    with target, contextlib.ExitStack() as stack:
+        small = draft_model and open_draft_model(draft_model, target, stack)
         engine = Engine(
             target,
             drafter,
+            draft_model=small,
             slots=slots,
             params=params,
             policy=policy or Gate(),

@@ -51,7 +51,7 @@ def test_every_instruction_is_read() -> None:
         messages=(ExampleMessage("user", "Hello: you"), ExampleMessage("assistant", "Hi\nthere")),
         licenses=("MIT", '\nApache "2"\n'),
         adapters=("./lora.gguf",),
-        draft="ngram-mod,ngram-cache",
+        drafts=("ngram-mod,ngram-cache",),
         requires="0.14.0",
     )
     assert found.notes == ("line 23: REQUIRES 0.14.0 has no effect",)
@@ -61,8 +61,32 @@ def test_every_instruction_is_read() -> None:
 @pytest.mark.parametrize("draft", ["ngram-mod,ngram-cache", "./draft.gguf", "user/draft:1b"])
 def test_a_draft_is_kept_as_it_is(draft: str) -> None:
     found = parse_modelfile(f"FROM llama3:8b\ndraft {draft}\n")
-    assert (found.base, found.draft, found.notes) == ("llama3:8b", draft, ())
-    assert parse_modelfile("FROM llama3").draft is None
+    assert (found.base, found.drafts, found.notes) == ("llama3:8b", (draft,), ())
+    assert parse_modelfile("FROM llama3").drafts == ()
+
+
+def test_capabilities_add_up() -> None:
+    found = parse_modelfile("FROM x\nCAPABILITY tools\ncapability thinking\n")
+    assert found.capabilities == ("tools", "thinking")
+    assert parse_modelfile(found.to_text()) == found
+
+
+def test_lines_of_drafts_add_up() -> None:
+    found = parse_modelfile("FROM qwen2:7b\nDRAFT qwen2:0.5b\nDRAFT ngram-mod\n")
+    assert found.drafts == ("qwen2:0.5b", "ngram-mod")
+    assert parse_modelfile(found.to_text()) == found
+
+
+@pytest.mark.parametrize(
+    "names", ["{}_max {}_min {}_p_min ctx_size_{}", "{}-max {}-min {}-p-min ctx-size-{}"]
+)
+def test_parameters_of_drafts_are_read_with_either_stroke(names: str) -> None:
+    values = {"draft_max": 8, "draft_min": 2, "draft_p_min": 0.6, "ctx_size_draft": 512}
+    written = names.replace("{}", "draft").split()
+    lines = [
+        f"PARAMETER {name} {value}" for name, value in zip(written, values.values(), strict=True)
+    ]
+    assert parse_modelfile("\n".join(["FROM x", *lines])).parameters == values
 
 
 @pytest.mark.parametrize(
@@ -173,7 +197,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     [
         {"base": ""},
         {"base": "x", "more": ("",)},
-        {"base": "x", "draft": ""},
+        {"base": "x", "drafts": ("ngram-mod", "")},
         {"base": "x", "parameters": {"seed": "1"}},
         {"base": "x", "parameters": {"stop": "text"}},
         {"base": "x", "parameters": {"stop": ()}},
@@ -218,7 +242,7 @@ def parameters(draw: st.DrawFn) -> dict[str, object]:
     more=st.lists(VALUES.filter(bool), max_size=2).map(tuple),
     several=st.lists(VALUES, max_size=2).map(tuple),
     optional=st.tuples(*[OPTIONAL] * 5),
-    draft=st.none() | VALUES.filter(bool),
+    drafts=st.lists(VALUES.filter(bool), max_size=2).map(tuple),
     parameters=parameters(),
     messages=st.lists(
         st.builds(ExampleMessage, st.sampled_from(["system", "user", "assistant"]), VALUES),
@@ -226,11 +250,11 @@ def parameters(draw: st.DrawFn) -> dict[str, object]:
     ).map(tuple),
 )
 def test_what_is_written_is_read_again(
-    base, more, several, optional, draft, parameters, messages
+    base, more, several, optional, drafts, parameters, messages
 ) -> None:
     template, system, requires, renderer, parser = optional
     written = Modelfile(
-        base, more, template, system, parameters, messages, several, several, draft,
+        base, more, template, system, parameters, messages, several, several, drafts, several,
         requires, renderer, parser,
     )  # fmt: skip
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.ollama import check_parameter, check_parameters, parse_parameter
+from ngramspec.ollama import check_parameter, clamp_parameter, parse_parameter
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,29 @@ def test_an_unknown_name_gets_the_nearest_one(name: str, hint: str) -> None:
         check_parameter(name, 1)
 
 
-def test_several_values_are_checked_and_unset_ones_left_out() -> None:
-    values = {"temperature": 1, "seed": None, "stop": ["x"]}
-    assert check_parameters(values) == {"temperature": 1.0, "stop": ("x",)}
-    with pytest.raises(InputError, match="top_k"):
-        check_parameters({"top_k": "many"})
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("top_p", 1.5, 1.0), ("top_p", -1, 0.0), ("temperature", -0.5, 0.0), ("top_k", 40.7, 40),
+        ("top_k", -3.9, -3), ("num_ctx", 0, 1), ("num_gpu", -5, -1), ("num_predict", -10, -2),
+        ("seed", 1 << 80, (1 << 63) - 1), ("seed", -(1 << 80), 1 - (1 << 63)), ("mirostat", 9, 2),
+        ("num_batch", 1e300, (1 << 63) - 1), ("stop", "x", ("x",)), ("use_mmap", False, False),
+        ("presence_penalty", 9, 9.0),
+    ],
+)  # fmt: skip
+def test_numbers_of_requests_are_brought_into_range(name: str, value: Any, expected: Any) -> None:
+    assert clamp_parameter(name, value) == expected
+    assert type(clamp_parameter(name, value)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("top_k", "40"), ("top_k", True), ("temperature", "0.5"), ("use_mmap", 1), ("stop", [1]),
+        ("stop", {}), ("temperature", float("nan")), ("num_ctx", float("inf")), ("seed", None),
+        ("temperature", 1 << 70),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_not_brought_into_range(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"^{name}: expected "):
+        clamp_parameter(name, value)

@@ -32,7 +32,7 @@ def test_a_stored_model_is_a_recipe(store: Any) -> None:
     assert made.parameters == {"top_k": 4, "stop": ("a",)}
     assert made.messages == tuple(messages)
     assert made.licenses == ("one", "two")
-    assert Path(made.draft).read_bytes() == b"GGUF small"
+    assert [Path(one).read_bytes() for one in made.drafts] == [b"GGUF small"]
     assert made.name is not None
     assert made.name.short() == "llama3:latest"
     assert made.notes == ()
@@ -81,7 +81,7 @@ def test_a_modelfile_goes_on_top_of_a_stored_model(store: Any, tmp_path: Path) -
     assert made.parameters == {"top_k": 9, "seed": 1}
     assert made.messages == ({"role": "user", "content": "new"},)
     assert made.licenses == ("new",)
-    assert made.draft == "ngram-mod,ngram-cache"
+    assert made.drafts == ("ngram-mod", "ngram-cache")
     assert made.gguf == base.gguf
     assert made.name == base.name
     assert "REQUIRES 0.1 has no effect" in made.notes[0]
@@ -94,9 +94,55 @@ def test_files_are_relative_to_the_modelfile(tmp_path: Path) -> None:
         (folder / name).write_bytes(GGUF)
     made = read_recipe(write(folder, "FROM ./model.gguf\nFROM more.gguf\nDRAFT small.gguf"), [])
     assert made.gguf == folder / "model.gguf"
-    assert Path(made.draft) == folder / "small.gguf"
+    assert made.drafts == (str(folder / "small.gguf"),)
     assert "further FROM lines are not used: more.gguf" in made.notes[0]
     assert made.name is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "drafts"),
+    [
+        (("qwen2:0.5b",), ("qwen2:0.5b",)),
+        (("qwen2:0.5b", "ngram-mod"), ("qwen2:0.5b", "ngram-mod")),
+        (("qwen2:0.5b, ngram-mod",), ("qwen2:0.5b", "ngram-mod")),
+        (("ngram-mod,small.gguf",), ("ngram-mod", "FOLDER/small.gguf")),
+        (("a,b.gguf",), ("FOLDER/a,b.gguf",)),  # a file's name may have a comma
+        ((), ("STORED",)),
+    ],
+)
+def test_drafts_are_names_and_files(
+    store: Any, tmp_path: Path, lines: tuple[str, ...], drafts: tuple[str, ...]
+) -> None:
+    store.model(draft=b"GGUF small")
+    for name in ("small.gguf", "a,b.gguf"):
+        (tmp_path / name).write_bytes(GGUF)
+    text = "FROM llama3\n" + "".join(f"DRAFT {line}\n" for line in lines)
+    made = read_recipe(write(tmp_path, text), [store.root]).drafts
+    stored = find_recipe("llama3", [store.root]).drafts
+    expected = tuple(one.replace("FOLDER", str(tmp_path)) for one in drafts)
+    assert made == (stored if drafts == ("STORED",) else expected)
+
+
+def test_a_split_model_is_found_by_its_first_part(tmp_path: Path) -> None:
+    names = [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for name in names:
+        (tmp_path / name).write_bytes(GGUF)
+    several = "\n".join(f"FROM {name}" for name in names)
+    for text in ("FROM ./model-*.gguf", f"FROM {tmp_path}/model-*.gguf", several):
+        made = read_recipe(write(tmp_path, text), [])
+        assert made.gguf == tmp_path / names[0]
+        assert made.notes == ()
+    with pytest.raises(InputError, match=r"FROM \./none-\*\.gguf: no such file"):
+        read_recipe(write(tmp_path, "FROM ./none-*.gguf"), [])
+
+
+def test_capabilities_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) -> None:
+    manifest = store.model()
+    manifest["config"] = store.layer("config", {**CONFIG, "capabilities": ["completion", "tools"]})
+    store.manifest("registry.ollama.ai/library/llama3/latest", manifest)
+    assert find_recipe("llama3", [store.root]).capabilities == ("completion", "tools")
+    made = read_recipe(write(tmp_path, "FROM llama3\nCAPABILITY thinking"), [store.root])
+    assert made.capabilities == ("completion", "tools", "thinking")
 
 
 def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) -> None:

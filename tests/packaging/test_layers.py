@@ -55,7 +55,7 @@ NATIVE = ROOT / "ext" / "ngramspec" / "_native"
 
 
 # Folders of tests/ that are a kind of test, and not the tests of one folder of the package.
-KINDS = {"golden", "replay", "threads", "faults", "fuzz", "soak", "browser", "packaging"}
+KINDS = {"golden", "replay", "threads", "faults", "fuzz", "soak", "browser", "packaging", "peer"}
 FOR_TESTS = {"helpers", "reference"}
 
 
@@ -91,7 +91,7 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
         assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
 
 
-PROTOCOLS = {"openai", "llama_server", "ollama"}
+PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
 SHARED = {"bridge", "chat", "http", "request", "response", "structured"}
 # What protocols share, from the bottom up.
 SHARED_LEVELS = {"structured": 0, "bridge": 0, "request": 1, "response": 1, "chat": 2}

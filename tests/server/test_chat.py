@@ -25,7 +25,7 @@ def test_a_chat_is_answered_in_openais_shape(server: Serving) -> None:
     assert choice.logprobs is None
     assert made.object == "chat.completion"
     assert made.id.startswith("chatcmpl-")
-    assert made.system_fingerprint.startswith("ngramspec-")
+    assert made.system_fingerprint.startswith("b")
     assert made.model == "tiny"
 
 
@@ -38,6 +38,14 @@ def test_usage_and_timings_add_up(server: Serving) -> None:
     assert timings["predicted_n"] == made.usage.completion_tokens
     assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
     assert timings["predicted_per_second"] > 0
+
+
+def test_the_rate_leaves_out_the_first_token(server: Serving) -> None:
+    first = server.chat(max_tokens=1).model_extra["timings"]
+    assert first["predicted_n"] == 1
+    assert first["predicted_per_second"] == first["predicted_per_token_ms"] == 0
+    made = server.chat(max_tokens=9).model_extra["timings"]
+    assert made["predicted_per_token_ms"] == pytest.approx(made["predicted_ms"] / 8, abs=1e-3)
 
 
 def test_draft_figures_are_there_only_when_something_was_drafted(server: Serving) -> None:
@@ -272,8 +280,10 @@ def test_names_that_clients_send_cannot_write_lines_of_the_log(
     server: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("x\n2026-01-01 ERROR all is lost", "\ud800"):
-        server.client.post("/completion", content=json.dumps({"prompt": "x", "samplers": [name]}))
-        server.client.post("/api/chat", content=json.dumps({"model": "tiny", "options": {name: 1}}))
+        native = {"prompt": "x", "samplers": [name], "n_predict": 1}
+        server.client.post("/completion", content=json.dumps(native))
+        chat = {"model": "tiny", "options": {name: 1, "num_predict": 1}}
+        server.client.post("/api/chat", content=json.dumps(chat))
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 4
     assert all(line.isascii() and line.isprintable() for line in told)

@@ -46,7 +46,10 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     server.process.send_signal(signal.SIGUSR1)
     wait_until(lambda: "draft acceptance" in server.text)
     assert server.end() == 0
-    assert "model mine, 3 slots, 2048 tokens of context each, drafters ngram-mod" in server.text
+    assert "model mine, 3 slots, 2048 tokens of context each\n" in server.text
+    assert "drafters ngram-mod (16.0 MiB), ngram-cache (" in server.text
+    assert "up to 62 tokens by policy fixed\n" in server.text
+    assert "was trained with" not in server.text
     assert server.text.count("draft acceptance = ") == 2
     assert "statistics        ngram-mod: #calls(b,g,a) =    1" in server.text
     assert learned.stat().st_size > 1000
@@ -75,6 +78,30 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     assert "exact: 1 thread" in server.text
 
 
+@pytest.mark.parametrize(
+    ("name", "drafts"),
+    [
+        ("lfm2", "by policy gate, 564 B of state for each of them in each slot\n"),
+        ("mamba", "by policy gate, 19.1 KiB of state saved for a draft\n"),
+        ("llama", "by policy auto\n"),
+    ],
+)
+def test_the_start_tells_what_drafts_of_a_recurrent_model_cost(
+    spawn: Any, tmp_path: Path, name: str, drafts: str
+) -> None:
+    pytest.importorskip("gguf")
+    from helpers.gguf_models import build
+
+    server = spawn("-m", build(name, tmp_path), "-np", "2", "-c", "512", "-t", "1")
+    told = httpx.get(f"{server.url()}/props").json()["speculative"]
+    assert f"drafters suffix (31.4 MiB), up to 62 tokens {drafts}" in server.text
+    assert (told["state_bytes"] > 0) == (name != "llama")
+    body = {"prompt": [3, 4, 5] * 9, "n_predict": 20, "temperature": 0}
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert made["tokens_predicted"] > 0
+    assert server.end() == 0
+
+
 def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     spawn: Any, tmp_path: Path
 ) -> None:
@@ -94,7 +121,10 @@ def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     assert "each key learns for itself" in server.text
     assert made["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
-    assert "drafters none, then tiny-code-q8_0.gguf" in server.text
+    assert (
+        "drafters draft model tiny-code-q8_0.gguf (5.6 MiB), up to 16 tokens by policy fixed\n"
+        in server.text
+    )
     assert "draft-model" in server.text
 
 
@@ -113,7 +143,7 @@ def test_an_unknown_host_is_told() -> None:
     ("arguments", "message"),
     [
         (("--model", "no-such.gguf"), "no-such.gguf: No such file"),
-        (("--cache-reuse", "256"), "prefixes are reused anyway"),
+        (("--rpc", "a:1"), "--rpc: weights stay on this machine"),
         (("--spec-type", "ngram-mud"), "did you mean ngram-mod"),
         (("--spec-type", "draft-simple"), "needs --model-draft"),
         (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
@@ -166,7 +196,7 @@ def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
         ("a.toml", "parallel = ", "cannot be read"),
         ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
         ("a.toml", "config = 'b.toml'", "no option 'config'"),
-        ("a.toml", "cache-reuse = 5", "prefixes are reused anyway"),
+        ("a.toml", "rpc = 'a:1'", "--rpc: weights stay on this machine"),
     ],
 )
 def test_wrong_files_are_told_in_one_line(

@@ -9,27 +9,13 @@ from typing import Any
 import openai
 import pytest
 
+from helpers.failing import fail_after
 from helpers.serving import CHAT, Serving
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError, CapacityError
 from ngramspec.server.errors import INTERNAL
 from ngramspec.server.openai.chat_events import ChatEvents
 
 Start = Callable[..., Serving]
-
-
-def fail_after(monkeypatch: pytest.MonkeyPatch, decodes: int, error: Exception) -> None:
-    """Let every decode after the first few fail."""
-    decode = LlamaTarget.decode
-    left = [decodes]
-
-    def failing(self: LlamaTarget, *arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise error
-        decode(self, *arguments)
-
-    monkeypatch.setattr(LlamaTarget, "decode", failing)
 
 
 @pytest.mark.parametrize("stream", [False, True])

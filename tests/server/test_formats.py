@@ -6,8 +6,9 @@ The server here knows nothing of llama.cpp: its model and target are scripts.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,13 +17,17 @@ from starlette.testclient import TestClient
 from helpers.scripted_model import ScriptedModel, ScriptedTarget
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.server import ChatModel, ServedModel, create_app
-from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
-from ngramspec.server.chat.calls.format import CallFormat, CallReader, Mark
-from ngramspec.server.chat.calls.hermes import Hermes
-from ngramspec.server.chat.calls.llama import Llama
-from ngramspec.server.chat.calls.mistral import Mistral
+from ngramspec.server.chat.calls import CALL_FORMATS
+from ngramspec.server.chat.calls.format import (
+    AnswerSink,
+    CallFormat,
+    Mark,
+    NotACallError,
+    closing,
+)
 from ngramspec.server.chat.reasoning import REASONING_FORMATS
 from ngramspec.server.chat.reasoning.format import ReasoningFormat
+from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.structured.gbnf import Rules, literal
 
@@ -31,55 +36,27 @@ TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"typ
 HERMES_CALL = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
 
 
-class FunctionReader:
-    """Reads get_time>{"zone": 1}</function>."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self.done = self.bad = False
-        self.rest = ""
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        self._held += text
-        if self.name is None and ">" in self._held:
-            self.name, _, self._held = self._held.partition(">")
-            self.bad = "\n" in self.name or "{" in self.name
-        if self.name is not None and "</function>" in self._held:
-            arguments, _, self.rest = self._held.partition("</function>")
-            self.done = True
-            return arguments
-        return ""
-
-
+@dataclass(frozen=True, kw_only=True)
 class Functions(CallFormat):
     """<tool_call><function=name>{...}</function></tool_call>, whose mark Hermes has too."""
 
-    marks = (Mark("<tool_call>"), Mark("<function=", inside=True))
-
-    def fits(self, template: str) -> bool:
-        return "<function=" in template
-
-    def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        if not text.startswith("<function="):
-            if "<function=".startswith(text):
-                return None
-            reader = FunctionReader()
-            reader.bad = True
-            return 0, reader
-        return len("<function="), FunctionReader()
-
-    def after(self, text: str) -> tuple[int, bool] | None:
-        if "</tool_call>".startswith(text) and text != "</tool_call>":
-            return None
-        return len(text) - len(text.removeprefix("</tool_call>")), False
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        if not (yield from text.passes("<function=")):
+            raise NotACallError
+        name: list[str] = []
+        if not (yield from text.until(Stops(">"), name.append)):
+            raise NotACallError
+        sink.begin("".join(name))
+        yield from text.until(Stops(("</function>",)), sink.arguments)
+        sink.end()
+        yield from closing(text, "</tool_call>")
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         return literal(f"<tool_call><function={tools.tools[0].name}>{{}}</function></tool_call>")
 
 
-class Brackets(ReasoningFormat):
-    open, close = "[THINK]", "[/THINK]"
+FUNCTIONS = Functions(name="functions", signs=("<function=",), marks=(Mark("<tool_call>"),))
+BRACKETS = ReasoningFormat(open="[[", close="]]")
 
 
 @contextmanager
@@ -94,8 +71,8 @@ def serving(script: str, template: str = TEMPLATE) -> Iterator[tuple[TestClient,
 
 @pytest.fixture
 def registered() -> None:
-    CALL_FORMATS.insert(0, Functions())
-    REASONING_FORMATS.insert(0, Brackets())
+    CALL_FORMATS.insert(0, FUNCTIONS)
+    REASONING_FORMATS.insert(0, BRACKETS)
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +105,7 @@ def streamed(client: TestClient, **fields: Any) -> tuple[dict[str, str], list[An
 
 def test_a_format_that_is_registered_is_read_while_it_streams(registered: None) -> None:
     call = '<tool_call><function=get_time>{"zone": 1}</function></tool_call>'
-    with serving(f"[THINK] Well. [/THINK]It is {call} now.", f"{TEMPLATE} [THINK]") as (client, _):
+    with serving(f"[[ Well. ]]It is {call} now.", f"{TEMPLATE} [[") as (client, _):
         texts, calls, reason = streamed(client, tools=[TOOL])
     assert texts == {"content": "It is now.", "reasoning_content": "Well."}
     assert calls == [["get_time", '{"zone": 1}']]
@@ -136,7 +113,7 @@ def test_a_format_that_is_registered_is_read_while_it_streams(registered: None) 
 
 
 def test_what_is_not_registered_is_content() -> None:
-    script = '[THINK] Well. [/THINK]<function=get_time>{"zone": 1}</function>'
+    script = '[[ Well. ]]<functions.get_time>{"zone": 1}</function>'
     with serving(script) as (client, _):
         texts, calls, reason = streamed(client, tools=[TOOL])
     assert (texts["content"], calls, reason) == (script, [], "stop")
@@ -157,20 +134,6 @@ def test_a_forced_call_has_the_grammar_of_the_models_format(registered: None) ->
         streamed(client, tools=[TOOL], tool_choice="required")
     assert "<function=get_time>{}</function>" in target.samplings[0].grammar
     assert "<function=" not in other.samplings[0].grammar
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("", Hermes),
-        ("{{ tools }} <tool_call> {{ x }}", Hermes),
-        ('<tool_call> "parameters"', Hermes),
-        ("[TOOL_CALLS] <tool_call>", Mistral),
-        ('"parameters"', Llama),
-    ],
-)
-def test_the_template_tells_the_format(template: str, expected: type[CallFormat]) -> None:
-    assert type(call_format_of(template)) is expected
 
 
 def test_every_protocol_answers_for_any_model() -> None:

@@ -22,6 +22,7 @@ from ngramspec.server.ollama import routes as ollama_routes
 
 Start = Callable[..., Serving]
 COMPLETION, CHATS, GENERATE = "/v1/completions", "/v1/chat/completions", "/api/generate"
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 SECONDS = 20  # nothing here may take long; the slowest case takes a second alone
 
 
@@ -47,6 +48,20 @@ def deep_chat(depth: int) -> list[Any]:
     text = '{"a":' * depth + "1" + "}" * depth
     call = {"type": "function", "function": {"name": "f", "arguments": text}}
     return [*CHAT, {"role": "assistant", "content": "x", "tool_calls": [call]}, *CHAT]
+
+
+def results(count: int) -> list[Any]:
+    """Return a message with so many results of tools, each of which is a message of a chat."""
+    one = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
+    return [{"role": "user", "content": [one] * count}]
+
+
+def found(depth: int) -> list[Any]:
+    """Return a message with results of searches in one another."""
+    made: Any = {"type": "text", "text": "x"}
+    for _ in range(depth):
+        made = {"type": "search_result", "content": [made]}
+    return [{"role": "user", "content": [made]}]
 
 
 LARGE = (1 << 63) - 1
@@ -121,6 +136,33 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "nested arguments": (CHATS, {"messages": deep_chat(20_000)}, 400, ""),
     "pieces": ("/tokenize", {"content": "a b " * 400_000, "with_pieces": True}, 400, ""),
     "ids that are none": ("/detokenize", {"tokens": ["x"] * 300_000}, 400, ""),
+    "items that are none": (RESPONSES, {"input": [1] * 300_000}, 400, "input"),
+    "many items": (RESPONSES, {"input": [{"role": "user", "content": "x"}] * 70_000}, 400, "input"),
+    "items of more messages": (RESPONSES, {"instructions": "x", "input": [
+        {"role": "user", "content": "x"}] * (1 << 16)}, 400, "input"),
+    "one answer of many items": (RESPONSES, {"input": [*CHAT, *[
+        {"role": "assistant", "content": "x" * 40}] * 60_000]}, 400, "input"),
+    "one thought of many items": (RESPONSES, {"input": [
+        {"type": "reasoning", "summary": [{"text": "x" * 300}]}] * 60_000}, 400, ""),
+    "nested arguments of an item": (RESPONSES, {"input": [
+        {"type": "function_call", "call_id": "c", "name": "f",
+         "arguments": '{"a":' * 20_000 + "1" + "}" * 20_000}]}, 400, ""),
+    "tools of a namespace": (RESPONSES, {"tools": [{"type": "namespace", "name": "n", "tools": [
+        {"type": "function", "name": "f"}] * 5000}]}, 400, "tools"),
+    "schema of a text": (RESPONSES, {"text": {"format": {"type": "json_schema", "schema": levels(
+        40, lambda i: {"allOf": [ref(i), ref(i)]})}}}, 400, "text.format"),
+    "many results": (MESSAGES, {"messages": results(100_000)}, 400, "messages"),
+    "results in results": (MESSAGES, {"messages": found(400)}, 400, "messages[0].content[0]"),
+    "long results": (MESSAGES, {"messages": results(60_000)}, 400, ""),
+    "long header": (MESSAGES, {"system": "x-anthropic-billing-header:" + " a=b" * 1_000_000}, 400,
+                    "prompt is too long"),
+    "header of spaces": (MESSAGES, {"system": "x-anthropic-billing-header:" + " " * 4_000_000 + "x",
+                                    "stop_sequences": ["s"] * 500}, 400, "stop_sequences"),
+    "schema of a message": (MESSAGES, {"output_config": {"format": {
+        "type": "json_schema", "schema": levels(40, lambda i: {"allOf": [ref(i), ref(i)]})}}}, 400,
+        "output_config.format"),
+    "tools of messages": (MESSAGES, {"tools": [{"name": "f", "input_schema": {}}] * 5000}, 400,
+                          "tools"),
     "name of half a character": ("/v1/nothing/\ud800".replace("\ud800", "%ED%A0%80"), {}, 404, ""),
     "model of half a character": ("/api/chat", {"model": "\ud800"}, 404, ""),
 }  # fmt: skip
@@ -162,6 +204,8 @@ def well_behaved(server: Serving) -> Iterator[list[float]]:
 def sent(server: Serving, path: str, body: dict[str, Any]) -> httpx.Response:
     """Send a body whose texts may be no valid Unicode."""
     given: dict[str, Any] = {"model": "tiny", "prompt": "x", "messages": CHAT, "max_tokens": 2}
+    if path == RESPONSES:
+        given = {"input": "x", "max_output_tokens": 2}
     if path.startswith("/api/"):
         given = {"model": "tiny", "prompt": "x"}
     data = json.dumps({**given, **body})  # all of it is ASCII
@@ -181,7 +225,7 @@ def test_what_asks_for_too_much_is_refused_by_its_field(server: Serving, name: s
     if field:
         message = told["message"] if isinstance(told, dict) else told
         assert field in message or told.get("param") == field, told
-        if path.startswith("/v1/"):
+        if path.startswith("/v1/") and path != MESSAGES:
             assert told["param"] == field
     assert seconds < SECONDS
     assert server.engine.stats().finished.get("error") == errors.get("error")

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import openai
 import pytest
 
 pytest.importorskip("gguf")
 
+from helpers.gguf_models import FIM_TOKENS, with_fim_tokens
 from helpers.serving import Serving, serving
-from ngramspec.models import embedded_model
 
-PRE, SUF, MID, REP, SEP = range(10, 15)
-KEYS = {"fim_pre": PRE, "fim_suf": SUF, "fim_mid": MID, "fim_rep": REP, "fim_sep": SEP}
-
-
-def with_fim_tokens(path: Path) -> Path:
-    """Write the embedded model with token ids for filling in the middle."""
-    import gguf
-
-    reader = gguf.GGUFReader(embedded_model())
-    writer = gguf.GGUFWriter(path, "llama")
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kind = field.types[0]
-            sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), kind, sub)
-    for name, token in KEYS.items():
-        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+PRE, SUF, MID, REP, SEP = FIM_TOKENS.values()
 
 
 @pytest.fixture(scope="module")

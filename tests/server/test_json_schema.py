@@ -5,21 +5,20 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 
+from helpers.json_schemas import grammar_of
 from helpers.serving import Serving
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.grammar import read_grammar
 from ngramspec.server.errors import ApiError
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_number import integer_text
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.server.structured.json_number import limits_of, number_automaton
 
 Accepts = Callable[[Any, str], bool]
 PERSON = {
@@ -128,12 +127,88 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"pattern": "^\\s+$"}, ['" "', '"\\n\\t "'], ['"x"']),
     ({"pattern": "^.$"}, ['"x"', '"☃"', '"\\\\"', '"\\t"'], ['""', '"\\n"', '"\\r"', '"xx"']),
     ({"pattern": "^$"}, ['""'], ['"a"']),
+    ({"pattern": "^a$|^b+$"}, ['"a"', '"bb"'], ['"ab"', '"aa"']),
+    ({"pattern": "^(?<first>a)b$"}, ['"ab"'], ['"a"']),
+    ({"pattern": "^[a-z][a-z0-9-]*$", "maxLength": 4}, ['"a"', '"a-9z"'], ['""', '"a-9zz"', '"9"']),
+    ({"pattern": "^[a-z]+( [a-z]+)*$", "minLength": 3, "maxLength": 5}, ['"abc"', '"a b c"'],
+     ['"ab"', '"a b"  ', '"abcdef"', '"a  b"']),
+    ({"pattern": "[0-9]{2}", "maxLength": 3}, ['"12"', '"x12"', '"é34"'], ['"1x2"', '"x123"']),
+    ({"pattern": "^.*$", "maxLength": 2}, ['"é"', '""'], ['"abc"']),
+    ({"format": "date", "pattern": "^20"}, ['"2024-02-29"'], ['"1999-01-01"', '"2023-02-29"']),
+    ({"type": "string", "minLength": 1500, "maxLength": 4500},
+     [f'"{"a" * size}"' for size in (1500, 2500, 3333, 4500)],
+     [f'"{"a" * size}"' for size in (1499, 4501)]),
+    ({"type": "string", "minLength": 1, "maxLength": 1}, ['"\\ud83d\\ude00"', '"😀"'],
+     ['"\\ud83d"', '"\\ude00"', '"\\ud83d\\ud83d"', '"ab"']),
+    ({"type": "number", "minimum": 0.2, "exclusiveMaximum": 0.8},
+     ["0.2", "0.200", "0.5", "0.79999"], ["0.1", "0.8", "0.19", "1", "0", "-0.5", "2e-1"]),
+    ({"type": "number", "exclusiveMinimum": 0}, ["0.5", "7", "0.001"], ["0", "0.0", "-1", "-0.0"]),
+    ({"type": "number", "maximum": -1.5}, ["-1.5", "-2", "-1.50", "-10.25"], ["-1.4", "0", "1.5"]),
+    ({"type": "number", "minimum": -2, "maximum": 1.5}, ["-2", "-1.999", "0", "1.5", "1.49"],
+     ["-2.001", "1.51", "2", "-3", "-0"]),
+    ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, ["1.1", "2"], ["1", "1.0"]),
+    ({"type": "number", "multipleOf": 0.01}, ["1", "1.5", "1.25", "-0.07"], ["1.255", "1e5"]),
+    ({"type": "number", "multipleOf": 2.5, "minimum": 0, "maximum": 100}, ["0", "2.5", "97.5"],
+     ["2", "100.5", "102.5"]),
+    ({"type": "integer", "multipleOf": 7, "minimum": 10, "maximum": 1000}, ["14", "994", "70"],
+     ["7", "15", "1001", "0"]),
+    ({"type": "integer", "multipleOf": 0.5}, ["3"], ["3.5"]),
+    ({"type": "integer", "minimum": 10**18, "maximum": 2**63 - 1}, ["1" + "0" * 18, str(2**63 - 1)],
+     ["9" * 18, str(2**63), "1"]),
+    ({"type": "integer", "minimum": 10**16}, ["1" + "0" * 16, "9" * 17], ["9" * 16]),
+    ({"type": "string", "enum": ["a", 1, "bb"], "minLength": 2}, ['"bb"'], ['"a"', "1"]),
+    ({"const": 3, "minimum": 1}, ["3"], ["1"]),
+    ({"anyOf": [{"minimum": 5}, {"multipleOf": 10}], "type": "integer", "maximum": 20},
+     ["7", "-10", "20"], ["3", "25", "30"]),
+    ({"anyOf": [False, {"type": "null"}, {"type": "string", "enum": [1]}]}, ["null"], ["1"]),
+    ({"allOf": [{"properties": {"a": {"type": "integer", "minimum": 1}}},
+                {"properties": {"a": {"maximum": 3}}, "required": ["a"]}]},
+     ['{"a":2}'], ["{}", '{"a":0}', '{"a":4}']),
+    ({"$ref": "#/$defs/n", "maximum": 3, "$defs": {"n": {"type": "integer", "minimum": 1}}},
+     ["1", "3"], ["0", "4"]),
+    ({"required": ["b"], "properties": {"a": {"type": "null"}}}, ['{"b":1}', '{"a":null,"b":[]}'],
+     ["{}", '{"a":null}']),
+    ({"properties": {"a": {"type": "null"}, "b": False}}, ["{}", '{"a":null}'], ['{"b":1}']),
+    ({"properties": {"a": {"type": "null"}}, "required": ["a"],
+      "additionalProperties": {"type": "integer"}},
+     ['{"a":null}', '{"a":null,"b":1,"aa":2,"":3}'], ['{"a":null,"a":1}', '{"a":null,"b":null}']),
+    ({"patternProperties": {"^n": {"type": "integer"}, "s$": {"type": "string"}}},
+     ["{}", '{"n1":1,"ts":"x"}'], ['{"n1":"x"}', '{"ts":1}', '{"ns":1}', '{"other":1}']),
+    ({"properties": {"n": {"minimum": 3}}, "patternProperties": {"^n": {"type": "integer"}},
+      "additionalProperties": {"type": "null"}},
+     ['{"n":3,"n2":0,"z":null}'], ['{"n":2}', '{"n":3.5}', '{"n2":null}', '{"z":1}']),
+    ({"type": "object", "propertyNames": {"pattern": "^[a-z]+$", "maxLength": 2}},
+     ["{}", '{"ab":1}'], ['{"abc":1}', '{"A":1}', '{"":1}']),
+    ({"type": "object", "propertyNames": {"enum": ["x", "y"]}, "maxProperties": 1},
+     ["{}", '{"x":1}'], ['{"z":1}', '{"x":1,"y":2}']),
+    ({"properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 1, "maxProperties": 2},
+     ['{"a":1}', '{"b":1,"c":1}'], ["{}", '{"a":1,"b":1,"c":1}']),
+    ({"properties": {"a": {}, "b": {}, "c": {}}, "dependentRequired": {"c": ["a"], "a": ["b"]}},
+     ["{}", '{"b":1}', '{"a":1,"b":1}', '{"a":1,"b":1,"c":1}'],
+     ['{"a":1}', '{"c":1}', '{"b":1,"c":1}']),
+    ({"prefixItems": [{"type": "null"}, {"type": "boolean"}], "minItems": 1,
+      "items": {"type": "integer"}, "maxItems": 3},
+     ["[null]", "[null, true]", "[null,true,1]"], ["[]", "[true]", "[null,true,1,2]"]),
+    ({"items": [{"type": "null"}], "additionalItems": {"type": "integer"}},
+     ["[null]", "[null,1,2]"], ["[]", "[1]"]),
+    ({"type": "array", "items": {"type": "null"}, "maxItems": 1, "uniqueItems": True},
+     ["[]", "[null]"], ["[null,null]"]),
+    ({"type": "object", "properties": {"a": {}}, "unevaluatedProperties": False}, ["{}"],
+     ['{"b":1}']),
+    *[({"type": "string", "format": name}, [f'"{x}"' for x in good], [f'"{x}"' for x in bad])
+      for name, good, bad in [
+        ("date", ["2024-02-29", "2000-02-29"], ["2023-02-29", "1900-02-29", "2024-04-31"]),
+        ("time", ["23:59:59Z", "00:00:00.123+01:00"], ["24:00:00Z", "12:00:00", "12:00Z"]),
+        ("duration", ["P1D", "PT1H30M", "P1Y2M3DT4H", "P3W"], ["P", "PT", "1D", "P1YT", "P1Y3D"]),
+        ("email", ["a.b@example.org"], ["a@b", "@example.org", "a b@example.org", "a..b@x.org"]),
+        ("hostname", ["example.org", "x", "a-b.c"], ["-a", "a-", "a..b", "a_b", "x" * 64]),
+        ("ipv4", ["0.0.0.0", "255.249.19.1"], ["256.1.1.1", "1.2.3", "01.2.3.4"]),
+        ("ipv6", ["::", "::1", "1:2:3:4:5:6:7:8", "fe80::1:2", "1:2:3:4:5:6:7::"],
+         ["1:2:3", "1::2::3", "1:2:3:4:5:6:7:8:9", "g::", ":::"]),
+        ("uri", ["https://example.org/a?b=1#c", "mailto:a@b.c", "http://127.0.0.1:80/"],
+         ["example.org", "http://a b", "https://x/%zz"]),
+     ]],
 ]  # fmt: skip
-
-
-def grammar_of(schema: Any) -> str:
-    rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer", "json_schema"))
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +261,10 @@ def test_a_grammar_takes_what_its_schema_allows(
 @pytest.mark.parametrize("low", [-1205, -100, -99, -10, -9, -1, 0, 1, 9, 10, 11, 99, 120, 999])
 @pytest.mark.parametrize("size", [0, 1, 8, 9, 10, 90, 99, 350, 1101])
 def test_bounds_let_every_whole_number_between_them_through(low: int, size: int) -> None:
-    text = integer_text({"minimum": low, "maximum": low + size})
-    assert text is not None
-    pattern = re.compile(text.replace('"', "").replace(" ", ""))
-    found = [number for number in range(-2500, 2500) if pattern.fullmatch(str(number))]
+    limits = limits_of({"minimum": low, "maximum": low + size})
+    assert limits is not None
+    made = number_automaton(limits, True, lambda steps: None)
+    found = [number for number in range(-2500, 2500) if made.mask(str(number))]
     assert found == list(range(low, low + size + 1))
 
 
@@ -206,7 +281,7 @@ def test_bounds_let_every_whole_number_between_them_through(low: int, size: int)
         {"properties": 5},
         {"type": "array", "minItems": 3, "maxItems": 2},
         {"type": "array", "minItems": -1},
-        {"type": "string", "maxLength": 100_000},
+        {"type": "string", "maxLength": 2_000_000},
         {"type": "string", "minLength": "two"},
         {"pattern": "("},
         {"pattern": "^(?=x)$"},
@@ -217,16 +292,114 @@ def test_bounds_let_every_whole_number_between_them_through(low: int, size: int)
         {"const": math.nan},
         {"type": "integer", "minimum": 5, "maximum": 4},
         {"type": "integer", "exclusiveMinimum": 4, "exclusiveMaximum": 5},
-        {"type": "integer", "minimum": 10**16},
+        {"type": "integer", "minimum": 10**50},
         {"type": "integer", "maximum": "ten"},
         {"type": "number", "minimum": math.inf},
         {"enum": [1, math.inf]},
+        {"type": "number", "multipleOf": 0},
+        {"type": "integer", "minimum": 1, "maximum": 4, "multipleOf": 5},
+        {"type": "string", "enum": [1, None]},
+        {"allOf": [{"type": "string"}, {"type": "integer"}]},
+        {"allOf": [{"enum": [1]}, {"const": 2}]},
+        {"pattern": "^a$", "minLength": 2},
+        {"pattern": "^(?i)a$"},
+        {"pattern": "(?i:a)"},
+        {"properties": {"a": False}, "required": ["a"]},
+        {"properties": {}, "additionalProperties": False, "required": ["a"]},
+        {"properties": {"a": {}}, "minProperties": 2},
+        {"type": "array", "items": False, "minItems": 1},
+        {"$ref": "#anchor"},
+        False,
     ],
 )
 def test_bad_schemas_are_refused(schema: Any) -> None:
     with pytest.raises(ApiError) as caught:
         grammar_of(schema)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ({"type": "string", "not": {"const": "a"}}, "not"),
+        ({"if": {"const": 1}, "then": False}, "if"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "array", "contains": {"const": 1}}, "contains"),
+        ({"properties": {"a": {}}, "dependentSchemas": {"a": {}}}, "dependentSchemas"),
+        ({"type": "string", "format": "iri"}, "format 'iri' is not one of date, time"),
+        ({"type": "integer", "multipleOf": 99991}, "multipleOf would take too large"),
+        ({"pattern": "a[ab]{12}", "minLength": 20}, "pattern beside minLength"),
+        ({"type": "object", "minProperties": 2}, "minProperties"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf has alternatives"),
+        ({"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, "oneOf"),
+        ({"allOf": [{"properties": {"a": {}}, "additionalProperties": False},
+                    {"properties": {"b": {}}}]}, "additionalProperties: false"),
+        ({"enum": [[1]], "items": {"type": "string"}}, "items beside enum"),
+        ({"properties": {f"p{i}" * 9: {} for i in range(300)}, "additionalProperties": True},
+         "additionalProperties would take too large"),
+        ({"type": "object", "propertyNames": {"not": {"const": "a"}}}, "not in propertyNames"),
+        ({"type": "object", "unevaluatedProperties": {"type": "null"}}, "unevaluatedProperties"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_enforced_is_refused_only_if_the_request_is_strict(
+    schema: Any, word: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        grammar_of({"type": "array", "items": schema}, strict=True)
+    assert caught.value.status == 400
+    assert caught.value.message.startswith(f"json_schema: {word}")
+    assert "ask without strict" in caught.value.message
+    read_grammar(grammar_of({"type": "array", "items": schema}), lambda text: -1)
+
+
+def test_alternatives_that_exclude_one_another_are_strict(accepts: Accepts) -> None:
+    tagged = [
+        {"properties": {"kind": {"const": kind}, "x": {"type": one}}, "required": ["kind", "x"]}
+        for kind, one in (("a", "string"), ("b", "string"), (3, "null"))
+    ]
+    closed = [{"properties": {name: {}}, "required": [name], "additionalProperties": False}
+              for name in "ab"]  # fmt: skip
+    for parts in (
+        tagged,
+        closed,
+        [{"type": "string"}, {"type": "integer"}],
+        [{"const": 1}, {"enum": [2, "1"]}],
+    ):
+        grammar_of({"oneOf": parts}, strict=True)
+    assert accepts({"oneOf": tagged}, '{"kind":"b","x":"y"}')
+    assert not accepts({"oneOf": tagged}, '{"kind":3,"x":"y"}')
+
+
+def test_a_strict_request_names_what_it_cannot_enforce(server: Serving) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    assert server.chat(response_format=wanted, max_tokens=3).choices
+    wanted["json_schema"]["strict"] = True
+    with pytest.raises(openai.BadRequestError, match="uniqueItems cannot be enforced") as caught:
+        server.chat(response_format=wanted, max_tokens=3)
+    assert caught.value.param == "response_format"
+    for route in ("/v1/completions", "/v1/chat/completions"):
+        body = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+        made = server.post(route, **body, max_tokens=3, response_format=wanted)
+        assert made.status_code == 400
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    tool["function"]["strict"] = True
+    with pytest.raises(openai.BadRequestError, match=r"tools\.f: uniqueItems"):
+        server.chat(tools=[tool], tool_choice="required", max_tokens=3)
+    tool["function"]["strict"] = False
+    assert server.chat(tools=[tool], tool_choice="required", max_tokens=3).choices
+
+
+def test_a_strict_answer_stays_within_its_bounds(server: Serving) -> None:
+    number = {"type": "integer", "minimum": 1, "maximum": 5}
+    words = {"type": "string", "pattern": "^[a-z]+( [a-z]+)*$", "maxLength": 9}
+    schema = {"properties": {"n": number, "s": words}, "required": ["n", "s"],
+              "type": "object", "additionalProperties": False}  # fmt: skip
+    wanted: Any = {"type": "json_schema",
+                   "json_schema": {"name": "x", "schema": schema, "strict": True}}  # fmt: skip
+    for seed in (1, 2, 3):
+        made = server.chat(response_format=wanted, temperature=2, seed=seed, max_tokens=200)
+        jsonschema.validate(json.loads(made.choices[0].message.content), schema)
 
 
 def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:

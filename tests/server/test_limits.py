@@ -85,6 +85,9 @@ def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
         server.chat(messages=[{"role": "user", "content": text}])
     assert caught.value.code == "context_length_exceeded"
     assert "maximum context length is 2048" in caught.value.message
+    assert caught.value.body["type"] == "exceed_context_size_error"  # as llama-server has it
+    assert caught.value.body["n_ctx"] == 2048
+    assert caught.value.body["n_prompt_tokens"] > 2048
     made = server.post("/completion", prompt=text)
     assert made.status_code == 400
     error = made.json()["error"]

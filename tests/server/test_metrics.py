@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -158,8 +159,12 @@ def test_slots_queue_and_pool(engine: Engine, registry: CollectorRegistry) -> No
     assert pool is not None
     assert value("ngramspec:pool_cells") == pool.capacity
     assert value("ngramspec:pool_used_cells") == pool.num_used > 0
+    for slot in engine.slots():
+        assert slot.num_remaining == 100 - slot.num_emitted < 100
     engine.close()
     assert value("vllm:request_success_total", {**OF_VLLM, "finished_reason": "abort"}) == 3
+    assert [slot.num_remaining for slot in engine.slots()] == [-1, -1]
+    assert (value("llamacpp:n_tokens_max") or 0) > 90
 
 
 def test_saves_of_the_dynamic_cache_are_counted(
@@ -223,6 +228,7 @@ def test_the_client_chooses_the_format(engine: Engine, client: TestClient) -> No
     engine.generate([request(max_tokens=30)])
     plain = client.get("/metrics")
     assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 0 <= time.time() - int(plain.headers["process-start-time-unix"]) < 3600
     opened = client.get(
         "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"}
     )

@@ -239,7 +239,9 @@ def test_log_probabilities_are_told(server: Serving) -> None:
     assert all(len(one["top_logprobs"]) == 2 for one in streamed)
 
 
-@pytest.mark.parametrize("keep", [None, "10m", 0, "0s"])
+@pytest.mark.parametrize(
+    "keep", [None, "10m", 0, "0s", -1, "-1", "-1m", "24h", "1h30m", 3600, 0.5, ""]
+)
 def test_a_chat_without_messages_loads_or_unloads(server: Serving, keep: Any) -> None:
     reason = "unload" if keep in (0, "0s") else "load"
     for stream in (True, False):
@@ -259,14 +261,37 @@ def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
         return str(made["message"]["content"])
 
     assert content(num_ctx=100000) == content(temprature=1, other="x") == content()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert (
+        content(num_gpu=99, use_mmap=True, low_vram=False, vocab_only=True, numa=True) == content()
+    )
+    assert content(temperature=-1, top_k=40.5, num_thread=-1, seed=None) == content()
+    assert content(num_ctx=2048, num_keep=-1, tfs_z=0.5, penalize_newline=True) == content()
+    told = (
         "num_ctx is 100000, but a request has 2048 tokens here: see --ctx-size",
         "left out unknown options: 'other, temprature'",
-    ]
+        "settled at the server's start: 'low_vram, num_gpu, numa, use_mmap, vocab_only'",
+        "brought into range: 'num_thread, temperature, top_k'; "
+        "settled at the server's start: 'num_thread'",
+    )
+    assert tuple(record.getMessage() for record in caplog.records) == told  # a line each
+
+
+def test_bounds_of_drafts_have_modelfiles_names(server: Serving) -> None:
+    def drafted(**options: Any) -> int:
+        options = {"temperature": 0, "num_predict": 40, **options}
+        body = {"model": "tiny", "messages": CHAT, "options": options, "stream": False}
+        return int(server.post("/api/chat", **body).json()["draft_n"])
+
+    assert drafted(draft_max=0) == drafted(draft_min=500) == 0
+    assert 0 < drafted(draft_max=1, draft_p_min=0.5) < drafted()
+    body = {"model": "tiny", "messages": CHAT, "options": {"draft_max": "x"}}
+    assert "speculative.n_max must be an integer" in server.post("/api/chat", **body).text
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"options": {"top_p": 2}}, "top_p: expected a number from 0 to 1"),
+    ({"options": {"top_p": "2"}}, "top_p: expected a number from 0 to 1"),
+    ({"options": {"stop": ["x"] * 129}}, "stop must have at most 128 texts, got 129"),
+    ({"keep_alive": {}}, "keep_alive is wrong"),
     ({"options": {"speculative.typos": 1}}, "unknown field speculative.typos"),
     ({"format": "xml"}, 'expected "json" or a valid JSON Schema object'),
     ({"think": "much"}, "think must be true, false, low, medium, high"),

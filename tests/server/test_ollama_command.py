@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import ollama
 import openai
 import pytest
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from helpers.cli import assert_one_error
 from helpers.ollama_serving import ANSWER, ROOT, command
 from helpers.serving import CHAT, REPEAT
+from ngramspec.cli.draft_model import take_drafts
 from ngramspec.cli.serve import serve
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.models import embedded_model
@@ -102,7 +104,8 @@ def test_parameters_become_options(tmp_path: Path) -> None:
     parameters = {
         "num_ctx": 100, "num_batch": 64, "num_gpu": 3, "num_thread": 2, "num_predict": -2,
         "top_k": -1, "top_p": 0.5, "seed": 4, "repeat_penalty": 1.2, "use_mmap": "false",
-        "draft_num_predict": 7, "num_keep": 3,
+        "draft_num_predict": 7, "num_keep": 3, "draft-max": 9, "draft_min": 2, "draft_p_min": 0.5,
+        "ctx-size-draft": 50,
     }  # fmt: skip
     lines = [f"PARAMETER {name} {value}\n" for name, value in parameters.items()]
     path.write_text(f"FROM {embedded_model()}\nDRAFT {embedded_model()}\n{''.join(lines)}")
@@ -111,6 +114,7 @@ def test_parameters_become_options(tmp_path: Path) -> None:
         "model": embedded_model(), "ctx_size": 300, "batch_size": 64, "n_gpu_layers": "3",
         "threads": 2, "predict": -1, "top_k": 0, "seed": 4, "repeat_penalty": 1.2, "mmap": False,
         "spec_draft_n_max": 7, "model_draft": embedded_model(),
+        "draft_max": 9, "draft_min": 2, "draft_p_min": 0.5, "ctx_size_draft": 150,
         "top_p": 0.7,  # the command line is stronger
     }  # fmt: skip
     assert {name: made[name] for name in expected} == expected
@@ -132,6 +136,71 @@ def test_what_is_given_is_stronger_than_the_modelfile(
     assert made["threads"] == 1
 
 
+def drafts_of(folder: Path, lines: str, *arguments: str) -> tuple[str, Any, Any]:
+    """Return drafters, file and name of the draft model after DRAFT and PARAMETER lines."""
+    path = folder / "Modelfile"
+    path.write_text(f"FROM {embedded_model()}\n{lines}")
+    options = options_of("--modelfile", str(path), *arguments)
+    choice, small = take_drafts(options, options["parallel"])
+    return choice.label, small and small.path, small and small.name
+
+
+def test_a_pulled_model_drafts(
+    tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    [blob] = {*(store.root / "blobs").iterdir()} & {options_of("--model", "tinycode")["model"]}
+    small = (blob, "tinycode")
+    assert drafts_of(tmp_path, "DRAFT tinycode:latest") == ("suffix", *small)
+    for lines in ("DRAFT tinycode\nDRAFT ngram-mod", "DRAFT tinycode,ngram-mod"):
+        assert drafts_of(tmp_path, lines) == ("ngram-mod", *small)
+    assert drafts_of(tmp_path, "DRAFT none,tinycode") == ("none", *small)
+    assert drafts_of(tmp_path, "DRAFT tinycode\nPARAMETER draft_num_predict 0")[1] is None
+    # What the command line gives is stronger.
+    assert drafts_of(tmp_path, "DRAFT ngram-mod", "-md", "tinycode") == ("ngram-mod", *small)
+    assert drafts_of(tmp_path, "DRAFT tinycode", "-md", "none") == ("suffix", None, None)
+    assert drafts_of(tmp_path, "DRAFT tinycode", "--exact") == ("suffix", None, None)
+    assert "DRAFT: --exact works with n-gram drafters only" in capsys.readouterr().err
+
+
+def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: Any) -> None:
+    path = tmp_path / "Modelfile"
+    path.write_text("FROM tinycode\nDRAFT tinycode\nDRAFT ngram-mod\nPARAMETER draft_max 5\n")
+    arguments = ("--modelfile", str(path), "-np", "1", "-t", "1", "-c", "4096")
+    with command(tmp_path, *arguments, store=store.root) as (url, said):
+        shown = httpx.post(f"{url}/api/show", json={"model": "tinycode"}).json()
+        assert httpx.get(f"{url}/props").json()["speculative"] == shown["speculative"]
+        assert shown["speculative"]["draft_model"]["name"] == "tinycode"
+        assert shown["speculative"]["n_max"] == 5
+        assert "\nDRAFT ngram-mod\nDRAFT tinycode\n" in shown["modelfile"]
+        with ollama.Client(url) as client:
+            assert client.chat("tinycode", CHAT).message.content == ANSWER
+    drafts = "drafters ngram-mod (16.0 MiB), then draft model tinycode (5.6 MiB), up to 5 tokens"
+    assert drafts in said.read_text()
+    trained = "a slot has 4096 tokens of context, but the model was trained with 2048"
+    assert said.read_text().count(trained) == 1
+
+
+def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
+    tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    stored = "registry.ollama.ai/library/odd/latest"
+    store.model(stored, model=embedded_model().read_bytes(), draft=b"GGUF of another kind")
+    with command(tmp_path, "--model", "odd", "-np", "1", "-t", "1", store=store.root) as (
+        url,
+        said,
+    ):
+        note = httpx.get(f"{url}/props").json()["speculative"]["notes"][0]
+    assert note.startswith("the draft model that came with odd:latest is not used: ")
+    assert f"policy auto; {note}\n" in said.read_text()
+    path = tmp_path / "Modelfile"
+    path.write_text(f"FROM odd\nDRAFT {tmp_path / 'none.gguf'}\n")
+    result = invoke("--modelfile", str(path))  # one that was asked for must work
+    assert result.exit_code != 0
+    assert "none.gguf" in result.output
+
+
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     made = options_of("--model", "tinycode:latest")
@@ -149,6 +218,9 @@ def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.Mon
         ("FROM {base}\nADAPTER x.gguf", "ADAPTER is not supported"),
         ("FROM {base}\nPARAMETER temprature 1", "did you mean temperature"),
         ("FROM {base}\nDRAFT ngram-mud", "did you mean ngram-mod"),
+        ("FROM {base}\nDRAFT qwen2:0.5b", "no such file, and no model 'qwen2:0.5b'"),
+        ("FROM {base}\nDRAFT {base}\nDRAFT {base}", "DRAFT: there can be one draft model"),
+        ("FROM {base}\nPARAMETER draft_p_min 2", "draft_p_min: expected a number from 0 to 1"),
         ("FROM {base}\nTEMPLATE {{{{ .Prompt", "TEMPLATE: template, line 1"),
         ("FROM .", "is a folder"),
         ("FROM nothing", "FROM nothing: no such file, and no model 'nothing:latest'"),
@@ -170,6 +242,10 @@ def test_wrong_names_are_told_in_one_line(store: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     assert_one_error(invoke("--model", "tinycod"), "tinycod: no such file, and no model", 2)
     assert "did you mean tinycode:latest?" in invoke("--model", "tinycod").stderr
+    assert_one_error(
+        invoke("--model", "tinycode", "-md", "tinycod"),
+        "--model-draft tinycod: no such file, and no model", 2,
+    )  # fmt: skip
     assert_one_error(
         invoke("--model", "tinycode", "--modelfile", "x"), "either --model or --modelfile", 2
     )

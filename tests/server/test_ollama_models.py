@@ -11,6 +11,7 @@ import pytest
 from helpers.serving import Serving
 from ngramspec._version import __version__
 from ngramspec.ollama import parse_modelfile
+from ngramspec.ollama.recipe import Recipe
 from ngramspec.server.ollama.info import human_number
 
 NAMES = (
@@ -36,6 +37,10 @@ def test_the_served_model_is_listed(server: Serving, client: ollama.Client) -> N
     assert listed.details.families == ["llama"]
     assert listed.details.parameter_size == "5.48M"
     assert listed.details.quantization_level == "Q8_0"
+    raw = server.client.get("/api/tags").json()["models"][0]
+    assert raw["capabilities"] == ["completion"]
+    assert raw["details"]["context_length"] == 2048
+    assert raw["details"]["embedding_length"] == 256
 
 
 def test_the_served_model_is_loaded_for_good(client: ollama.Client) -> None:
@@ -61,7 +66,18 @@ def test_show_tells_all_about_it(server: Serving, client: ollama.Client) -> None
     assert shown.modelinfo["tokenizer.ggml.model"] == "gpt2"
     written = parse_modelfile(shown.modelfile)
     assert written.base == str(server.served.model.path)
-    assert written.draft == "ngram-mod,ngram-cache"
+    assert written.drafts == ("ngram-mod,ngram-cache",)
+    raw = server.post("/api/show", model="tiny").json()["speculative"]
+    assert [one["name"] for one in raw["drafters"]] == ["ngram-mod", "ngram-cache"]
+    assert raw["active"] is True
+
+
+def test_what_ollama_was_told_of_a_model_is_shown(start) -> None:
+    told = Recipe(capabilities=("completion", "vision", "thinking", "tools"))
+    server = start(slots=1, served={"recipe": told})
+    expected = ["completion", "tools", "thinking"]  # there are no images here
+    assert server.post("/api/show", model="tiny").json()["capabilities"] == expected
+    assert server.client.get("/api/tags").json()["models"][0]["capabilities"] == expected
 
 
 def test_the_older_field_of_show_is_taken(server: Serving) -> None:
@@ -100,6 +116,7 @@ def test_other_models_are_not_found(client: ollama.Client, call: str) -> None:
 def test_what_a_server_of_one_model_cannot_do_is_told(client: ollama.Client) -> None:
     calls = [
         lambda: client.pull("llama3"),
+        lambda: list(client.pull("llama3", stream=True)),
         lambda: client.push("llama3"),
         lambda: client.create("mine", from_="llama3"),
         lambda: client.copy("a", "b"),
@@ -112,6 +129,16 @@ def test_what_a_server_of_one_model_cannot_do_is_told(client: ollama.Client) -> 
     for embed in (lambda: client.embed("tiny", "x"), lambda: client.embeddings("tiny", "x")):
         with pytest.raises(ollama.ResponseError, match="does not support embeddings"):
             embed()
+
+
+def test_a_pull_of_the_served_model_succeeds(server: Serving, client: ollama.Client) -> None:
+    assert client.pull("tiny").status == "success"
+    assert [part.status for part in client.pull("tiny:latest", stream=True)] == [
+        "pulling manifest", "success",
+    ]  # fmt: skip
+    assert server.post("/api/pull", name="tiny", stream=False).json() == {"status": "success"}
+    assert server.post("/api/pull").status_code == 400
+    assert "serves tiny:latest" in server.post("/api/pull", model="llama3").json()["error"]
 
 
 def error_of(answer: httpx.Response, status: int) -> str:

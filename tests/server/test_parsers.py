@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramspec.server.chat.calls.parser import CallParser
-from ngramspec.server.chat.reasoning.think import Think
+from ngramspec.server.chat.calls import HERMES, formats_of
+from ngramspec.server.chat.parser import ChatParser
+from ngramspec.server.chat.reasoning import THINK
+from ngramspec.server.chat.tools import Tool, Tools
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "60"))
 CUTS = st.lists(st.integers(0, 200), max_size=12)
-NAMES = ("f", "g")
+TOOLS = tuple(Tool(name, {"type": "object"}, {}) for name in ("f", "g"))
 SCRAPS = (
     *(
         "<tool_call>",
@@ -100,9 +102,13 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
     return [text[a:b] for a, b in pairwise(places)]
 
 
-def read_calls(text: str, cuts: list[int], limit: int | None = None) -> tuple[str, list[Any]]:
+def call_parser(one: bool = False) -> ChatParser:
+    return ChatParser(formats_of(HERMES), Tools(TOOLS, parallel=not one))
+
+
+def read_calls(text: str, cuts: list[int], one: bool = False) -> tuple[str, list[Any]]:
     """Return content and calls of an answer that comes in pieces."""
-    parser = CallParser(NAMES, limit)
+    parser = call_parser(one)
     deltas = [delta for piece in pieces(text, cuts) for delta in parser.feed(piece)]
     deltas += parser.feed("", last=True)
     content, calls = "", []
@@ -116,6 +122,7 @@ def read_calls(text: str, cuts: list[int], limit: int | None = None) -> tuple[st
         else:
             calls[delta.index][1] += delta.text
     assert parser.num_calls <= len(calls)
+    assert parser.called == bool(calls)
     return content, [tuple(call) for call in calls]
 
 
@@ -141,11 +148,11 @@ def test_any_text_reads_alike_in_any_pieces_and_none_is_lost(text: str, cuts: li
 
 def test_calls_beyond_the_limit_are_left_out() -> None:
     two = CALLS[10][0]
-    assert read_calls(two, [], limit=1) == ("Yes.", [("f", "{}")])
+    assert read_calls(two, [], one=True) == ("Yes.", [("f", "{}")])
 
 
 def test_mistrals_call_ids_have_nine_characters() -> None:
-    parser = CallParser(NAMES)
+    parser = call_parser()
     (call, _) = parser.feed('[TOOL_CALLS] [{"name": "f", "arguments": {}}]')
     assert len(call.call_id) == 9
     assert call.call_id.isalnum()
@@ -155,8 +162,8 @@ def test_mistrals_call_ids_have_nine_characters() -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_reasoning_is_told_from_the_answer(case: Any, cuts: list[int]) -> None:
     text, inside, reasoning, answer = case
-    splitter = Think().splitter(inside)
-    told = [one for piece in pieces(text, cuts) for one in splitter.feed(piece)]
-    told += splitter.feed("", last=True)
-    assert "".join(piece for thought, piece in told if thought) == reasoning
-    assert "".join(piece for thought, piece in told if not thought) == answer
+    parser = ChatParser([], Tools(), THINK, begun=inside)
+    told = [one for piece in pieces(text, cuts) for one in parser.feed(piece)]
+    told += parser.feed("", last=True)
+    assert "".join(delta.text for delta in told if delta.kind == "reasoning") == reasoning
+    assert "".join(delta.text for delta in told if delta.kind == "content") == answer

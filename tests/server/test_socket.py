@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_small_writes_are_sent_at_once(host: str) -> None:
             seen.put_nowait(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        sock = bind(host, 0)
+        sock = bind([host], 0)[0]
         async with await asyncio.start_server(accepted, sock=sock):
             _, writer = await asyncio.open_connection(*sock.getsockname()[:2])
             found = await seen.get()
@@ -34,21 +35,61 @@ def test_small_writes_are_sent_at_once(host: str) -> None:
 
 
 def test_addresses_are_told_as_clients_need_them(tmp_path: Path) -> None:
-    with bind("127.0.0.1", 0) as sock:
+    with bind(["127.0.0.1"], 0)[0] as sock:
         port = sock.getsockname()[1]
         assert url_of(sock) == f"http://127.0.0.1:{port}"
         assert url_of(sock, secure=True) == f"https://127.0.0.1:{port}"
         sock.listen()
         with pytest.raises(OSError, match="in use") as error:
-            bind("127.0.0.1", port)
+            bind(["127.0.0.1"], port)
     assert error.value.filename == f"127.0.0.1:{port}"
     path = str(tmp_path / "here.sock")
     for _ in range(2):  # what a server left behind is no obstacle
-        with bind(path, 0) as sock:
+        with bind([path], 0)[0] as sock:
             assert url_of(sock) == f"unix:{path}"
 
 
 def test_a_host_that_nobody_knows_is_named() -> None:
     with pytest.raises(OSError, match="unknown host") as error:
-        bind("no.such.host.invalid", 80)
+        bind(["no.such.host.invalid"], 80)
     assert error.value.filename == "no.such.host.invalid"
+
+
+def test_a_name_is_bound_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    v4 = socket.AF_INET
+    tcp = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    places: list[Any] = [(v4, *tcp, ("127.0.0.1", 0)), (v4, *tcp, ("127.0.0.2", 0))]
+    absent: Any = (v4, *tcp, ("203.0.113.7", 0))  # for documents: no machine has it
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [*places, absent, places[0]])
+    made = bind(["somewhere"], 0)
+    assert [sock.getsockname()[0] for sock in made] == ["127.0.0.1", "127.0.0.2"]
+    assert len({sock.getsockname()[1] for sock in made}) == 1
+    for sock in made:
+        sock.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [absent, absent])
+    with pytest.raises(OSError, match="Cannot assign") as error:
+        bind(["nowhere"], 0)
+    assert error.value.filename == "nowhere:0"
+
+
+def test_several_hosts_are_bound_together_or_not_at_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "here.sock")
+    made = bind(["127.0.0.1", path, "127.0.0.2"], 0)
+    ports = [sock.getsockname()[1] for sock in (made[0], made[2])]
+    assert ports[0] == ports[1]
+    made[0].listen()
+    with pytest.raises(OSError, match="in use"):
+        bind(["127.0.0.3", "127.0.0.1"], ports[0])
+    with bind(["127.0.0.3"], ports[0])[0]:  # was given back
+        pass
+    for sock in made:
+        sock.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="the system cannot share a port")
+def test_a_port_is_shared_where_both_say_so() -> None:
+    with bind(["127.0.0.1"], 0, reuse_port=True)[0] as first:
+        port = first.getsockname()[1]
+        first.listen()
+        with bind(["127.0.0.1"], port, reuse_port=True)[0] as second:
+            assert second.getsockname()[1] == port

@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from helpers.serving import Serving
+from helpers.serving import CHAT, Serving
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 
 Start = Callable[..., Serving]
 
@@ -45,7 +47,9 @@ def test_another_model_is_not_found(server: Serving) -> None:
 def test_aliases_are_ids_too(start: Start) -> None:
     server = start(slots=1, served={"aliases": ("small", "vendor/other")})
     for name in ("tiny", "small", "vendor/other"):
-        assert server.openai.models.retrieve(name).id == "tiny"
+        found = server.openai.models.retrieve(name)
+        assert found.id == "tiny"
+        assert found.model_extra["aliases"] == ["tiny", "small", "vendor/other"]
 
 
 def test_props_describe_the_server(server: Serving) -> None:
@@ -55,7 +59,54 @@ def test_props_describe_the_server(server: Serving) -> None:
     assert made["default_generation_settings"]["params"]["temperature"] == 0
     assert made["chat_template"].startswith("{%")
     assert made["model_path"].endswith(".gguf")
+    assert made["model_ftype"] == "Q8_0"
     assert made["eos_token"] == "<|im_end|>"
+
+
+def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
+    made = server.client.get("/props").json()["speculative"]
+    assert made.pop("slot_bytes") > 0
+    assert made == {
+        "active": True,
+        "drafters": [{"name": "ngram-mod", "bytes": 1 << 24}, {"name": "ngram-cache", "bytes": 0}],
+        "draft_model": None,
+        "policy": "gate",
+        "n_max": 62,
+        "rollback": "cache",
+        "state_bytes": 0,
+        "notes": ["a batch holds 63 tokens"],  # that are exact
+    }
+    off = start(slots=1, drafter=None, served={"draft_notes": ("it was left out",)})
+    made = off.client.get("/props").json()["speculative"]
+    assert (made["active"], made["drafters"]) == (False, [])
+    assert made["notes"] == ["it was left out", "no drafter and no draft model is named"]
+
+
+def test_a_request_may_name_the_draft_model(
+    server: Serving, start: Start, model: LlamaModel
+) -> None:
+    with_small = start(
+        slots=1, exact=False, draft_model=DraftModelSettings(path=model.path, name="qwen2:0.5b")
+    )
+    small = with_small.client.get("/props").json()["speculative"]["draft_model"]
+    assert (small["name"], small["path"]) == ("qwen2:0.5b", str(model.path))
+    assert small["bytes"] == model.size_bytes
+    paths = {
+        "/v1/chat/completions": {"messages": CHAT, "max_tokens": 1},
+        "/v1/completions": {"prompt": "x", "max_tokens": 1},
+        "/completion": {"prompt": "x", "n_predict": 1},
+        "/api/generate": {"model": "tiny", "prompt": "x", "options": {"num_predict": 1}},
+    }
+    for path, body in paths.items():
+        for name in ("qwen2:0.5b", "QWEN2:0.5B", model.path.name, model.path.stem, "", None):
+            assert with_small.post(path, **body, draft_model=name).status_code == 200, (path, name)
+        for name in ("qwen2:1.5b", 7):
+            refused = with_small.post(path, **body, draft_model=name)
+            assert refused.status_code == 400
+            assert (
+                f"draft_model {name!r} is not loaded: this server has 'qwen2:0.5b'" in refused.text
+            )
+        assert "this server has no draft model" in server.post(path, **body, draft_model="x").text
 
 
 def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -> None:

@@ -55,6 +55,7 @@ class EngineStats:
     num_accepted_tokens: int
     num_rollback_failures: int
     num_preempted: int
+    longest: int
     prompt_seconds: float
     decode_seconds: float
     draft_seconds: float

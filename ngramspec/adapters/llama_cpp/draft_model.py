@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, check_vocabulary
 
@@ -16,12 +17,11 @@ class DraftModelSettings:
     """A draft model: its file, how it drafts, and how it runs."""
 
     path: str | os.PathLike[str]
+    name: str = ""  # what to call it; "" = as its file
     n_max: int = N_MAX  # longest draft
     n_min: int = N_MIN  # shorter drafts are dropped
     p_min: float = P_MIN  # a draft ends before a token that is less probable
-    n_gpu_layers: int = 0  # -1 = all
-    devices: tuple[str, ...] = ()  # as for LlamaModel
-    cpu_experts: int = 0  # as for LlamaModel
+    placement: Placement = field(default_factory=Placement)  # where its weights lie
     context_size: int = 0  # tokens per slot, 0 = as the target
     threads: int | None = None  # None = as the target
     threads_batch: int | None = None  # None = as the target, or as threads
@@ -39,14 +39,7 @@ def open_draft_model(
         InputError: A setting is out of its bounds, or the model cannot take tokens back.
         BackendError: llama.cpp cannot run it, or its vocabulary differs from the target's.
     """
-    model = stack.enter_context(
-        LlamaModel(
-            settings.path,
-            n_gpu_layers=settings.n_gpu_layers,
-            devices=settings.devices,
-            cpu_experts=settings.cpu_experts,
-        )
-    )
+    model = stack.enter_context(LlamaModel(settings.path, placement=settings.placement))
     own, threads = target.settings, settings.threads
     small = stack.enter_context(
         LlamaTarget(
@@ -68,4 +61,13 @@ def open_draft_model(
         )
     )
     check_vocabulary(target, small)
-    return DraftModel(small, settings.n_max, settings.n_min, settings.p_min)
+    most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
+    return DraftModel(
+        small,
+        min(settings.n_max, most),
+        min(settings.n_min, most),
+        settings.p_min,
+        label=settings.name,
+        path=os.fspath(settings.path),
+        nbytes=model.size_bytes,
+    )

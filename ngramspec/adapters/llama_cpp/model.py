@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.adapters.llama_cpp.chat.templates import ChatTemplates
+from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
+from ngramspec.adapters.llama_cpp.lora import load_adapters
 from ngramspec.adapters.llama_cpp.placement import Placement, place
+from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.tokenizers.llama_library import (
-    Library,
     catch_log,
     check_gguf,
     load_library,
@@ -28,7 +30,6 @@ from ngramspec.tokenizers.tokenizer import TokenIds
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-log = logging.getLogger(__name__)
 TEMPLATE_KEY = "tokenizer.chat_template"
 TOOL_TEMPLATE_KEY = f"{TEMPLATE_KEY}.tool_use"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
@@ -47,18 +48,13 @@ class LlamaModel:
 
     Args:
         path: The file; for a split model, its first.
-        n_gpu_layers: Layers on the GPU, -1 = all.
-        devices: Devices that may hold them, by llama.cpp's names; () = all, ("none",) = none.
-        cpu_experts: Of how many layers, from the first, the experts of a mixture stay in the CPU's
-            memory; -1 = of all.
-        use_mmap: Map the file instead of reading it.
-        use_mlock: Keep it in memory.
-        use_extra_bufts: Let llama.cpp repack weights for the CPU. None: unless it was built with
-            AMX kernels, which crash the process if GCC compiled them.
+        placement: Where its weights lie; None = in the CPU's memory.
+        loading: How the file is read; None = mapped.
+        adapters: Files of LoRA adapters; requests say which are applied.
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
-        InputError: There is no such device, or cpu_experts < -1.
+        InputError: There is no such device or kind of memory.
         FormatError: Not a GGUF file, or its vocabulary cannot encode every text.
         BackendError: llama-cpp-python is not installed, or cannot load or run the file.
         OSError: The file cannot be read.
@@ -70,35 +66,32 @@ class LlamaModel:
         self,
         path: str | os.PathLike[str],
         *,
-        n_gpu_layers: int = 0,
-        devices: Sequence[str] = (),
-        cpu_experts: int = 0,
-        use_mmap: bool = True,
-        use_mlock: bool = False,
-        use_extra_bufts: bool | None = None,
+        placement: Placement | None = None,
+        loading: Loading | None = None,
+        adapters: Sequence[str | os.PathLike[str]] = (),
         vocab_only: bool = False,
     ) -> None:
         self.path = Path(path)
+        placement, loading = placement or Placement(), loading or Loading()
         check_gguf(self.path)
         check_vocabulary(self.path, *read_gguf_tokens(self.path))
         self.library = load_library()
         lib = self.library.lib
         catch_log(lib)
         params = lib.llama_model_default_params()
-        placed = place(Placement(n_gpu_layers, tuple(devices), cpu_experts), params)
-        params.load_mode = _load_mode(lib, use_mmap, use_mlock)
-        params.use_extra_bufts = _may_repack(self.library, use_extra_bufts)
+        kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
-        self.n_gpu_layers = n_gpu_layers
+        self.n_gpu_layers = placement.n_gpu_layers
         self.handle = load_model(self.library, self.path, params)
-        del placed  # llama.cpp has read it
+        del kept  # llama.cpp has read it
+        self.adapters = load_adapters(self.library, self.handle, adapters)
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        self._read()
+        self._read(loading)
 
-    def _read(self) -> None:
+    def _read(self, loading: Loading) -> None:
         """Read the properties that never change."""
         lib, address = self.library.lib, self.handle.address
         self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
@@ -106,14 +99,16 @@ class LlamaModel:
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
         self.size_bytes = int(lib.llama_model_size(address))
         self.num_params = int(lib.llama_model_n_params(address))
-        self.file_type = int(lib.llama_model_ftype(address)) & ~lib.LLAMA_FTYPE_GUESSED
+        file_type = lib.llama_model_ftype(address)
+        self.file_type = int(file_type) & ~lib.LLAMA_FTYPE_GUESSED
+        self.file_type_name = str(lib.llama_ftype_name(file_type).decode())
         self.n_swa = int(lib.llama_model_n_swa(address))
         self.is_recurrent = bool(lib.llama_model_is_recurrent(address))
         self.is_hybrid = bool(lib.llama_model_is_hybrid(address))
         self.has_encoder = bool(lib.llama_model_has_encoder(address))
         self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
         self.description = _text(lib.llama_model_desc, address)
-        self.metadata = _metadata(lib, address)
+        self.metadata = {**_metadata(lib, address), **loading.shown()}
         self.chat_template = self.metadata.get(TEMPLATE_KEY)
         special = self.vocabulary.special
         self.bos, self.eos, self.eot = special["bos"], special["eos"], special["eot"]
@@ -138,6 +133,15 @@ class LlamaModel:
     def is_stateful(self) -> bool:
         """Return whether tokens cannot be removed from its cache one by one."""
         return self.is_recurrent or self.is_hybrid or self.architecture in _STATEFUL
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """The bytes of the state that it keeps for each sequence, measured on first use.
+
+        Raises:
+            BackendError: llama.cpp cannot run the model.
+        """
+        return measure_state(self) if self.is_stateful else 0
 
     def tokenize(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
@@ -305,26 +309,6 @@ class LlamaModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _may_repack(library: Library, asked: bool | None) -> bool:
-    if asked is None and library.has_amx:
-        log.warning(
-            "llama.cpp was built with AMX kernels, which crash where GCC compiled them: weights are"
-            " not repacked for them (docs/reliability.md says how to build it without)"
-        )
-        return False
-    return asked is not False
-
-
-def _load_mode(lib: Any, use_mmap: bool, use_mlock: bool) -> int:
-    name = {
-        (True, True): "MMAP_MLOCK",
-        (True, False): "MMAP",
-        (False, True): "MLOCK",
-        (False, False): "NONE",
-    }[bool(use_mmap), bool(use_mlock)]
-    return int(getattr(lib, f"LLAMA_LOAD_MODE_{name}"))
 
 
 def _metadata(lib: Any, address: Any) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
+from ngramspec.adapters.llama_cpp.threads import ThreadPlan
 from ngramspec.errors import BackendError, InputError, StateError
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq
 MAX_SEQUENCES = 256
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
 SNAPSHOTS = 62  # of small states; a draft of this length can be taken back
+SMALL_STATE = 1 << 20  # bytes of a state that is small
 FEW_SNAPSHOTS = 16  # of large states: each one makes every decode slower
 SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights
 
@@ -42,6 +45,9 @@ class ContextSettings:
     n_rs_seq: int | Literal["auto"] = "auto"  # snapshots of recurrent states, per sequence
     offload_kqv: bool = True  # cache and attention on the GPU, if layers are
     op_offload: bool = True  # large operations on the GPU, if there is one
+    rope: Rope = field(default_factory=Rope)
+    # how threads run, for single tokens and for batches; None = llama.cpp's way
+    thread_plans: tuple[ThreadPlan, ThreadPlan] | None = None
     pad: bool = False  # decode single tokens with a copy: same rounding as in a batch
 
     def __post_init__(self) -> None:
@@ -130,6 +136,7 @@ def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
     params.offload_kqv = settings.offload_kqv
     params.op_offload = settings.op_offload
     params.no_perf = True
+    apply_rope(settings.rope, lib, params)
     return params
 
 
@@ -153,7 +160,10 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
 def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ubatch: int) -> int:
     """Return how many snapshots of recurrent states to ask for, per sequence.
 
+    They bound the drafts: each drafted token has one. How large they are is measured.
+
     Raises:
+        BackendError: llama.cpp cannot run the model.
         InputError: The requested number does not fit in n_ubatch.
     """
     if not model.is_stateful:
@@ -163,24 +173,10 @@ def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ub
         wanted = settings.n_rs_seq
         _check(wanted <= room, f"n_rs_seq must be below n_ubatch - 1, got {wanted} of {n_ubatch}")
         return wanted
-    size = state_bytes(model)
-    room = min(room, SNAPSHOTS if size and "shortconv" in _state_keys(model) else FEW_SNAPSHOTS)
+    size = model.state_bytes
+    room = min(room, SNAPSHOTS if size <= SMALL_STATE else FEW_SNAPSHOTS)
     budget = max(SNAPSHOT_BYTES, model.size_bytes // 4)
     return min(room, budget // (max(1, size) * sequences))
-
-
-def state_bytes(model: LlamaModel) -> int:
-    """Return about the bytes of one sequence's recurrent state, too many rather than too few."""
-    embedding = _number(model, "embedding_length")
-    if "shortconv" in _state_keys(model):
-        each = embedding * max(0, _number(model, "shortconv.l_cache") - 1)
-    else:
-        inner, state = _number(model, "ssm.inner_size"), _number(model, "ssm.state_size")
-        conv = max(0, _number(model, "ssm.conv_kernel") - 1)
-        each = inner * state + conv * (inner + 2 * _number(model, "ssm.group_count") * state)
-        heads, head_size = _number(model, "attention.head_count"), _number(model, "kda.head_dim")
-        each += heads * head_size * (head_size + 9)
-    return 4 * each * _number(model, "block_count")
 
 
 def physical_cores() -> int:
@@ -191,17 +187,6 @@ def physical_cores() -> int:
         return max(1, len({Path(path.format(cpu)).read_text() for cpu in usable}))
     except (AttributeError, OSError):
         return max(1, (os.cpu_count() or 2) // 2)
-
-
-def _state_keys(model: LlamaModel) -> set[str]:
-    prefix = f"{model.architecture}."
-    keys = (key for key in model.metadata if key.startswith(prefix))
-    return {key[len(prefix) :].partition(".")[0] for key in keys}
-
-
-def _number(model: LlamaModel, key: str) -> int:
-    text = model.metadata.get(f"{model.architecture}.{key}", "0")
-    return int(text) if text.isdigit() else 0
 
 
 def _round_up(tokens: int) -> int:

@@ -12,8 +12,11 @@ from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
+from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.adapters.llama_cpp.threads import attach_threads
+from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
 from ngramspec.tokenizers.llama_library import Handle, reasons
@@ -52,6 +55,8 @@ class LlamaTarget:
         params = context_params(model, settings)
         self._handle = _make_context(model, params)
         address = self._handle.address
+        plans, counts = settings.thread_plans, settings.num_threads
+        self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
         self.vocab_size = model.vocab_size
         self.num_sequences = settings.slots
         self.context_size = settings.context_size_of(model)
@@ -60,10 +65,12 @@ class LlamaTarget:
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
+        self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
         self.min_copy: int | None = None
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
+        self.num_adapters = len(model.adapters)
         self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(
             model.library.calls,
@@ -169,6 +176,20 @@ class LlamaTarget:
         context.truncate(sequence, 0)
         return False
 
+    def adapt(self, adapters: Adapters) -> None:
+        """Compute with these LoRA adapters from now on, by their numbers, and with no others.
+
+        What sequences hold was computed with the adapters of then.
+
+        Raises:
+            InputError: There is no adapter of a number.
+            BackendError: llama.cpp refuses.
+            StateError: The target is closed.
+        """
+        if self._closed:
+            raise StateError("the target is closed")
+        apply_adapters(self._lib, self._handle.address, self.model.adapters, adapters)
+
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler for one request.
 
@@ -196,6 +217,8 @@ class LlamaTarget:
         self._chains.close()
         self._context.close()
         self._handle.free()
+        for threads in self._threads:
+            threads.free()
 
     def __enter__(self) -> Self:
         return self

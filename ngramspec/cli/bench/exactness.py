@@ -77,6 +77,7 @@ def _numbers(text: str) -> list[int]:
 
 def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]:
     from ngramspec.adapters.llama_cpp.exact import open_setting, test_tokens
+    from ngramspec.adapters.llama_cpp.loading import Loading
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.engine.exactness import SIZES, WAYS, measure
     from ngramspec.models import embedded_model
@@ -84,7 +85,7 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
     found = []
     repack = False if values["no_extra_buffers"] else None
     each = (len(SIZES) + 1) * len(WAYS)
-    with LlamaModel(values["model"] or embedded_model(), use_extra_bufts=repack) as model:
+    with LlamaModel(values["model"] or embedded_model(), loading=Loading(repack=repack)) as model:
         ids = test_tokens(model, values["tokens"])
 
         def open_target(setting: Setting, slots: int) -> LlamaTarget:

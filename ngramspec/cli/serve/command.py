@@ -6,9 +6,18 @@ from typing import Any
 
 import click
 
+from ngramspec._version import __version__
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
+from ngramspec.cli.llama_cpp.flags import other_flags
+from ngramspec.cli.llama_cpp.loading import loading_options
+from ngramspec.cli.llama_cpp.lora import lora_options
+from ngramspec.cli.llama_cpp.placement import placement_options
+from ngramspec.cli.llama_cpp.presets import preset_options, take_preset
+from ngramspec.cli.llama_cpp.rope import rope_options
+from ngramspec.cli.llama_cpp.threads import thread_options
+from ngramspec.cli.llama_cpp.words import AUTO, Switch
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -24,6 +33,8 @@ from ngramspec.cli.target import hub_options, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
+AUTO_SLOTS = 4
+SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
 MORE_FLAGS = {"pool_file": "--pool"}  # of the drafters' options, only for `serve`
@@ -53,6 +64,20 @@ failed.
 """
 
 
+class Slots(click.ParamType):  # type: ignore[type-arg]
+    """A number of slots; auto and -1 are AUTO_SLOTS, and are noted in ctx.meta."""
+
+    name = "slots"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if str(value) not in AUTO:
+            return int(click.IntRange(1, 256).convert(value, param, ctx))
+        if ctx is not None:
+            ctx.meta[SLOTS_ARE_AUTO] = True
+        return AUTO_SLOTS
+
+
 def _with_more_flags(function: Function) -> Function:
     """Add further flags to the drafters' options."""
     for param in getattr(function, "__click_params__", ()):
@@ -75,9 +100,8 @@ def _with_more_flags(function: Function) -> Function:
     option(MODEL, "-a", "--alias", env="ALIAS", multiple=True, metavar="NAME",
            help="Names of the model for clients, comma-separated (repeatable)."
            "  [default: the file's name]"),
-    running(MODEL, "n_gpu_layers"),
-    option(MODEL, "--mmap/--no-mmap", env="MMAP", default=True, help="Memory-map the file."),
-    option(MODEL, "--mlock", env="MLOCK", is_flag=True, help="Lock the model in memory."),
+    option(MODEL, "--tags", env="TAGS", default="", metavar="NAMES",
+           help="Tags that /v1/models lists, comma-separated."),
     option(MODEL, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA",
            help="Chat template instead of the model's, or the name of one of llama.cpp's."),
     option(MODEL, "--chat-template-file", env="CHAT_TEMPLATE_FILE", type=FILE,
@@ -85,14 +109,19 @@ def _with_more_flags(function: Function) -> Function:
     option(MODEL, "--chat-template-kwargs", env="CHAT_TEMPLATE_KWARGS", metavar="JSON",
            help="Further variables for the template."),
     option(SLOTS, "-c", "--ctx-size", env="CTX_SIZE", type=COUNT, default=0,
-           help="Context of all slots together, in tokens; 0: the trained size for each."),
-    option(SLOTS, "-np", "--parallel", env="N_PARALLEL", type=click.IntRange(1, 256), default=4,
-           help="Slots: requests that run at the same time."),
+           help="Context of all slots together, in tokens; 0: the trained size, for each slot "
+           "unless they share the cache."),
+    option(SLOTS, "-np", "--parallel", env="N_PARALLEL", type=Slots(), default="auto", metavar="N",
+           help="Slots: requests that run at the same time; auto or -1: 4."),
     running(SLOTS, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v"),
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
-           default=False,
-           help="One cache of --ctx-size tokens that all slots share, or one per slot."),
+           default=None,
+           help="One cache of --ctx-size tokens that all slots share, or one per slot."
+           "  [default: shared if --parallel is auto, without --exact]"),
+    option(SLOTS, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", type=AT_LEAST_1,
+           help="Most tokens of a slot in a cache that all share, which holds N for each unless "
+           "--ctx-size says more or less."),
     option(SLOTS, "--cache-prompt/--no-cache-prompt", env="CACHE_PROMPT", default=True,
            help="Reuse the part of a prompt that slots already hold."),
     running(SLOTS, "exact"),
@@ -103,9 +132,15 @@ def _with_more_flags(function: Function) -> Function:
            help="Memory for what drafters of other keys, namespaces and sizes learned; beyond it, "
            "the key that holds most loses its oldest."),
     option(SERVER, "--host", env="HOST", default="127.0.0.1", metavar="HOST",
-           help="Address to listen on, or the path of a Unix socket ending in .sock."),
+           help="Addresses to listen on, comma-separated; paths ending in .sock are Unix sockets."),
     option(SERVER, "--port", env="PORT", type=click.IntRange(0, 65535), default=8080,
            help="0: any free port."),
+    option(SERVER, "--reuse-port", env="REUSE_PORT", is_flag=True,
+           help="Let other processes listen on the same port."),
+    option(SERVER, "--api-prefix", env="API_PREFIX", default="", metavar="/PATH",
+           help="What all paths begin with."),
+    option(SERVER, "--ui/--no-ui", "--webui/--no-webui", "ui", env=("UI", "WEBUI"), default=True,
+           help="The page at /."),
     option(SERVER, "-to", "--timeout", env="TIMEOUT", type=ABOVE_0,
            default=3600.0, help="Seconds a request can run."),
     option(SERVER, "--queue-timeout", type=ABOVE_0, default=600.0,
@@ -150,13 +185,20 @@ def _with_more_flags(function: Function) -> Function:
     option(ACCESS, "--cors-origins", env="CORS_ORIGINS", metavar="ORIGINS", default="",
            help="Comma-separated origins whose pages can send requests, or *; others are refused."),
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
-           type=click.IntRange(-1), default=-1,
+           type=click.IntRange(-2), default=-1,
            help="Largest number of tokens of an answer; -1: until the context is full."),
     option(DEFAULTS, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
+    option(DEFAULTS, "--samplers", default="", metavar="LIST",
+           help="Samplers in their order, with ; between them.  [default: "
+           "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]"),
+    option(DEFAULTS, "--sampler-seq", "--sampling-seq", "sampler_seq", default="",
+           metavar="LETTERS",
+           help="The same with a letter for each, such as edskypmxt."),
     option(DEFAULTS, "--temp", "--temperature", "temperature", env="TEMPERATURE",
-           type=click.FloatRange(0), default=0.8, help="0 is greedy."),
-    option(DEFAULTS, "--top-k", env="TOP_K", type=COUNT, default=40, help="0: off."),
+           type=click.FloatRange(0, clamp=True), default=0.8, help="0 is greedy."),
+    option(DEFAULTS, "--top-k", env="TOP_K", type=click.IntRange(0, clamp=True), default=40,
+           help="0: off."),
     option(DEFAULTS, "--top-p", env="TOP_P", type=SHARE, default=0.95,
            help="1: off."),
     option(DEFAULTS, "--min-p", env="MIN_P", type=SHARE, default=0.05,
@@ -182,13 +224,23 @@ def _with_more_flags(function: Function) -> Function:
     option(DEFAULTS, "--dry-penalty-last-n", type=click.IntRange(-1), default=-1,
            help="-1: all."),
     option(DEFAULTS, "--dry-sequence-breaker", multiple=True, metavar="TEXT",
-           help='Replaces newline, ":", a quote and "*" (repeatable).'),
+           help='Replaces newline, ":", a quote and "*" (repeatable); none: no breaker.'),
     option(DEFAULTS, "--dynatemp-range", type=SECONDS, default=0.0, help="0: off."),
     option(DEFAULTS, "--dynatemp-exp", "dynatemp_exponent", type=SECONDS, default=1.0),
     option(DEFAULTS, "--mirostat", type=click.IntRange(0, 2), default=0, help="0: off."),
     option(DEFAULTS, "--mirostat-lr", "mirostat_eta", type=SECONDS, default=0.1),
     option(DEFAULTS, "--mirostat-ent", "mirostat_tau", type=SECONDS, default=5.0),
     option(DEFAULTS, "--ignore-eos", is_flag=True, help="Continue past end tokens."),
+    option(DEFAULTS, "-l", "--logit-bias", multiple=True, metavar="ID+BIAS",
+           help="Make a token likelier (15043+1) or less likely (15043-1), by its id "
+           "(repeatable)."),
+    option(DEFAULTS, "--grammar", metavar="GBNF", help="Grammar that answers follow."),
+    option(DEFAULTS, "--grammar-file", type=FILE, help="File with a grammar."),
+    option(DEFAULTS, "-j", "--json-schema", metavar="JSON", help="JSON schema of answers."),
+    option(DEFAULTS, "-jf", "--json-schema-file", type=FILE, help="File with a JSON schema."),
+    option(DEFAULTS, "-sp", "--special", is_flag=True, help="Show special tokens in answers."),
+    option(DEFAULTS, "--escape/--no-escape", "-e/ ", "escape", default=True,
+           help="Read \\n, \\t and the like in stop texts and breakers as what they stand for."),
     option(DEFAULTS, "-r", "--reverse-prompt", multiple=True, metavar="TEXT",
            help="Stop text for requests that give none (repeatable)."),
     option(DEFAULTS, "-sys", "--system-prompt", metavar="TEXT", default="",
@@ -196,20 +248,39 @@ def _with_more_flags(function: Function) -> Function:
     option(DEFAULTS, "--reasoning-format", env="THINK", default="auto",
            type=click.Choice(["auto", "deepseek", "none"]),
            help="Return <think> text as reasoning_content, or leave it in the content (none)."),
+    option(DEFAULTS, "-rea", "--reasoning", env="REASONING", type=Switch(), default="auto",
+           metavar="[on|off|auto]", help="Let the model think, if its template can say so."),
+    option(DEFAULTS, "--reasoning-effort", env="REASONING_EFFORT", metavar="LEVEL",
+           help="How much, for templates that know: low, medium, high, ..., or default."),
+    option(DEFAULTS, "--reasoning-preserve/--no-reasoning-preserve", env="REASONING_PRESERVE",
+           default=None, help="Show the model what it thought before, if its template can."),
+    option(DEFAULTS, "--prefill-assistant/--no-prefill-assistant", env="PREFILL_ASSISTANT",
+           default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
-    option(OUTPUT, "--log-level", default="info", metavar="LEVEL", help="Log level on stderr.",
-           type=click.Choice(["debug", "info", "warning", "error"])),
+    option(OUTPUT, "--log-level", metavar="LEVEL",
+           type=click.Choice(["debug", "info", "warning", "error"]),
+           help="Log level on stderr: debug, info, warning or error.  [default: info]"),
+    option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
+           help="The same as --log-level debug."),
+    option(OUTPUT, "-lv", "--verbosity", "--log-verbosity", "verbosity", env="LOG_VERBOSITY",
+           type=int, default=3, hidden=True),
+    option(OUTPUT, "--log-disable", is_flag=True, hidden=True),
+    option(OUTPUT, "--log-file", env="LOG_FILE", type=FILE, help="Write the log here as well."),
     option(OUTPUT, "--access-log", is_flag=True, help="A line per request."),
     option(OUTPUT, "--stats-interval", type=SECONDS, default=0.0,
            help="Seconds between statistics lines; 0: at the end and at SIGUSR1."),
-    # Accepted because start scripts have them; the server always does what they ask for.
-    option(SERVER, "--jinja", is_flag=True, hidden=True),
-    option(SERVER, "-cb", "--cont-batching", is_flag=True, hidden=True),
-    # Known, and refused with a reason.
-    option(SLOTS, "--cache-reuse", env="CACHE_REUSE", type=COUNT, default=0, hidden=True),
+    lora_options(),
+    placement_options(),
+    loading_options(),
+    thread_options(),
+    rope_options(),
     _with_more_flags,
     drafter_options(),
     draft_model_options(),
+    preset_options(),
+    other_flags(),
+    click.version_option(__version__, "--version", prog_name="ngramspec", hidden=True),
+    click.help_option("--usage", hidden=True),
     option(OUTPUT, "--config", type=FILE, is_eager=True, expose_value=False, callback=take_config,
            help="File with options, in YAML or TOML."),
 )  # fmt: skip
@@ -222,10 +293,13 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
     `docs/server.md` lists.
     """
+    take_preset(ctx, values)
     values["model"] = model_file(
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
     take_recipe(ctx, values)
+    if values["kv_unified"] is None:
+        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta
     choice, small = take_drafts(values, values["parallel"])
     _refuse(values)
     try:
@@ -238,10 +312,6 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
 
 
 def _refuse(values: dict[str, Any]) -> None:
-    if values.pop("cache_reuse"):
-        raise click.UsageError(
-            "--cache-reuse: chunks cannot be moved within the cache; prefixes are reused anyway"
-        )
     if values["chat_template"] and values["chat_template_file"]:
         raise click.UsageError("give either --chat-template or --chat-template-file")
     if bool(values["ssl_key_file"]) != bool(values["ssl_cert_file"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 SAME_NAME = (
     *("temperature", "top_p", "min_p", "typical_p", "repeat_last_n", "repeat_penalty", "seed"),
     *("presence_penalty", "frequency_penalty", "mirostat", "mirostat_eta", "mirostat_tau"),
+    *("draft_max", "draft_min", "draft_p_min"),
 )
 OTHER_NAME = {
     "num_batch": "batch_size",
     "use_mmap": "mmap",
     "use_mlock": "mlock",
-    "draft_num_predict": "spec_draft_n_max",
     "stop": "reverse_prompt",
 }
 
@@ -40,7 +40,7 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
         InputError, FormatError, ModelNotFoundError, OSError: As find_recipe and read_recipe.
     """
     from ngramspec.ollama.recipe import Recipe, find_recipe, read_recipe
-    from ngramspec.ollama.store import ModelNotFoundError, default_roots
+    from ngramspec.ollama.store import ModelNotFoundError, default_roots, may_be_name
 
     modelfile, model = options.pop("modelfile"), options["model"]
     if modelfile is not None and model is not None:
@@ -51,7 +51,7 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
     recipe = Recipe()
     if modelfile is not None:
         recipe = read_recipe(modelfile, roots)
-    elif model is not None and _is_name(model):
+    elif model is not None and may_be_name(model):
         try:
             recipe = find_recipe(str(model), roots)
         except (ModelNotFoundError, InputError) as error:
@@ -62,7 +62,7 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
     options["recipe"] = recipe
     if recipe.gguf is not None:
         options["model"] = recipe.gguf
-        _set_defaults(ctx, options, recipe)
+        _set_defaults(ctx, options, recipe, roots)
 
 
 def names_of(recipe: Recipe) -> list[str]:
@@ -79,21 +79,23 @@ def _is_modelfile(path: Path) -> bool:
     return path.is_file() and (name.startswith("modelfile") or name.endswith(".modelfile"))
 
 
-def _is_name(path: Path) -> bool:
-    """Return whether a value that names no file may name a model."""
-    text = str(path)
-    file = path.suffix.lower() == ".gguf" or text.startswith((".", "~")) or path.is_absolute()
-    return not file and not path.exists()
-
-
-def _set_defaults(ctx: click.Context, options: dict[str, Any], recipe: Recipe) -> None:
+def _set_defaults(
+    ctx: click.Context, options: dict[str, Any], recipe: Recipe, roots: Sequence[Path]
+) -> None:
     """Set options that were not given."""
     wanted = _wanted(recipe.parameters, options["parallel"])
     wanted |= {"system_prompt": recipe.system, "alias": names_of(recipe)}
-    if recipe.draft:
-        wanted.update(_draft(recipe.draft))
+    wanted |= _drafts(recipe, roots)
+
+    def given(name: str) -> bool:
+        return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+
+    if "model_draft" in wanted and (given("hf_repo_draft") or options["exact"]):
+        if options["exact"]:
+            click.echo("DRAFT: --exact works with n-gram drafters only: no draft model", err=True)
+        del wanted["model_draft"]
     for name, value in wanted.items():
-        if ctx.get_parameter_source(name) in (None, ParameterSource.DEFAULT):
+        if not given(name):
             options[name] = value
 
 
@@ -108,7 +110,11 @@ def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
         elif isinstance(value, tuple):
             continue
         elif name == "num_ctx":  # per request; the option is for all slots together
-            made["ctx_size"] = int(value) * slots
+            made |= {"ctx_size": int(value) * slots, "kv_unified": False}
+        elif name == "ctx_size_draft":
+            made["ctx_size_draft"] = int(value) * slots
+        elif name == "draft_num_predict" and value:  # 0: no draft model
+            made["spec_draft_n_max"] = int(value)
         elif name == "num_gpu" and value >= 0:  # -1: the server decides
             made["n_gpu_layers"] = str(int(value))
         elif name == "num_thread" and value > 0:
@@ -122,19 +128,32 @@ def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
     return made
 
 
-def _draft(text: str) -> dict[str, Any]:
-    """Return the options for a DRAFT line.
+def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
+    """Return the options for what is to draft: drafters, a draft model, or both.
 
     Raises:
-        InputError: It is neither names of drafters nor a file.
+        InputError: Something is neither a drafter nor a model, or there are several models.
+        ModelNotFoundError, FormatError, OSError: As find_gguf.
     """
     from ngramspec.cli.drafts import NO_DRAFTS
-    from ngramspec.drafters.names import parse_names
+    from ngramspec.drafters.names import DRAFTER_NAMES, nearest
+    from ngramspec.ollama.store import ModelNotFoundError, find_gguf
 
-    if Path(text).is_file():
-        return {"model_draft": Path(text)}
-    try:
-        names = text if text.strip() == NO_DRAFTS else ",".join(parse_names(text, "priority"))
-    except InputError as error:
-        raise InputError(f"DRAFT {text}: no such file, and {error}") from None
-    return {"spec_type": (names,)}
+    names, models = list[str](), list[str]()
+    for one in recipe.drafts:
+        (names if one in (*DRAFTER_NAMES, NO_DRAFTS) else models).append(one)
+    if len(models) > 1:
+        raise InputError(f"DRAFT: there can be one draft model, not {' and '.join(models)}")
+    made: dict[str, Any] = {}
+    for model in models:
+        try:
+            find_gguf(model, roots)
+        except (ModelNotFoundError, InputError) as error:
+            kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
+            hint = nearest(model, DRAFTER_NAMES)
+            raise kind(f"DRAFT {model}: no drafter ({hint}), no such file, and {error}") from None
+        if recipe.parameters.get("draft_num_predict") != 0:
+            made["model_draft"] = Path(model)
+    if names:
+        made["spec_type"] = (",".join(names),)
+    return made

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
-import logging
 import os
-import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,14 +17,22 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_dr
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
+from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.llama_cpp.lora import adapters_of
+from ngramspec.cli.llama_cpp.words import names_in
+from ngramspec.cli.serve.log import start_log
+from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import open_model, open_target
 from ngramspec.drafters.statistics import open_shared
-from ngramspec.engine import Engine, EngineThread, Sampling
+from ngramspec.engine import DraftModel, Engine, EngineThread
 from ngramspec.engine.policy import make_policy
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.ollama.store import StoredModel
 from ngramspec.server import ServedModel, ServerSettings, create_app
+from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
 from ngramspec.tokenizers.llama_library import load_library
@@ -44,7 +50,6 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
-SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _PATHS = ("ssl_key_file", "ssl_cert_file")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
@@ -67,17 +72,14 @@ def run(
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
         Failure: The engine has failed.
     """
-    logging.basicConfig(
-        level=options["log_level"].upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    if not options["access_log"]:
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    start_log(options)
     settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
         shutdown = stack.enter_context(Shutdown())
-        sock = stack.enter_context(bind(settings.host, settings.port))  # fails before loading
+        # fails before loading
+        sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
+        for sock in sockets:
+            stack.enter_context(sock)
         models = stack.enter_context(contextlib.ExitStack())
         stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
         stack.push(shutdown.leave)
@@ -85,25 +87,34 @@ def run(
         saves = stack.enter_context(contextlib.ExitStack())
         model = models.enter_context(open_model(options))
         target = models.enter_context(open_target(options, model))
-        engine = open_engine(options, choice, target, models, saves, small)
+        target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
+        set_priority(options["prio"] or 0)
+        opened, notes = open_small(small, target, models, options["recipe"].stored)
+        engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
         served = ServedModel(
-            name=name, aliases=tuple(aliases), model=model, engine=engine, **defaults
+            name=name,
+            aliases=tuple(aliases),
+            model=model,
+            engine=engine,
+            draft_notes=notes,
+            adapters=served_adapters(options, model),
+            **defaults,
         )
 
         def begin_end() -> None:
             shutdown.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
 
-        url = url_of(sock, bool(settings.ssl_key_file))
+        urls = [url_of(sock, bool(settings.ssl_key_file)) for sock in sockets]
         app = create_app(served, settings)
-        http = HttpServer(app, lambda: _say(f"listening on {url}"), begin_end)
+        http = HttpServer(app, lambda: _say(f"listening on {', '.join(urls)}"), begin_end)
         preparing.callback(http.workers.join)
         preparing.callback(app.state.service.bridge.join)
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
-        _greet(options, choice, engine, served.name, small)
+        _greet(options, served)
         if settings.isolates:
             _say("each key learns for itself; --share-between-keys lets keys share")
 
@@ -113,7 +124,7 @@ def run(
             http.stop()
 
         shutdown.take_signals(stop, lambda: report(engine))
-        http.run(sockets=[sock])
+        http.run(sockets=sockets)
     report(engine)
     if http.failure:
         raise Failure(http.failure)
@@ -148,23 +159,21 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _greet(
-    options: Mapping[str, Any],
-    choice: DraftChoice,
-    engine: Engine,
-    name: str,
-    small: DraftModelSettings | None,
-) -> None:
-    """Print what is served."""
+def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
+    """Print what is served and what drafts."""
+    engine, trained = served.engine, served.model.n_ctx_train
     if options["model"] is None:
         _say("no --model given: using the embedded model")
-    drafters = choice.label
-    if small is not None:
-        drafters = f"{drafters}, then {os.path.basename(small.path)}"
     _say(
-        f"model {name}, {engine.num_slots} slots, {engine.context_size} tokens of context each, "
-        f"drafters {drafters}"
+        f"model {served.name}, {engine.num_slots} slots, {engine.context_size} tokens of context "
+        "each"
     )
+    _say(drafting_line(served.drafting))
+    if engine.context_size > trained > 0:
+        _say(
+            f"a slot has {engine.context_size} tokens of context, but the model was trained with "
+            f"{trained}: longer texts may get poor answers"
+        )
 
 
 @contextlib.contextmanager
@@ -187,13 +196,45 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
             thread.join(REPORT_SECONDS)
 
 
+def open_small(
+    small: DraftModelSettings | None,
+    target: LlamaTarget,
+    models: contextlib.ExitStack,
+    stored: StoredModel | None,
+) -> tuple[DraftModel | None, tuple[str, ...]]:
+    """Return the draft model, if there is one, and notes why it is not used.
+
+    One that a user named must work. One that came with a model of Ollama's store need not: it may
+    be of a kind that only Ollama itself can use.
+
+    Args:
+        small: Its settings.
+        target: The model.
+        models: Closes the draft model.
+        stored: The model in the store.
+
+    Raises:
+        As open_draft_model, for a draft model that the user named.
+    """
+    if small is None:
+        return None, ()
+    try:
+        with contextlib.ExitStack() as stack:
+            made = open_draft_model(small, target, stack)
+            models.enter_context(stack.pop_all())
+        return made, ()
+    except (BackendError, FormatError, InputError, OSError) as error:
+        if stored is None or stored.draft != Path(small.path):
+            raise
+        return None, (f"the draft model that came with {stored.name.short()} is not used: {error}",)
+
+
 def open_engine(
     options: Mapping[str, Any],
     choice: DraftChoice,
     target: LlamaTarget,
-    models: contextlib.ExitStack,
     saves: contextlib.ExitStack,
-    small: DraftModelSettings | None = None,
+    small: DraftModel | None = None,
 ) -> Engine:
     """Return the engine with its drafters.
 
@@ -201,13 +242,12 @@ def open_engine(
         options: Those of `serve`.
         choice: The drafters.
         target: The model.
-        models: Closes the draft model.
         saves: Saves what drafters learn.
         small: The draft model.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
-        BackendError: As open_draft_model.
+        BackendError: As Engine.
     """
     costs = find_costs(target.model, target.settings)
     return Engine(
@@ -215,7 +255,7 @@ def open_engine(
         choice.names or None,
         slots=options["parallel"],
         params=open_shared(choice.parameters(target.model.path), saves),
-        draft_model=None if small is None else open_draft_model(small, target, models),
+        draft_model=small,
         policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
         max_queue=options["max_queue"],
         exact=options["exact"],
@@ -232,22 +272,29 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         InputError: A default is out of its bounds, or the template variables are not JSON.
         OSError: The template's file cannot be read.
     """
-    given = {name: options[name] for name in SAMPLING & set(options)}
-    given["seed"] = None if options["seed"] == -1 else options["seed"]
-    if options["dry_sequence_breaker"]:
-        given["dry_sequence_breakers"] = tuple(options["dry_sequence_breaker"])
     return {
-        "sampling": Sampling(**given),
-        "max_tokens": options["predict"],
-        "stop": tuple(filter(None, options["reverse_prompt"])),
+        "sampling": default_sampling(options),
+        "max_tokens": max(-1, options["predict"]),
+        "stop": default_stops(options),
         "system": options["system_prompt"],
         "recipe": options["recipe"],
         "template": _template(options),
-        "template_variables": _variables(options["chat_template_kwargs"]),
+        "template_variables": _variables(options),
+        "prefill": options["prefill_assistant"],
+        "special": options["special"],
+        "tags": tuple(names_in(options["tags"])),
         "cache_prompt": options["cache_prompt"],
         "batch_size": options["batch_size"],
         "spm_infill": options["spm_infill"],
     }
+
+
+def served_adapters(options: Mapping[str, Any], model: LlamaModel) -> ServedAdapters:
+    """Return the LoRA adapters and the scales that the options give."""
+    loaded = [
+        ServedAdapter(str(one.path), one.task_name, one.prompt_prefix) for one in model.adapters
+    ]
+    return ServedAdapters(loaded, [scale for _, scale in adapters_of(options)])
 
 
 def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
@@ -278,6 +325,8 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         request_timeout=options["timeout"],
         sse_ping_interval=max(0.0, options["sse_ping_interval"]),
         reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
+        page=options["ui"],
+        api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
     )
     shared = [option for field, option in SHARED_FILES.items() if field in choice.files]
     if made.isolates and shared:
@@ -314,11 +363,19 @@ def _template(options: Mapping[str, Any]) -> str | None:
     return text or None
 
 
-def _variables(text: str | None) -> dict[str, Any]:
+def _variables(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return variables of the chat template; --chat-template-kwargs win over other options."""
     try:
-        made = json.loads(text or "{}")
+        given = json.loads(options["chat_template_kwargs"] or "{}")
     except ValueError as error:
         raise InputError(f"--chat-template-kwargs must be JSON: {error}") from error
-    if not isinstance(made, dict):
+    if not isinstance(given, dict):
         raise InputError("--chat-template-kwargs must be a JSON object")
-    return made
+    made: dict[str, Any] = {}
+    if options["reasoning"] != "auto":
+        made["enable_thinking"] = options["reasoning"] == "on"
+    if options["reasoning_effort"] not in (None, "default"):
+        made["reasoning_effort"] = options["reasoning_effort"]
+    if options["reasoning_preserve"] is not None:
+        made["preserve_reasoning"] = options["reasoning_preserve"]
+    return {**made, **given}

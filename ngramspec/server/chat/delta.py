@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Kind = Literal["content", "reasoning", "call", "arguments"]
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A piece of an answer: text, reasoning, a call's name, or a piece of its arguments."""
 
-    kind: Literal["content", "reasoning", "call", "arguments"]
+    kind: Kind
     text: str  # of kind "call": the name
     index: int = 0  # of the call
     call_id: str = ""

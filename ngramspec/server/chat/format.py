@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.server.chat.calls import call_format_of, formats_of
 from ngramspec.server.chat.calls.format import CallFormat
 from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.reasoning import reasoning_format_of
@@ -19,14 +19,20 @@ class ChatFormat:
     calls: CallFormat
     reasoning: ReasoningFormat
     tools: Tools
+    reasons: bool  # the template knows the format of the reasoning
     reasoning_begun: bool  # the prompt has opened the reasoning
     parses_reasoning: bool  # reasoning is split from the answer
-    shows_special: bool  # the engine must show control tokens: calls begin with one
+    shows_special: bool  # the engine must show control tokens: marks are among them
 
     def parser(self) -> ChatParser:
         """Return a parser for one answer."""
-        splitter = self.reasoning.splitter(self.reasoning_begun)
-        return ChatParser(splitter if self.parses_reasoning else None, self.tools, self.calls)
+        return ChatParser(
+            formats_of(self.calls),
+            self.tools,
+            reasoning=self.reasoning if self.parses_reasoning else None,
+            begun=self.reasoning_begun,
+            hidden=self.reasoning.around_content if self.reasons else (),
+        )
 
 
 def end_of_reasoning(template: str, prompt: str) -> str:
@@ -36,7 +42,11 @@ def end_of_reasoning(template: str, prompt: str) -> str:
 
 
 def chat_format(
-    template: str, prompt: str, tools: Tools | None = None, parses_reasoning: bool = False
+    template: str,
+    prompt: str,
+    tools: Tools | None = None,
+    parses_reasoning: bool = False,
+    begun: bool = False,
 ) -> ChatFormat:
     """Return how the model with a chat template answers a prompt.
 
@@ -45,14 +55,30 @@ def chat_format(
         prompt: As the template wrote it.
         tools: The tools that the model can call.
         parses_reasoning: Split reasoning from the answer.
+        begun: The prompt ends within reasoning that is continued.
     """
-    tools, reasoning = tools or Tools(), reasoning_format_of(template)
-    special = (mark.text for known in CALL_FORMATS for mark in known.marks if mark.special)
+    tools, calls, reasoning = (
+        tools or Tools(),
+        call_format_of(template),
+        reasoning_format_of(template),
+    )
+    reasons = reasoning.fits(template)
+    special = [
+        known
+        for known in formats_of(calls)
+        if known.special and (tools or known.whole) and _occurs(known, calls, template)
+    ]
     return ChatFormat(
-        calls=call_format_of(template),
+        calls=calls,
         reasoning=reasoning,
         tools=tools,
-        reasoning_begun=reasoning.begun(prompt),
+        reasons=reasons,
+        reasoning_begun=begun or reasoning.begun(prompt),
         parses_reasoning=parses_reasoning,
-        shows_special=bool(tools) and any(text in template for text in special),
+        shows_special=bool(special) or (reasons and reasoning.special),
     )
+
+
+def _occurs(known: CallFormat, own: CallFormat, template: str) -> bool:
+    """Return whether a model may write the control tokens of a format."""
+    return known is own or any(mark.text in template for mark in known.marks if not mark.inside)

@@ -11,7 +11,9 @@ from ngramspec.server.request.grammar import answer_rule, check_constraint
 from ngramspec.server.structured.gbnf import Rules
 
 
-def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat) -> str:
+def chat_grammar(
+    body: SamplingBody, schema: Any, field: str, format: ChatFormat, strict: bool = False
+) -> str:
     """Return the GBNF that an answer must follow, "" for none.
 
     A required call is forced; with a schema and optional tools, either is allowed.
@@ -21,6 +23,7 @@ def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat
         schema: JSON schema, None for none.
         field: Name of the field that holds the schema.
         format: How the model answers.
+        strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
 
     Raises:
         ApiError: A grammar comes with a schema or tools, or one of them is not valid.
@@ -36,6 +39,11 @@ def chat_grammar(body: SamplingBody, schema: Any, field: str, format: ChatFormat
     if tools:
         parts.append(format.calls.rule(rules, tools))
     if schema is not None and not tools.required:
-        parts.append(answer_rule(rules, schema, field))
+        answer = answer_rule(rules, schema, field, strict)
+        parts.append(format.calls.answer_rule(rules, answer))
     root = " | ".join(parts)
-    return rules.grammar(f"{format.reasoning.rule()} ({root})" if format.reasoning_begun else root)
+    if format.reasoning_begun:
+        return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
+    if format.reasons and format.parses_reasoning:
+        return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
+    return rules.grammar(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ngramspec.server.chat.conversation import Conversation
@@ -19,6 +20,7 @@ class Tool:
     name: str
     parameters: Mapping[str, Any]  # a JSON schema
     given: Mapping[str, Any]  # as the client wrote it, for the template
+    strict: bool = False  # refuse what a grammar cannot enforce of the parameters
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,23 @@ class Tools:
 
     tools: tuple[Tool, ...] = ()
     required: bool = False
-    parallel: bool | None = None  # several calls in one answer; None = the model decides
+    parallel: bool | None = None  # several calls in one answer; None = allowed
 
     def __bool__(self) -> bool:
         return bool(self.tools)
 
     @property
-    def names(self) -> frozenset[str]:
-        """Return the names of the tools."""
-        return frozenset(tool.name for tool in self.tools)
+    def several(self) -> bool:
+        """Return whether one answer may have several calls."""
+        return self.parallel is not False
+
+    def named(self, name: str) -> Tool | None:
+        """Return the tool with a name, None if there is none."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Tool]:
+        return {tool.name: tool for tool in reversed(self.tools)}
 
 
 def tools_of(chat: Conversation) -> Tools:
@@ -73,4 +83,4 @@ def _tool(given: Mapping[str, Any], field: str) -> Tool:
     parameters = function.get("parameters") or ANY_ARGUMENTS
     if not isinstance(parameters, dict):
         raise bad_request(f"{field}.function.parameters must be a JSON schema", field)
-    return Tool(name, parameters, given)
+    return Tool(name, parameters, given, function.get("strict") is True)

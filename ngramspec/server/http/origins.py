@@ -28,12 +28,10 @@ class Origins:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        own = () if settings.host.endswith(".sock") else (settings.host,)
+        own = [host for host in settings.hosts if not host.endswith(".sock")]
         self._hosts = tuple(map(_normal, (*settings.allowed_hosts, *own)))
         # No page reaches a Unix socket, and none knows a key, even if its name has our address.
-        self._any_host = (
-            settings.host.endswith(".sock") or bool(settings.api_keys) or ANY in self._hosts
-        )
+        self._any_host = not own or bool(settings.api_keys) or ANY in self._hosts
         self._pages = frozenset(settings.cors_origins)
 
     def check(self, method: str, headers: Headers) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE = 65  # seconds; clients with pools of connections close theirs before
 LAST_SECONDS = 10  # after the drain timeout, for answers to report that they were cancelled
+# Why an address of a name cannot be bound although another can: this machine does not have it.
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 CHECK_SECONDS = 0.25  # between two checks of connections and engine
 
 
@@ -128,34 +131,78 @@ class HttpServer(uvicorn.Server):
         self.connections.drop_unsent()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet.
+def bind(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> list[socket.socket]:
+    """Return bound sockets that do not listen yet, at least one for each host.
 
     Args:
-        host: Name or address, or the path of a Unix socket, which ends with .sock.
-        port: 0 = any free one.
+        hosts: Names or addresses, or paths of Unix sockets, which end with .sock. A name is bound
+            at all of its addresses that this machine has.
+        port: Of all addresses; 0 = any free one.
+        reuse_port: Let other processes bind the same port, which the system then deals out.
 
     Raises:
-        OSError: The address cannot be used; its filename names it.
+        OSError: An address cannot be used; its filename names it.
     """
-    if host.endswith(".sock"):
-        if os.path.exists(host) and stat.S_ISSOCK(os.stat(host).st_mode):
-            os.unlink(host)  # left behind by an earlier server
-        family, protocol, address = socket.AF_UNIX, 0, host
-    else:
-        found = _resolve(host, port)
-        # asyncio sets TCP_NODELAY only if the protocol is named
-        family, protocol, address = found[0], socket.IPPROTO_TCP, found[4]
-    sock = socket.socket(family, socket.SOCK_STREAM, protocol)
+    made: list[socket.socket] = []
+    try:
+        for host in hosts:
+            if host.endswith(".sock"):
+                made.append(_bind_path(host))
+                continue
+            found = _resolve(host, port)
+            several = len(found) + len(hosts) > 2
+            for index, address in enumerate(found):
+                port = port or _port_of(made)
+                try:
+                    made.append(_bind_address(address, port, reuse_port, several))
+                except OSError as error:
+                    # A name such as localhost may have an address of a kind that is switched off.
+                    if error.errno in ABSENT and (index or index + 1 < len(found)):
+                        continue
+                    raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+    except BaseException:
+        for sock in made:
+            sock.close()
+        raise
+    if not made:
+        raise OSError(errno.EADDRNOTAVAIL, "no address to listen on", ",".join(hosts))
+    return made
+
+
+def _bind_path(path: str) -> socket.socket:
+    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        os.unlink(path)  # left behind by an earlier server
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, error.strerror, path) from error
+    return sock
+
+
+def _bind_address(address: Any, port: int, reuse_port: bool, several: bool) -> socket.socket:
+    family, place = address[0], address[4]
+    # asyncio sets TCP_NODELAY only if the protocol is named
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-    except OSError as error:
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if several and family == socket.AF_INET6:  # 0.0.0.0 and :: together
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((place[0], port, *place[2:]))
+    except OSError:
         sock.close()
-        place = host if family == getattr(socket, "AF_UNIX", None) else f"{host}:{port}"
-        raise OSError(error.errno, error.strerror, place) from error
+        raise
     return sock
+
+
+def _port_of(sockets: Sequence[socket.socket]) -> int:
+    """Return the port of the first socket that has one, 0 for none: all get the same."""
+    names = [sock.getsockname() for sock in sockets]
+    return next((int(name[1]) for name in names if not isinstance(name, (str, bytes))), 0)
 
 
 def url_of(sock: socket.socket, secure: bool = False) -> str:
@@ -167,9 +214,10 @@ def url_of(sock: socket.socket, secure: bool = False) -> str:
     return f"http{'s' if secure else ''}://{host}:{name[1]}"
 
 
-def _resolve(host: str, port: int) -> Any:
+def _resolve(host: str, port: int) -> list[Any]:
+    """Return the different addresses of a host."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise OSError(error.errno, "unknown host", host) from error
-    return found[0]
+    return list({one[4]: one for one in found}.values())

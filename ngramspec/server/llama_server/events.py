@@ -124,7 +124,7 @@ def generation_settings(
         "speculative.n_max": wanted.max_draft,
         "timings_per_token": False,
         "post_sampling_probs": False,
-        "lora": [],
+        "lora": [{"id": number, "scale": scale} for number, scale in request.adapters],
     }
 
 
@@ -142,7 +142,7 @@ def sampling_settings(sampling: Sampling) -> dict[str, Any]:
 
 def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:
     """Return the object of a finished answer."""
-    request, predicted = made.request, len(made.token_ids)
+    request, predicted = made.request, made.num_tokens
     size = made.timings.num_prompt + predicted
     final: dict[str, Any] = {
         "index": index,

@@ -16,15 +16,14 @@ from ngramspec.server.llama_server.bodies import DetokenizeBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.bodies import parse, parse_json
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
-from ngramspec.server.service import routes, service_of
+from ngramspec.server.service import json_response, routes, service_of
 
 # Routes of llama-server that this server does not have.
 UNSUPPORTED_PATHS = (
     *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank"),
-    *("/v1/reranking", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"),
-    "/lora-adapters",
+    *("/v1/reranking", "/v1/audio/transcriptions"),
 )
 MAX_TOKENS = 1 << 22  # in one answer of /tokenize
 MAX_PIECES = 1 << 17  # the same with pieces, which take a hundred times the memory
@@ -56,8 +55,26 @@ async def apply_template(request: Request) -> Response:
     return await service_of(request).compute(request, _prompt)
 
 
+async def adapters(request: Request) -> Response:
+    """List the LoRA adapters and their scales."""
+    return json_response(service_of(request).served.adapters.list())
+
+
+async def apply_adapters(request: Request) -> Response:
+    """Set the scales of LoRA adapters for requests that say nothing."""
+    service = service_of(request)
+    if service.settings.isolates:
+        raise not_supported("Keys cannot change what other keys get: send `lora` with requests")
+    return await service.compute(request, _apply)
+
+
 async def _unsupported(request: Request) -> Response:
     raise not_supported(f"This server does not support {request.url.path}", status=404)
+
+
+def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
+    served.adapters.apply(parse_json(raw))
+    return {"success": True}
 
 
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
@@ -104,6 +121,8 @@ ROUTES = [
     *routes(infill, "/infill", methods=["POST"]),
     *routes(tokenize, "/tokenize", methods=["POST"]),
     *routes(detokenize, "/detokenize", methods=["POST"]),
+    *routes(adapters, "/lora-adapters"),
+    *routes(apply_adapters, "/lora-adapters", methods=["POST"]),
     *routes(apply_template, "/apply-template", methods=["POST"]),
     *routes(_unsupported, *UNSUPPORTED_PATHS, methods=["GET", "POST"]),
 ]

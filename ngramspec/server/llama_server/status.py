@@ -64,11 +64,19 @@ def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
         "is_processing": info.state != "idle",
         "state": info.state,
         "n_prompt_tokens": info.num_prompt,
+        "n_prompt_tokens_cache": info.num_cached,
+        "n_prompt_tokens_processed": max(0, min(info.num_past, info.num_prompt) - info.num_cached),
         "n_tokens": info.num_tokens,
         "n_past": info.num_past,
         "draft_n": info.num_draft_tokens,
         "draft_n_accepted": info.num_accepted_tokens,
-        "next_token": [{"has_next_token": info.state != "idle", "n_decoded": info.num_emitted}],
+        "next_token": [
+            {
+                "has_next_token": info.state != "idle",
+                "n_remain": info.num_remaining,
+                "n_decoded": info.num_emitted,
+            }
+        ],
     }
 
 
@@ -87,7 +95,9 @@ def _props(service: Service) -> dict[str, Any]:
         "default_generation_settings": {"params": params, "n_ctx": engine.context_size},
         "total_slots": engine.num_slots,
         "model_alias": served.name,
+        "model_ftype": model.file_type_name,
         "model_path": str(model.path),
+        "speculative": served.drafting.as_json(),
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": settings.exposes_slots,
         "endpoint_props": settings.props,

@@ -147,6 +147,9 @@ class EngineCollector(Collector):
         running = sum(slot.state != "idle" for slot in engine.slots())
         text = "Prompt tokens per second since the last scrape."
         busy = stats.num_busy_slots / max(stats.num_steps, 1)
+        yield make.gauge(
+            "n_tokens_max", "Most tokens of prompt and answer in a slot.", stats.longest
+        )
         yield make.gauge("n_busy_slots_per_decode", "Slots per decode, since the start.", busy)
         yield make.gauge("prompt_tokens_seconds", text, prompt)
         text = "Emitted tokens per second and slot since the last scrape."

@@ -47,7 +47,10 @@ def metrics_routes(served: ServedModel, settings: ServerSettings) -> list[Route]
         else:
             encode, media_type = generate_latest, TEXT_TYPE
         body = await asyncio.to_thread(encode, registry)  # it takes locks of the engine
-        return Response(body, headers={"content-type": media_type})
+        started = str(served.created)
+        return Response(
+            body, headers={"content-type": media_type, "process-start-time-unix": started}
+        )
 
     return routes(metrics, "/metrics")
 

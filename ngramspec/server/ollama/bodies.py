@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
+from pydantic import BeforeValidator
+
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.names import serves
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 # Each part but the last ends with a unit, so that a text matches in one way only.
 _PART, _UNIT = r"0+(?:\.0*)?", "(?:ns|us|µs|ms|s|m|h)"
+BOUNDS = {
+    "draft_max": "speculative.n_max",
+    "draft_min": "speculative.n_min",
+    "draft_p_min": "speculative.p_min",
+}
 _NOTHING = re.compile(rf"[+-]?(?=0)(?:{_PART}{_UNIT})*(?:{_PART})?")
 
 
@@ -46,6 +54,7 @@ class OllamaBody(NamedBody):
     truncate: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
+    draft_model: Any = None  # LM Studio's
 
     @property
     def unloads(self) -> bool:
@@ -55,22 +64,30 @@ class OllamaBody(NamedBody):
 
     @property
     def speculation(self) -> dict[str, Any]:
-        """Return the speculative.* fields; fields in the options override those of the body."""
+        """Return the speculative.* fields; fields in the options override those of the body.
+
+        The bounds of drafts may have the names that Modelfiles give them.
+        """
         given = {**(self.model_extra or {}), **(self.options or {})}
-        return {name: value for name, value in given.items() if _is_speculative(name)}
+        bounds = {of: given[name] for name, of in BOUNDS.items() if name in given}
+        return bounds | {name: value for name, value in given.items() if _is_speculative(name)}
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Return Ollama's own options."""
         given = self.options or {}
-        return {name: value for name, value in given.items() if not _is_speculative(name)}
+        return {
+            name: value
+            for name, value in given.items()
+            if not _is_speculative(name) and name not in BOUNDS
+        }
 
 
 class GenerateBody(OllamaBody):
     """POST /api/generate."""
 
-    prompt: str = ""
-    suffix: str = ""
+    prompt: Text = ""
+    suffix: Text = ""
     system: str | None = None
     template: str | None = None
     raw: bool | None = None
@@ -83,6 +100,12 @@ class OllamaChatBody(OllamaBody):
 
     messages: Objects | None = None
     tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
+
+
+class PullBody(NamedBody):
+    """POST /api/pull."""
+
+    stream: bool | None = None
 
 
 class ShowBody(NamedBody):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import InputError
@@ -56,6 +57,7 @@ def show(served: ServedModel) -> dict[str, Any]:
         "messages": [dict(message) for message in recipe.messages],
         "model_info": _model_info(served),
         "capabilities": capabilities(served),
+        "speculative": served.drafting.as_json(),
         "modified_at": time_text(_modified(served)),
     }
     optional = ("license", "system", "messages", "parameters")
@@ -74,11 +76,22 @@ def modelfile_text(served: ServedModel) -> str:
             parameters=recipe.parameters,
             messages=tuple(ExampleMessage(*message) for message in messages),
             licenses=recipe.licenses,
-            draft=",".join(served.engine.drafters.types) or "none",
+            drafts=_drafts(served),
+            capabilities=recipe.capabilities,
         ).to_text()
     except InputError as error:  # a text with quotes that Modelfiles cannot hold
         text = f"# {' '.join(str(error).split())}\nFROM {served.model.path}\n"
     return f"# Modelfile of {listed_name(served)}, as ngramspec serves it\n{text}"
+
+
+def _drafts(served: ServedModel) -> tuple[str, ...]:
+    """Return what drafts as the values of DRAFT lines."""
+    drafting = served.drafting
+    small = drafting.draft_model
+    names = ",".join(drafting.drafters) or "none"
+    if small is None:
+        return (names,)
+    return names, small.path if small.name == Path(small.path).name else small.name
 
 
 def _entry(served: ServedModel) -> dict[str, Any]:
@@ -91,6 +104,7 @@ def _entry(served: ServedModel) -> dict[str, Any]:
         "size": size,
         "digest": _digest(served),
         "details": _details(served),
+        "capabilities": capabilities(served),
     }
 
 
@@ -115,6 +129,7 @@ def _details(served: ServedModel) -> dict[str, Any]:
     family = (stored and stored.family) or model.architecture
     given = model.metadata.get("general.file_type", "")
     kind = int(given) if given.isdigit() else model.file_type
+    width = model.metadata.get(f"{model.architecture}.embedding_length", "")
     return {
         "parent_model": "",
         "format": "gguf",
@@ -122,6 +137,8 @@ def _details(served: ServedModel) -> dict[str, Any]:
         "families": list(stored.families if stored and stored.families else [family]),
         "parameter_size": (stored and stored.parameter_size) or human_number(model.num_params),
         "quantization_level": (stored and stored.quantization) or FILE_TYPES.get(kind, "unknown"),
+        "context_length": served.engine.context_size,
+        "embedding_length": int(width) if width.isdigit() else 0,
     }
 
 

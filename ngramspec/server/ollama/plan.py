@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ngramspec.engine.request import Request
-from ngramspec.ollama.parameters import KINDS, Parameter, check_parameters
+from ngramspec.engine.request import MAX_STOPS, Request
+from ngramspec.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
 from ngramspec.server.chat.format import ChatFormat
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.errors import bad_request
@@ -19,7 +19,7 @@ from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.engine_request import make_requests
 from ngramspec.server.request.grammar import ANY_OBJECT
 from ngramspec.server.request.prompts import check_length
-from ngramspec.server.request.speculation import speculation_of
+from ngramspec.server.request.speculation import check_draft_model, speculation_of
 from ngramspec.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ def plan_generate(
         InputError: A value is out of its bounds.
     """
     body = parse(raw, GenerateBody)
-    plan = _empty(body, served, chat=False)
+    plan, options = _empty(body, served, chat=False), _options(body, served)
     if not body.prompt and not body.suffix and not body.images:
         return plan
     prompt = generate_prompt(body, served)
     plan = replace(plan, with_context=not body.raw)
-    return _filled(plan, body, prompt, served, settings, key_id)
+    return _filled(plan, body, options, prompt, served, settings, key_id)
 
 
 def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str) -> OllamaPlan:
@@ -68,16 +68,16 @@ def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id:
         As plan_generate.
     """
     body = parse(raw, OllamaChatBody)
-    plan = _empty(body, served, chat=True)
+    plan, options = _empty(body, served, chat=True), _options(body, served)
     if not body.messages:
         return plan
-    return _filled(plan, body, chat_prompt(body, served), served, settings, key_id)
+    return _filled(plan, body, options, chat_prompt(body, served), served, settings, key_id)
 
 
 def _empty(body: OllamaBody, served: ServedModel, chat: bool) -> OllamaPlan:
     """Return the plan of a request without a prompt."""
     name = body.named(served)
-    _check_options(body, served)
+    check_draft_model((body.options or {}).get("draft_model", body.draft_model), served)
     reason = "unload" if body.unloads else "load"
     return OllamaPlan((), body.stream is not False, name, chat, reason)
 
@@ -85,6 +85,7 @@ def _empty(body: OllamaBody, served: ServedModel, chat: bool) -> OllamaPlan:
 def _filled(
     plan: OllamaPlan,
     body: OllamaBody,
+    options: Mapping[str, Parameter],
     prompt: OllamaPrompt,
     served: ServedModel,
     settings: ServerSettings,
@@ -93,7 +94,6 @@ def _filled(
     """Return the plan with its request."""
     check_length(prompt.ids, served, settings, "messages" if plan.chat else "prompt")
     drafts = speculation_of(body.speculation, key_id)
-    options = _options(body)
     sampling = _sampling(options)
     requests = make_requests(
         sampling,
@@ -110,33 +110,41 @@ def _filled(
     return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 
 
-def _options(body: OllamaBody) -> dict[str, Parameter]:
-    """Return the options; unknown ones are left out, as Ollama does.
+def _options(body: OllamaBody, served: ServedModel) -> dict[str, Parameter]:
+    """Return the options, as Ollama takes them; a line in the log tells what is not followed.
+
+    Numbers are brought into their range and unknown options left out. What is settled when a model
+    is loaded stays as it is: clients send it by habit.
 
     Raises:
-        InputError: A value of another type, or out of range.
+        InputError: A value of another type.
     """
-    known = {name: value for name, value in body.parameters.items() if name in KINDS}
-    return check_parameters(known)
-
-
-def _check_options(body: OllamaBody, served: ServedModel) -> None:
-    """Refuse invalid options, and log what is left out.
-
-    A context cannot become larger than the server's: what Ollama's clients ask for by habit.
-    """
-    unknown = sorted(set(body.parameters) - set(KINDS))
-    if unknown:
-        log.warning("left out unknown options: %.200a", ", ".join(unknown))
-    wanted, most = _options(body).get("num_ctx", 0), served.engine.context_size
+    given = {name: value for name, value in body.parameters.items() if value is not None}
+    made = {name: clamp_parameter(name, value) for name, value in given.items() if name in KINDS}
+    wanted, most = made.get("num_ctx", 0), served.engine.context_size
+    notes = {
+        "left out unknown options": sorted(set(given) - set(made)),
+        "brought into range": sorted(name for name in made if _changed(given[name], made[name])),
+        "settled at the server's start": sorted(OF_LOADING & set(made)),
+    }
+    lines = [f"{what}: {', '.join(names)!a:.200}" for what, names in notes.items() if names]
     if isinstance(wanted, int) and wanted > most:
-        log.warning("num_ctx is %d, but a request has %d tokens here: see --ctx-size", wanted, most)
+        lines.append(f"num_ctx is {wanted}, but a request has {most} tokens here: see --ctx-size")
+    if lines:
+        log.warning("%s", "; ".join(lines))
+    return made
+
+
+def _changed(given: Any, made: Parameter) -> bool:
+    return not isinstance(made, tuple) and given != made
 
 
 def _sampling(options: Mapping[str, Any]) -> SamplingBody:
     """Return the options as fields that all APIs share."""
     fields = {name: options[name] for name in SAME_NAME if name in options}
     stop = list(options.get("stop", ()))
+    if len(stop) > MAX_STOPS:
+        raise bad_request(f"stop must have at most {MAX_STOPS} texts, got {len(stop)}", "stop")
     return SamplingBody(**fields, stop=stop)
 
 

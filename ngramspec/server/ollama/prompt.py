@@ -63,6 +63,7 @@ def capabilities(served: ServedModel) -> list[str]:
         names |= {"thinking"} if _reasons(text) else set()
     else:
         names = set(parsed_template(view.go_template).capabilities)
+    names |= {"tools", "thinking"} & set(served.recipe.capabilities)
     if not missing_tokens(served):
         names.add("insert")
     return made + [name for name in ("tools", "insert", "thinking") if name in names]
@@ -159,7 +160,7 @@ def _fitting(
     if made[1].size < size or body.truncate is False or not last:
         return made
     wanted = body.parameters.get("num_predict")
-    asked = wanted if isinstance(wanted, int) and wanted > 0 else size // 4
+    asked = int(wanted) if isinstance(wanted, int | float) and wanted > 0 else size // 4
     room = size - min(asked, size // 2)
     low, high = 1, last  # the last message stays whatever its size
     while low < high:
@@ -181,6 +182,8 @@ def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
     """
     able = "thinking" in capabilities(view)
     wanted = able if body.think is None else body.think
+    if wanted == "max":  # Ollama's newest level; no template here knows more than high
+        wanted = "high"
     if isinstance(wanted, str) and wanted not in LEVELS:
         raise bad_request(f"think must be true, false, {', '.join(LEVELS)}, got {wanted!r}")
     if body.think is None and not able:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
 from ngramspec.server.errors import not_supported
-from ngramspec.server.ollama.bodies import ShowBody
-from ngramspec.server.ollama.events import OllamaEvents, ollama_json
+from ngramspec.server.ollama.bodies import PullBody, ShowBody
+from ngramspec.server.ollama.events import NDJSON, OllamaEvents, ollama_json
 from ngramspec.server.ollama.info import running, show, tags
+from ngramspec.server.ollama.names import listed_name, serves
 from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 
 API_VERSION = "0.12.6"  # version of Ollama that has this API; clients require a minimum
+
+
+_NO_CHANGES = (
+    "this server does not manage models: use ollama itself, then ngramspec serve --model NAME"
+)
 
 
 async def generate(request: Request) -> Response:
@@ -52,11 +59,24 @@ async def version(request: Request) -> Response:
     return json_response({"version": API_VERSION, "ngramspec": __version__})
 
 
+async def pull(request: Request) -> Response:
+    """Tell that the served model is here already; clients ask before they use it. Refuse others."""
+    service = service_of(request)
+    body = parse(await service.read(request), PullBody)
+    wanted = body.model or body.name
+    if wanted and not serves(service.served, wanted):
+        raise not_supported(f"{_NO_CHANGES}; this one serves {listed_name(service.served)}")
+    body.named(service.served)
+    done = {"status": "success"}
+    if body.stream is False:
+        return json_response(done)
+    lines = ({"status": "pulling manifest"}, done)
+    return Response("".join(f"{json.dumps(line)}\n" for line in lines), media_type=NDJSON)
+
+
 async def change_models(request: Request) -> Response:
     """Refuse: models are managed by Ollama itself."""
-    raise not_supported(
-        "this server does not manage models: use ollama itself, then ngramspec serve --model NAME"
-    )
+    raise not_supported(_NO_CHANGES)
 
 
 async def embed(request: Request) -> Response:
@@ -71,7 +91,8 @@ ROUTES = [
     *routes(list_running, "/api/ps"),
     *routes(show_model, "/api/show", methods=["POST"]),
     *routes(version, "/api/version"),
-    *routes(change_models, "/api/pull", "/api/push", "/api/create", "/api/copy", methods=["POST"]),
+    *routes(pull, "/api/pull", methods=["POST"]),
+    *routes(change_models, "/api/push", "/api/create", "/api/copy", methods=["POST"]),
     *routes(change_models, "/api/blobs/{digest}", methods=["POST", "HEAD"]),
     *routes(change_models, "/api/delete", methods=["DELETE"]),
     *routes(embed, "/api/embed", "/api/embeddings", methods=["POST"]),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.prediction import Prediction
 from ngramspec.server.errors import bad_request
-from ngramspec.server.request.bodies import Body, Integer, Objects, Prompt, SamplingBody
+from ngramspec.server.request.bodies import Body, Integer, Prompt, SamplingBody
 from ngramspec.server.request.grammar import ANY_OBJECT
 
 
@@ -14,13 +15,6 @@ class StreamOptions(Body):
     """OpenAI's stream_options."""
 
     include_usage: bool | None = None
-
-
-class Prediction(Body):
-    """OpenAI's prediction: a text that the answer will mostly repeat."""
-
-    type: str
-    content: str | Objects
 
 
 class OpenAIBody(SamplingBody):
@@ -40,6 +34,12 @@ class OpenAIBody(SamplingBody):
         """Return the largest number of tokens, None = the server's default."""
         given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
         return next((number for number in given if number is not None), None)
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether what a grammar cannot enforce of the schema is to be refused."""
+        wrapper = (self.response_format or {}).get("json_schema")
+        return isinstance(wrapper, dict) and wrapper.get("strict") is True
 
     @property
     def include_usage(self) -> bool:

@@ -9,7 +9,7 @@ from ngramspec.server.bridge.answer import Item
 from ngramspec.server.chat.delta import Delta
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.events import OpenAIEvents, head, usage_of
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import json_event, json_text
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def chat_json(
-    plan: ChatPlan, served: ServedModel, generations: Sequence[Generation]
+    plan: ChatCompletionPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the chat.completion object."""
     logprobs = LogprobFormat(served)
@@ -49,7 +49,7 @@ class ChatEvents(OpenAIEvents):
     """A chat as chat.completion.chunk events."""
 
     def __init__(
-        self, plan: ChatPlan, served: ServedModel, generations: Sequence[Generation]
+        self, plan: ChatCompletionPlan, served: ServedModel, generations: Sequence[Generation]
     ) -> None:
         count = len(generations)
         super().__init__(plan, served, generations, "chat.completion.chunk", count)
@@ -85,7 +85,7 @@ class ChatEvents(OpenAIEvents):
             parts.append(self._event(index, _delta(delta), extra=extras))
             extras = {}
         if last:
-            called = chunk.finish_reason == "stop" and parser.num_calls
+            called = chunk.finish_reason == "stop" and parser.called
             reason = "tool_calls" if called else chunk.finish_reason
             timings = {"timings": timings_of([chunk.generation])}
             parts.append(self._event(index, {}, reason, {**extras, **timings}))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.engine.request import Request, TokenIds
+from ngramspec.server.chat.prediction import prediction_of
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import CompletionBody, schema_of
-from ngramspec.server.openai.chat_plan import prediction_of
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.engine_request import check_request, make_requests
 from ngramspec.server.request.grammar import grammar_of
@@ -58,11 +58,11 @@ def plan_completion(
         settings,
         prompts=prompts,
         choices=choices,
-        grammar=grammar_of(body, *schema_of(body)),
+        grammar=grammar_of(body, *schema_of(body), strict=body.is_strict),
         max_tokens=body.num_tokens,
         logprobs=("logprobs", _logprobs(body)),
         speculation=drafts.speculation,
-        prediction_ids=prediction_of(body, served),
+        prediction_ids=prediction_of(body.prediction, served),
     )
     return CompletionPlan(
         requests=requests,

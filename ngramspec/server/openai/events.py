@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.chat_plan import ChatPlan
+from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_plan import CompletionPlan
 from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.response.timings import timings_of
@@ -19,7 +19,7 @@ from ngramspec.server.response.timings import timings_of
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
-FINGERPRINT = f"ngramspec-{__version__}"
+FINGERPRINT = f"b{__version__}-ngramspec"  # clients expect a build of llama.cpp
 
 
 class OpenAIEvents:
@@ -38,7 +38,7 @@ class OpenAIEvents:
 
     def __init__(
         self,
-        plan: ChatPlan | CompletionPlan,
+        plan: ChatCompletionPlan | CompletionPlan,
         served: ServedModel,
         generations: Sequence[Generation],
         kind: str,
@@ -95,7 +95,7 @@ def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, A
     """
     firsts = [made.timings for made in generations[::choices]]
     prompt = sum(t.num_prompt for t in firsts)
-    completion = sum(len(made.token_ids) for made in generations)
+    completion = sum(made.num_tokens for made in generations)
     accepted = sum(made.timings.num_prediction_accepted for made in generations)
     rejected = sum(made.timings.num_prediction_rejected for made in generations)
     return {

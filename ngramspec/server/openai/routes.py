@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ngramspec.server.chat.plan import count_tokens
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.openai.chat_events import ChatEvents, chat_json
 from ngramspec.server.openai.chat_plan import plan_chat
 from ngramspec.server.openai.completion_events import CompletionEvents, completion_json
 from ngramspec.server.openai.completion_plan import plan_completion
+from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 
 
 async def models(request: Request) -> Response:
-    """List the model, as OpenAI and llama-server do."""
+    """List the model, as OpenAI, llama-server and Anthropic do."""
     served = service_of(request).served
-    return json_response({"object": "list", "data": [model_info(served)]})
+    page = {"has_more": False, "first_id": served.name, "last_id": served.name}
+    return json_response({"object": "list", "data": [model_info(served)], **page})
 
 
 async def model(request: Request) -> Response:
@@ -42,24 +47,40 @@ async def chat_completions(request: Request) -> Response:
     return await service_of(request).generate(request, plan_chat, ChatEvents, chat_json)
 
 
+async def chat_input_tokens(request: Request) -> Response:
+    """Count the tokens of a chat."""
+    return await service_of(request).compute(request, _input_tokens)
+
+
 def model_info(served: ServedModel) -> dict[str, Any]:
-    """Return OpenAI's object for the model, with llama-server's `meta`."""
+    """Return OpenAI's object for the model, with llama-server's `meta` and Anthropic's members."""
     model = served.model
     return {
         "id": served.name,
-        "aliases": list(served.aliases),
+        "aliases": list(served.ids),
+        "tags": sorted(served.tags),
         "object": "model",
         "created": served.created,
         "owned_by": "ngramspec",
+        "type": "model",
+        "display_name": served.name,
+        "created_at": datetime.fromtimestamp(served.created, timezone.utc).isoformat(),
+        "max_input_tokens": served.engine.context_size,
         "meta": {
             "n_vocab": model.vocab_size,
             "n_ctx": served.engine.context_size,
             "n_ctx_train": model.n_ctx_train,
             "n_params": model.num_params,
             "size": model.size_bytes,
+            "ftype": model.file_type_name,
             "description": model.description,
         },
     }
+
+
+def _input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+    body = parse(raw, ChatBody)
+    return {"object": "response.input_tokens", "input_tokens": count_tokens(body, body, served)}
 
 
 ROUTES = [
@@ -67,4 +88,10 @@ ROUTES = [
     *routes(model, "/v1/models/{name:path}"),
     *routes(completions, "/v1/completions", methods=["POST"]),
     *routes(chat_completions, "/v1/chat/completions", "/chat/completions", methods=["POST"]),
+    *routes(
+        chat_input_tokens,
+        "/v1/chat/completions/input_tokens",
+        "/chat/completions/input_tokens",
+        methods=["POST"],
+    ),
 ]

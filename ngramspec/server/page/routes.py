@@ -43,6 +43,8 @@ HEADERS = {
 
 def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
     """Return the routes of the page and of its figures."""
+    if not settings.page:
+        return []
     made = []
     for path, (name, media_type) in ASSETS.items():
         content = (files("ngramspec.server") / "page" / name).read_bytes()

@@ -44,7 +44,8 @@ def at_most(most: int) -> BeforeValidator:
 
 
 MAX_TOOLS = 1024
-Objects = Annotated[list[dict[str, Any]], at_most(1 << 16)]  # messages, files
+MAX_OBJECTS = 1 << 16
+Objects = Annotated[list[dict[str, Any]], at_most(MAX_OBJECTS)]  # messages, files
 
 
 class Body(BaseModel):
@@ -112,16 +113,25 @@ async def read(request: Request, seconds: float = 60.0) -> bytes:
         raise ApiError(499, "the client disconnected") from error
 
 
+def parse_json(raw: bytes) -> Any:
+    """Return the value of a JSON body.
+
+    Raises:
+        ApiError: It is not JSON.
+    """
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
+
+
 def parse(raw: bytes, model: type[B]) -> B:
     """Return the fields of a JSON body, whatever its Content-Type says.
 
     Raises:
         ApiError: It is not a JSON object, or a field has the wrong type.
     """
-    try:
-        data = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
+    data = parse_json(raw)
     if not isinstance(data, dict):
         raise bad_request("the body must be a JSON object")
     try:

@@ -9,6 +9,7 @@ from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
     NO_TOKENS,
+    Adapters,
     Request,
     Speculation,
     TokenIds,
@@ -17,13 +18,14 @@ from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
+from ngramspec.server.request.speculation import check_draft_model
 from ngramspec.server.settings import ServerSettings
 
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
 MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
-    "n_cache_reuse", "lora", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
+    "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
     "return_progress", "backend_sampling",
 )  # fmt: skip
 
@@ -51,6 +53,7 @@ def make_requests(
         ApiError: A field that cannot be used, or too many log-probabilities.
         InputError: A value is out of its bounds.
     """
+    check_draft_model((body.model_extra or {}).get("draft_model"), served)
     sampling = sampling_of(body, served, grammar)
     wanted = served.max_tokens if max_tokens is None else max_tokens
     wanted = min(max(-1, wanted), MAX_COUNT)
@@ -65,8 +68,9 @@ def make_requests(
         "prediction_ids": prediction_ids,
         "logprobs": reported,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
+        "adapters": _adapters(body, served),
         "slot": _slot(body, served),
-        "special": special,
+        "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
     return [
@@ -115,6 +119,12 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
             field,
         )
     return most if wanted < 0 else wanted
+
+
+def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
+    """Return the LoRA adapters of a request, or the server's if it says nothing."""
+    wanted = (body.model_extra or {}).get("lora")
+    return served.adapters.applied if wanted in (None, []) else served.adapters.chosen(wanted)
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:

@@ -13,22 +13,32 @@ MAX_GRAMMAR = 1 << 20  # characters
 ANY_OBJECT = {"type": "object"}
 
 
-def grammar_of(body: SamplingBody, schema: Any, field: str = "json_schema") -> str:
+def grammar_of(
+    body: SamplingBody, schema: Any, field: str = "json_schema", strict: bool = False
+) -> str:
     """Return the GBNF that an answer must follow, "" for none.
 
     Args:
         body: The body, which may have a grammar.
         schema: JSON schema, None for none.
         field: Name of the field that holds the schema.
+        strict: Refuse what a grammar cannot enforce; it is left out otherwise.
 
     Raises:
         ApiError: Both are given, or one is not valid.
     """
     check_constraint(body, schema)
-    if schema is None:
-        return body.grammar or ""
+    return (body.grammar or "") if schema is None else schema_grammar(schema, field, strict)
+
+
+def schema_grammar(schema: Any, field: str, strict: bool = False) -> str:
+    """Return the GBNF of a JSON schema.
+
+    Raises:
+        ApiError: It is not valid; names the field.
+    """
     rules = Rules()
-    return rules.grammar(answer_rule(rules, schema, field))
+    return rules.grammar(answer_rule(rules, schema, field, strict))
 
 
 def check_constraint(body: SamplingBody, schema: Any) -> None:
@@ -43,6 +53,6 @@ def check_constraint(body: SamplingBody, schema: Any) -> None:
         raise bad_request(f"the grammar has more than {MAX_GRAMMAR} characters", "grammar")
 
 
-def answer_rule(rules: Rules, schema: Any, field: str) -> str:
+def answer_rule(rules: Rules, schema: Any, field: str, strict: bool = False) -> str:
     """Return the grammar of a JSON schema; an empty schema means an object."""
-    return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field)
+    return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field, strict)

@@ -63,8 +63,8 @@ def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampli
     if body.logit_bias is not None:
         given["logit_bias"] = dict(_biases(body.logit_bias, served))
     if body.samplers:
-        given.update(_chosen(body.samplers))
-    return dataclasses.replace(served.sampling, grammar=grammar, **given)
+        given.update(chosen_samplers(body.samplers))
+    return dataclasses.replace(served.sampling, grammar=grammar or served.sampling.grammar, **given)
 
 
 def with_seed(sampling: Sampling, index: int) -> Sampling:
@@ -106,7 +106,7 @@ def _tokens(token: Any, served: ServedModel) -> list[int]:
     return [int(token)] if 0 <= int(token) < served.model.vocab_size else []
 
 
-def _chosen(samplers: list[str] | str) -> dict[str, Any]:
+def chosen_samplers(samplers: list[str] | str) -> dict[str, Any]:
     """Return the samplers of a list in its order, and the values that switch the others off.
 
     Unknown names are skipped, as llama-server does: clients list samplers of newer versions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import PurePath
 from typing import Any
 
 from ngramspec.drafters.config import CONFIGS
@@ -12,6 +13,7 @@ from ngramspec.engine.drafters import OWNED
 from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.errors import InputError
 from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
 
 PREFIX = "speculative"
 MAX_NAMESPACE = 256  # characters
@@ -71,6 +73,35 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         namespace=_namespace(_typed(given, "namespace", str, ""), key_id),
     )
     return SpeculationFields(speculation, _typed(given, "spans", bool, False))
+
+
+def check_draft_model(given: Any, served: ServedModel) -> None:
+    """Refuse a draft model that is not the loaded one; None and "" ask for none in particular.
+
+    given: The value of `draft_model`, LM Studio's field; a name, with or without ":latest", or a
+    file's name with or without its suffix.
+
+    Raises:
+        ApiError: It names another, or there is none.
+    """
+    if given is None or given == "":
+        return
+    small = served.engine.draft_model
+    if small is None:
+        raise bad_request(
+            "this server has no draft model: start it with --model-draft", "draft_model"
+        )
+    file = PurePath(small.path)
+    known = {_without_tag(name) for name in (small.name, file.name, file.stem)}
+    if not isinstance(given, str) or _without_tag(given) not in known:
+        raise bad_request(
+            f"draft_model {given!r:.80} is not loaded: this server has {small.name!r}",
+            "draft_model",
+        )
+
+
+def _without_tag(name: str) -> str:
+    return name.lower().removesuffix(":latest")
 
 
 def _flat(extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

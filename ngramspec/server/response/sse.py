@@ -33,7 +33,10 @@ class Events(Protocol):
     """How chunks look in one API. Bytes prepared ahead keep `encode` cheap."""
 
     media_type: str
-    ping: bytes  # keeps the connection visible while nothing else is sent, b"" for none
+
+    @property
+    def ping(self) -> bytes:
+        """Return what keeps the connection visible while nothing else is sent, b"" for nothing."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Return the events for some chunks, finished generations included; may be empty."""
@@ -53,6 +56,11 @@ def json_text(text: str) -> bytes:
 def json_event(value: Any) -> bytes:
     """Return an event that holds a JSON value; lone surrogates in it become "?"."""
     return b"data: " + json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+
+
+def named_event(value: dict[str, Any]) -> bytes:
+    """Return an event that is named by the type of its JSON object."""
+    return b"event: %b\n%b" % (value["type"].encode(), json_event(value))
 
 
 class EventStream(Response):

@@ -14,7 +14,9 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
     all_timings = [made.timings for made in generations]
     cached = sum(t.num_cached for t in all_timings)
     prompt = sum(t.num_prompt - t.num_cached for t in all_timings)
-    predicted = sum(len(made.token_ids) for made in generations)
+    predicted = sum(made.num_tokens for made in generations)
+    # The first token of an answer comes from the prompt's decode.
+    steps = sum(max(0, made.num_tokens - 1) for made in generations)
     prompt_ms = 1e3 * max(t.prompt_seconds for t in all_timings)
     predicted_ms = 1e3 * max(t.decode_seconds for t in all_timings)
     made = {
@@ -25,8 +27,8 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
         "prompt_per_second": _per(1e3 * prompt, prompt_ms),
         "predicted_n": predicted,
         "predicted_ms": round(predicted_ms, 3),
-        "predicted_per_token_ms": _per(predicted_ms, predicted),
-        "predicted_per_second": _per(1e3 * predicted, predicted_ms),
+        "predicted_per_token_ms": _per(predicted_ms, steps),
+        "predicted_per_second": _per(1e3 * steps, predicted_ms),
     }
     drafted = sum(t.num_draft_tokens for t in all_timings)
     if drafted:

@@ -16,14 +16,22 @@ MAX_STEPS = 100_000  # parts of schemas that are visited or copied
 MAX_GROUPS = 30  # nested groups in one_of
 MAX_NAME = 40  # characters; longer rule names are cut
 MAX_REPEAT = 2000  # llama.cpp's own limit
+MAX_TIMES = 1_000_000  # of larger counts, which are written in blocks
+BLOCK = 1000
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL = r"\x00-\x1F\x7F"
-CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" hex hex hex hex)'
+CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" code)'
+# A code of UTF-16 that is a character, or two that make one.
+_CODE = (
+    '[0-9a-ce-fA-CE-F] hex{3} | [dD] ([0-7] hex{2} | [89abAB] hex{2} "\\\\u" [dD] [c-fC-F] hex{2})'
+)
+NEVER = r"[^\x00-\U0010FFFF]"  # a character that does not exist
 # Rules that JSON grammars can use: text, and the other rules it needs.
 PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "space": ('| " " | "\\n" [ \\t]{0,20}', ()),
     "hex": ("[0-9a-fA-F]", ()),
-    "char": (CHAR, ("hex",)),
+    "code": (_CODE, ("hex",)),
+    "char": (CHAR, ("code",)),
     "string": ('"\\"" char* "\\""', ("char",)),
     "digits": ("[0-9] | [1-9] [0-9]{0,15}", ()),
     "integer": ('"-"? digits', ("digits",)),
@@ -38,14 +46,6 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
         "object | array | string | number | boolean | null",
         ("object", "array", "string", "number", "boolean", "null"),
     ),
-    "date": ('[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [12] [0-9] | "3" [01])', ()),
-    "time": (
-        '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{3})?'
-        ' ("Z" | [-+] ([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9])',
-        (),
-    ),
-    "date-time": ('date "T" time', ("date", "time")),
-    "uuid": ('hex{8} "-" hex{4} "-" hex{4} "-" hex{4} "-" hex{12}', ("hex",)),
 }
 
 
@@ -81,7 +81,7 @@ class Rules:
         return name
 
     def reserve(self, name: str) -> str:
-        """Return a free name like `name`, for a rule that is set later."""
+        """Return a free name like `name`, for a rule without texts that is set later."""
         base = re.sub(r"[^a-zA-Z0-9-]+", "-", name[:MAX_NAME]).strip("-") or "rule"
         free, number = base, self._numbers.get(base, 1)
         while free in self._rules or free in PRIMITIVES or free == "root":
@@ -90,7 +90,7 @@ class Rules:
         self._numbers[base] = number
         if len(self._rules) >= MAX_RULES:
             raise bad_request(f"the grammar would have more than {MAX_RULES} rules")
-        self._rules[free] = ""
+        self._rules[free] = NEVER
         return free
 
     def set(self, name: str, text: str) -> str:
@@ -108,6 +108,34 @@ class Rules:
     def add(self, name: str, text: str) -> str:
         """Add a rule and return the name that it got."""
         return self.set(self.reserve(name), text)
+
+    def repeated(self, item: str, low: int, high: int | None) -> str:
+        """Return an item between `low` and `high` times; more than MAX_REPEAT come in blocks.
+
+        Raises:
+            ApiError: That is more than MAX_TIMES, or the grammar becomes too large.
+        """
+        if low > MAX_TIMES or (high or 0) > MAX_TIMES:
+            raise bad_request(f"a schema can repeat at most {MAX_TIMES} times")
+        if low > MAX_REPEAT or (high or 0) > MAX_REPEAT:
+            return self._blocks(item, low, high)
+        if high is None:
+            return f"{item}*" if low == 0 else f"{item}{{{low},}}"
+        if low == high:
+            return item if low == 1 else f"{item}{{{low}}}" if low else ""
+        return f"{item}{{{low},{high}}}"
+
+    def _blocks(self, item: str, low: int, high: int | None) -> str:
+        block = self.add("block", f"{item}{{{BLOCK}}}")
+        whole, rest = divmod(low, BLOCK)
+        must = [*[f"{block}{{{min(whole, MAX_REPEAT)}}}"][:whole], self.repeated(item, rest, rest)]
+        if high is None:
+            return " ".join(filter(None, (*must, f"{item}*")))
+        whole, rest = divmod(high - low, BLOCK)
+        more = self.repeated(item, 0, rest) if rest else '""'
+        for _ in range(whole):  # each further block begins where the one before is full
+            more = self.add("blocks", f"{item}{{0,{BLOCK - 1}}} | {block} {more}")
+        return " ".join(filter(None, (*must, more)))
 
     def grammar(self, root: str) -> str:
         """Return the grammar with the given text as its root rule."""
@@ -170,12 +198,3 @@ def class_char(char: str) -> str:
     return (
         f"\\x{code:02X}" if code < 256 else f"\\u{code:04X}" if code < 65536 else f"\\U{code:08X}"
     )
-
-
-def repeated(item: str, low: int, high: int | None) -> str:
-    """Return an item between `low` and `high` times."""
-    if low > MAX_REPEAT or (high or 0) > MAX_REPEAT:
-        raise bad_request(f"a schema can repeat at most {MAX_REPEAT} times")
-    if high is None:
-        return f"{item}*" if low == 0 else f"{item}{{{low},}}"
-    return f"{item}{{{low},{high}}}"

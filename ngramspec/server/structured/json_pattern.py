@@ -1,43 +1,60 @@
-"""From regular expressions to GBNF, for strings with a `pattern`.
+"""From regular expressions to trees, for strings with a `pattern`.
 
-Python's own parser reads the expression. Characters that JSON writes with a backslash are matched
-in that form. A grammar cannot express look-around, back references and word boundaries.
+Python's own parser reads the expression. A pattern holds for a part of the text unless it is
+anchored. Look-around, back references, word boundaries and flags are refused.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.gbnf import Rules, class_char, literal, repeated
+from ngramspec.server.structured.regular import (
+    ANY_TEXT,
+    EMPTY,
+    WRITABLE,
+    Chars,
+    Choice,
+    Range,
+    Regular,
+    Repeat,
+    Row,
+    meet,
+    without,
+)
 
 MAX_PATTERN = 1000  # characters
-ASCII_LAST = 0x10FFFF
-CATEGORIES = {
+MAX_BRANCHES = 100  # that anchors make
+CATEGORIES: dict[str, tuple[Range, ...]] = {
     "CATEGORY_DIGIT": ((48, 57),),
     "CATEGORY_WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "CATEGORY_SPACE": ((9, 13), (32, 32)),
 }
 LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))  # what JavaScript's dot does not match
-JSON_SPECIAL = ((0, 31), (34, 34), (92, 92), (127, 127))  # not plain in a JSON string
+_NAMED_GROUP = re.compile(r"(\\.)|\(\?<(?=[A-Za-z_$])", re.DOTALL)
+Node = tuple[Any, Any]
 
 
-def pattern_text(pattern: Any, rules: Rules, name: str) -> str:
-    """Return GBNF for the texts that a pattern matches, inside a JSON string.
+def pattern_tree(pattern: Any, most: int = MAX_PATTERN) -> Regular:
+    """Return the texts that a pattern matches.
 
     Raises:
         ApiError: It is not a regular expression, or a grammar cannot express it.
     """
-    if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
-        raise bad_request(f"a pattern must be a text of at most {MAX_PATTERN} characters")
+    if not isinstance(pattern, str) or len(pattern) > most:
+        raise bad_request(f"a pattern must be a text of at most {most} characters")
+    # JavaScript's way to name a group
+    read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", pattern)
     try:
-        parsed = _parser().parse(pattern)
+        parsed = _parser().parse(read)
     except Exception as error:
         raise bad_request(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
-    return _Pattern(pattern, rules, name).whole(list(parsed))
+    if parsed.state.flags & ~re.UNICODE:
+        raise bad_request(f"the pattern {pattern!r:.80} has flags, which a schema does not know")
+    return _Pattern(pattern).whole(list(parsed))
 
 
 def _parser() -> Any:
@@ -49,51 +66,56 @@ def _parser() -> Any:
 
 
 class _Pattern:
-    def __init__(self, pattern: str, rules: Rules, name: str) -> None:
+    def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._rules = rules
-        self._name = name
+        self._branches = 0
 
-    def whole(self, nodes: list[tuple[Any, Any]]) -> str:
-        """Return the GBNF of a whole pattern; it can match anywhere unless it is anchored."""
-        anywhere = f"{self._rules.primitive('char')}*"
-        before = after = anywhere
-        if nodes and _is_at(nodes[0], "BEGINNING"):
-            nodes, before = nodes[1:], ""
-        if nodes and _is_at(nodes[-1], "END"):
-            nodes, after = nodes[:-1], ""
-        text = " ".join(filter(None, (before, self._sequence(nodes), after)))
-        return f"({text})" if text else ""
+    def whole(self, nodes: list[Node]) -> Regular:
+        """Return a whole pattern; branches with anchors of their own become whole patterns."""
+        for at, node in enumerate(nodes):
+            branches = _branches(node) if _has_anchor(node) else []
+            if branches:
+                self._branches += len(branches)
+                if self._branches > MAX_BRANCHES:
+                    raise self._refused("so many anchors")
+                around = nodes[:at], nodes[at + 1 :]
+                return Choice(tuple(self.whole([*around[0], *one, *around[1]]) for one in branches))
+        before: Regular = ANY_TEXT
+        after: Regular = ANY_TEXT
+        while nodes and _is_at(nodes[0], "BEGINNING"):
+            nodes, before = nodes[1:], EMPTY
+        while nodes and _is_at(nodes[-1], "END"):
+            nodes, after = nodes[:-1], EMPTY
+        parts = (before, *map(self._node, nodes), after)
+        return Row(tuple(part for part in parts if part != EMPTY))
 
-    def _sequence(self, nodes: Sequence[tuple[Any, Any]]) -> str:
-        return " ".join(filter(None, (self._node(str(op), value) for op, value in nodes)))
+    def _row(self, nodes: Sequence[Node]) -> Regular:
+        return Row(tuple(self._node(node) for node in nodes))
 
-    def _node(self, op: str, value: Any) -> str:
+    def _node(self, node: Node) -> Regular:
+        op, value = str(node[0]), node[1]
         if op == "LITERAL":
-            return literal(json.dumps(chr(value), ensure_ascii=False)[1:-1])
+            return self._chars([(value, value)])
         if op == "NOT_LITERAL":
-            return self._class([(value, value)], True)
+            return self._chars(without(WRITABLE, [(value, value)]))
         if op == "ANY":
-            return self._class(LINE_ENDS, True)
+            return self._chars(without(WRITABLE, LINE_ENDS))
         if op == "IN":
             return self._in(value)
         if op == "BRANCH":
-            return "(" + " | ".join(self._sequence(part) or '""' for part in value[1]) + ")"
+            return Choice(tuple(map(self._row, value[1])))
         if op == "SUBPATTERN":
-            return f"({self._sequence(value[-1])})" if len(value[-1]) else ""
-        if op in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            if value[1] or value[2]:
+                raise self._refused("flags")
+            return self._row(value[-1])
+        if op in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, inner = value
-            repeating = self._sequence(inner)
-            if not repeating:
-                return ""  # an empty text, however often it is repeated
-            item = self._rules.add(f"{self._name}-part", repeating)
-            return repeated(item, low, None if str(high) == "MAXREPEAT" else high)
-        what = op.lower().replace("_", " ")
-        raise bad_request(f"no grammar can express the {what} in the pattern {self._pattern!r:.80}")
+            return Repeat(self._row(inner), low, None if str(high) == "MAXREPEAT" else high)
+        raise self._refused(f"the {op.lower().replace('_', ' ')}")
 
-    def _in(self, members: Sequence[tuple[Any, Any]]) -> str:
+    def _in(self, members: Sequence[Node]) -> Regular:
         negated = bool(members) and str(members[0][0]) == "NEGATE"
-        ranges: list[tuple[int, int]] = []
+        ranges: list[Range] = []
         for op, value in members[1:] if negated else members:
             kind = str(op)
             if kind == "LITERAL":
@@ -102,42 +124,37 @@ class _Pattern:
                 ranges.append((value[0], value[1]))
             else:
                 ranges += _category(str(value))
-        return self._class(ranges, negated)
+        return self._chars(without(WRITABLE, ranges) if negated else ranges)
 
-    def _class(self, ranges: Sequence[tuple[int, int]], negated: bool) -> str:
-        plain = list(ranges) if not negated else _without([(0, ASCII_LAST)], ranges)
-        shown = _without(plain, JSON_SPECIAL)
-        escaped = [c for c in '"\\\n\t\r' if any(a <= ord(c) <= b for a, b in plain)]
-        parts = [f"[{''.join(map(_range, shown))}]"] if shown else []
-        parts += [literal(json.dumps(char)[1:-1]) for char in escaped]
-        if not parts:
+    def _chars(self, ranges: Sequence[Range]) -> Regular:
+        found = meet(without(ranges, ()), WRITABLE)
+        if not found:
             raise bad_request(f"the pattern {self._pattern!r:.80} has a class without characters")
-        return parts[0] if len(parts) == 1 else f"({' | '.join(parts)})"
+        return Chars(found)
+
+    def _refused(self, what: str) -> Exception:
+        return bad_request(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")
 
 
-def _category(name: str) -> list[tuple[int, int]]:
+def _category(name: str) -> Sequence[Range]:
     if name in CATEGORIES:
-        return list(CATEGORIES[name])
-    return _without([(0, ASCII_LAST)], CATEGORIES[name.replace("_NOT", "")])
+        return CATEGORIES[name]
+    return without(WRITABLE, CATEGORIES[name.replace("_NOT", "")])
 
 
-def _without(
-    ranges: Sequence[tuple[int, int]], holes: Sequence[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Return ranges of code points without the holes."""
-    left = list(ranges)
-    for low, high in holes:
-        cut = []
-        for a, b in left:
-            cut += [(a, min(b, low - 1)), (max(a, high + 1), b)]
-        left = [(a, b) for a, b in dict.fromkeys(cut) if a <= b]
-    return left
+def _branches(node: Node) -> list[list[Node]]:
+    """Return the alternatives of a node that is a group, none for other nodes."""
+    op, value = str(node[0]), node[1]
+    if op == "BRANCH":
+        return [list(one) for one in value[1]]
+    return [list(value[-1])] if op == "SUBPATTERN" and not (value[1] or value[2]) else []
 
 
-def _range(span: tuple[int, int]) -> str:
-    low, high = (class_char(chr(code)) for code in span)
-    return low if low == high else f"{low}-{high}"
+def _has_anchor(node: Node) -> bool:
+    if str(node[0]) == "AT":
+        return True
+    return any(_has_anchor(one) for branch in _branches(node) for one in branch)
 
 
-def _is_at(node: tuple[Any, Any], where: str) -> bool:
+def _is_at(node: Node, where: str) -> bool:
     return str(node[0]) == "AT" and str(node[1]).startswith(f"AT_{where}")

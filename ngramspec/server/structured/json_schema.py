@@ -1,39 +1,44 @@
 """From JSON schemas to GBNF rules, so that an answer follows a schema token by token.
 
-Supported: type (also lists of types), properties, required, additionalProperties, items,
-prefixItems, minItems, maxItems, enum, const, anyOf, oneOf, allOf, $ref within the schema, pattern,
-minLength, maxLength, the formats date, time, date-time and uuid, bounds of integers, and bounds of
-numbers as far as json_number supports them. Other keywords are ignored.
+docs/server.md lists the keywords. What a grammar cannot enforce is left out, or refused where the
+request is strict. A schema without a type has the one that its other keywords imply.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
 from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.structured.gbnf import (
-    MAX_NAME,
-    Rules,
-    json_literal,
-    json_text,
-    literal,
-    one_of,
-    repeated,
-)
-from ngramspec.server.structured.json_number import has_no_sign, integer_text, number_text
-from ngramspec.server.structured.json_pattern import pattern_text
+from ngramspec.server.structured import automaton as automata
+from ngramspec.server.structured.automaton import TooLargeError
+from ngramspec.server.structured.context import Context, NothingError
+from ngramspec.server.structured.gbnf import Rules, json_text, literal, one_of
+from ngramspec.server.structured.json_apart import excludes
+from ngramspec.server.structured.json_array import array_text
+from ngramspec.server.structured.json_merge import Merger
+from ngramspec.server.structured.json_number import Limits, limits_of, number_automaton
+from ngramspec.server.structured.json_object import object_text
+from ngramspec.server.structured.json_string import string_text
+from ngramspec.server.structured.json_value import BY_TYPE, NUMBER_WORDS, implied_type, listed
 
 MAX_DEPTH = 64
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
-FORMATS = ("date", "time", "date-time", "uuid")
-_HALF = MAX_NAME // 2
-COMMA = ' space "," space '
+APPLIED = ("anyOf", "oneOf", "allOf", "$ref")  # keywords with schemas for the same value
+# Of the others, which do the same: what no grammar here enforces.
+UNENFORCED = ("not", "if", "$dynamicRef", "$recursiveRef")
+UNENFORCED_OF = {
+    "object": ("dependentSchemas", "dependencies"),
+    "array": ("contains",),
+}
+# Keywords that say something about a value; the others only describe it.
+SAYING = frozenset(("type", "enum", "const", *APPLIED, *UNENFORCED)).union(*BY_TYPE.values())
 Schema = Mapping[str, Any]
 
 
-def add_schema(rules: Rules, schema: Any, name: str, field: str) -> str:
+def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = False) -> str:
     """Add rules for the values that a schema allows and return the name of the first.
 
     Args:
@@ -41,30 +46,35 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str) -> str:
         schema: The schema.
         name: Name of the rule.
         field: Field of the body, for error messages.
+        strict: Refuse what cannot be enforced; it is left out otherwise.
 
     Raises:
         ApiError: It is not a JSON schema, a grammar cannot express it, or it is too large.
 
-    Cost: linear in the schema; parts that are shared by $ref become one rule.
+    Cost: linear in the schema; parts that are shared by $ref become one rule. What counts, excludes
+    names or joins patterns costs as many steps as its automaton has states.
     """
     if schema is True or schema == {}:
         return rules.primitive("value")
     rules.primitive("space")
     try:
-        return _Converter(rules, schema).visit(schema, name, 0)
+        return _Converter(Context(rules, strict), schema).visit(schema, name, 0)
     except ApiError as error:
         raise bad_request(f"{field}: {error.message}", field) from error
     except RecursionError:
         raise bad_request(f"{field}: the JSON schema is nested too deep", field) from None
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise bad_request(f"{field}: the JSON schema is not valid: {error}", field) from error
 
 
 class _Converter:
-    def __init__(self, rules: Rules, whole: Any) -> None:
-        self._rules = rules
+    def __init__(self, context: Context, whole: Any) -> None:
+        self._context = context
+        self._rules = context.rules
+        self._merger = Merger(context)
         self._whole = whole
         self._refs: dict[str, str] = {}  # reference -> rule
+        self._numbers: dict[tuple[Limits, bool], str] = {}
         # By id of a schema: the schema, which keeps the id unique, and its rule or flat form.
         self._made: dict[int, tuple[Any, str]] = {}
         self._flattened: dict[int, tuple[Any, Schema]] = {}
@@ -82,28 +92,34 @@ class _Converter:
             raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
         if schema is True or schema == {}:
             return self._rules.primitive("value")
+        if schema is False:
+            raise NothingError("the JSON schema allows no value")
         if not isinstance(schema, Mapping):
             raise bad_request(f"a JSON schema must be an object, got {schema!r:.80}")
-        if "$ref" in schema:
+        if "$ref" in schema and SAYING.isdisjoint(schema.keys() - {"$ref"}):
             return self._reference(schema["$ref"], depth)
-        if "const" in schema:
-            return self._rules.add(name, json_literal(schema["const"]))
-        if "enum" in schema:
-            if not schema["enum"]:
-                raise bad_request("an enum must not be empty")
-            self._rules.spend(len(schema["enum"]))
-            return self._rules.add(name, one_of(map(json_text, schema["enum"])))
-        for word in ("anyOf", "oneOf"):
-            if schema.get(word):
-                return self._one_of(schema, word, name, depth)
-        if "allOf" in schema:
+        if "$ref" in schema or "allOf" in schema:
             name = self._rules.reserve(name)
             self._made[id(schema)] = schema, name  # as for $ref: it may contain itself
-            return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
+            try:
+                return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
+            except NothingError:
+                del self._made[id(schema)]
+                raise
+        for word in UNENFORCED:
+            if word in schema and (word != "if" or "then" in schema or "else" in schema):
+                self._context.cannot(word)
+        if "enum" in schema or "const" in schema:
+            return self._listed(schema, name)
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                return self._one_of(schema, word, name, depth)
         return self._typed(schema, name, depth)
 
     def _typed(self, schema: Schema, name: str, depth: int) -> str:
-        kind = schema.get("type", _guess(schema))
+        kind = schema.get("type")
+        if kind is None:
+            kind = implied_type(schema)
         if isinstance(kind, list):
             self._rules.spend(len(kind) * len(schema))
             parts = [{**schema, "type": one} for one in kind]
@@ -112,29 +128,38 @@ class _Converter:
             return self._rules.primitive("value")
         if kind not in TYPES:
             raise bad_request(f"{kind!r:.80} is not a JSON schema type; known: {', '.join(TYPES)}")
+        for word in UNENFORCED_OF.get(kind, ()):
+            if word in schema:
+                self._context.cannot(word)
         if kind == "object":
             return self._object(schema, name, depth)
         if kind == "array":
-            return self._array(schema, name, depth)
+            made = array_text(schema, self._context, name, lambda s, n: self.visit(s, n, depth + 1))
+            return self._rules.add(name, made)
         if kind == "string":
-            return self._string(schema, name)
-        if kind == "integer":
-            text = integer_text(schema)
-            return self._rules.primitive(kind) if text is None else self._rules.add(name, text)
-        if kind == "number":
-            return self._number(schema, name)
+            text = string_text(schema, self._context, name)
+            if text is None:
+                return self._rules.primitive("string")
+            quote = literal('"')
+            return self._rules.add(name, f"{quote} {text} {quote}")
+        if kind in ("integer", "number"):
+            return self._number(schema, name, kind)
         return self._rules.primitive(kind)
 
-    def _reference(self, ref: str, depth: int) -> str:
+    def _reference(self, ref: Any, depth: int) -> str:
         if ref not in self._refs:
             name = self._rules.reserve(ref.rsplit("/", 1)[-1])
             self._refs[ref] = name  # known before it is visited: it may contain itself
-            self._rules.set(name, self.visit(self._resolve(ref), name, depth + 1))
+            try:
+                self._rules.set(name, self.visit(self._resolve(ref), name, depth + 1))
+            except NothingError:
+                del self._refs[ref]
+                raise
         return self._refs[ref]
 
     def _resolve(self, ref: str) -> Any:
-        if not ref.startswith("#"):
-            raise bad_request(f"$ref must stay within the schema, got {ref!r:.80}")
+        if ref != "#" and not ref.startswith("#/"):
+            raise bad_request(f"$ref must be a path within the schema, got {ref!r:.80}")
         found = self._whole
         for part in ref[1:].split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -144,148 +169,118 @@ class _Converter:
                 raise bad_request(f"$ref {ref!r:.80} is not in the schema") from error
         return found
 
+    def _listed(self, schema: Schema, name: str) -> str:
+        """Return a rule for the values of an enum or const that fit the rest of the schema."""
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        if not isinstance(values, list) or not values:
+            raise bad_request("an enum must be a list with a value")
+        self._rules.spend(len(values))
+        if "const" in schema and "enum" in schema:
+            return self.visit(
+                self._merger.merged({"enum": values}, _less(schema, "const")), name, 0
+            )
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                self._context.cannot(f"{word} beside enum or const")
+        texts = [json_text(value) for value in values]
+        if not SAYING.isdisjoint(schema.keys() - {"const", "enum", *APPLIED, *UNENFORCED}):
+            pairs = zip(texts, values, strict=True)
+            texts = [text for text, value in pairs if self._fits(value, schema)]
+        if not texts:
+            raise NothingError("no value of an enum fits the rest of its schema")
+        return self._rules.add(name, one_of(texts))
+
+    def _fits(self, value: Any, schema: Schema) -> bool:
+        try:
+            return listed(value, schema, self._context)
+        except TooLargeError:
+            self._context.cannot("a pattern beside enum or const")
+            return True
+
     def _one_of(self, schema: Schema, word: str, name: str, depth: int) -> str:
-        rest = {key: value for key, value in schema.items() if key != word}
-        shared = any(key in rest for key in ("properties", "required", "items", "type"))
-        parts = [self._merged([rest, one], depth) if shared else one for one in schema[word]]
+        parts, rest = schema[word], _less(schema, word)
+        if not isinstance(parts, list) or not parts:
+            raise bad_request(f"{word} must be a list with a schema")
+        if not SAYING.isdisjoint(rest):
+            parts = [self._merger.both(one, rest) for one in parts]
+        if word == "oneOf" and self._context.strict:
+            self._check_apart(parts, depth)
         return self._rules.add(name, self._alternatives(parts, name, depth))
+
+    def _check_apart(self, parts: list[Any], depth: int) -> None:
+        def flat(schema: Any) -> Schema:
+            return self._flat(schema, depth + 1)
+
+        for one, other in itertools.permutations(parts, 2):
+            if not excludes(one, other, flat, self._context):
+                self._context.cannot("oneOf", "has alternatives that may both fit a value")
 
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
         if not parts:
             raise bad_request("a list of types must not be empty")
-        made = (self.visit(one, f"{name}-{i}", depth + 1) for i, one in enumerate(parts))
-        return " | ".join(dict.fromkeys(made))
+        made: dict[str, None] = {}
+        nothing = None
+        for i, one in enumerate(parts):
+            try:
+                made[self.visit(one, f"{name}-{i}", depth + 1)] = None
+            except NothingError as error:
+                nothing = error
+        if not made and nothing:
+            raise nothing
+        return " | ".join(made)
 
     def _flat(self, schema: Any, depth: int) -> Schema:
         """Return a schema with its $ref and allOf replaced by their contents."""
+        if schema is True:
+            return {}
+        if schema is False:
+            raise NothingError("the JSON schema allows no value")
         if "$ref" not in schema and "allOf" not in schema:
             return cast("Schema", schema)
         if depth > MAX_DEPTH:
             raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
         known = self._flattened.get(id(schema))
         if known is None:
-            own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-            self._rules.spend(len(schema))
-            if "$ref" in schema:
-                base = self._flat(self._resolve(schema["$ref"]), depth + 1)
-                self._rules.spend(len(base))
-                own = {**base, **own}
-            made = self._merged([own, *schema.get("allOf", ())], depth)
-            known = self._flattened[id(schema)] = schema, made
+            parts = [self._resolve(schema["$ref"])] if "$ref" in schema else []
+            own = _less(schema, "$ref", "allOf")
+            whole: Schema = {}
+            for part in (*parts, own, *schema.get("allOf", ())):
+                whole = self._merger.merged(whole, self._flat(part, depth + 1))
+            known = self._flattened[id(schema)] = schema, whole
         return known[1]
 
-    def _merged(self, parts: list[Any], depth: int) -> dict[str, Any]:
-        """Return one schema with the members of all parts; later parts override earlier ones."""
-        whole: dict[str, Any] = {}
-        properties: dict[str, Any] = {}
-        required: dict[str, None] = {}
-        for given in parts:
-            part = self._flat(given, depth + 1)
-            more, needed = part.get("properties", {}), part.get("required", ())
-            self._rules.spend(len(part) + len(more) + len(needed))
-            whole.update(part)
-            properties.update(more)
-            required.update(dict.fromkeys(needed))
-        if properties:
-            whole["properties"] = properties
-        if required:
-            whole["required"] = list(required)
-        return whole
-
     def _object(self, schema: Schema, name: str, depth: int) -> str:
-        properties = schema.get("properties", {})
-        more = schema.get("additionalProperties", "properties" not in schema)
-        required = set(schema.get("required", ())) & set(properties)
-        if not properties and more is True:
+        if schema.get("unevaluatedProperties", True) is not True:
+            if schema["unevaluatedProperties"] is not False:
+                self._context.cannot("unevaluatedProperties with a schema")
+            schema = {"additionalProperties": False, **schema}
+        if all(schema.get(word, True) is True for word in BY_TYPE["object"]):
             return self._rules.primitive("object")
-        members = [
-            (self._member(key, value, f"{name[:_HALF]}-{key[:_HALF]}", depth), key in required)
-            for key, value in properties.items()
-        ]
-        extra = None
-        if more is not False:
-            value = self.visit({} if more is True else more, f"{name}-more", depth + 1)
-            string = self._rules.primitive("string")
-            extra = self._rules.add(f"{name}-more-member", f'{string} space ":" space {value}')
-        text = self._members(members, extra, name)
-        return self._rules.add(name, f'"{{" space {text} "}}"' if text else '"{" space "}"')
+        made = object_text(
+            schema, self._context, self._merger, name, lambda s, n: self.visit(s, n, depth + 1)
+        )
+        return self._rules.add(name, made)
 
-    def _member(self, key: str, schema: Any, name: str, depth: int) -> str:
-        value = self.visit(schema, name, depth + 1)
-        return self._rules.add(f"{name}-member", f'{json_literal(key)} space ":" space {value}')
-
-    def _members(self, members: list[tuple[str, bool]], extra: str | None, name: str) -> str:
-        """Return the inside of an object: members in order, each optional member present or not."""
-        tail = f"({COMMA}{extra})*" if extra else ""
-        first = next((i for i, (_, needed) in enumerate(members) if needed), None)
-        if first is not None:
-            parts = [f"({member}{COMMA})?" for member, _ in members[:first]]
-            parts.append(members[first][0])
-            for member, needed in members[first + 1 :]:
-                parts.append(f"{COMMA}{member}" if needed else f"({COMMA}{member})?")
-            return " ".join([*parts, tail, "space"])
-        if not members and not extra:
-            return ""
-        # Without a required member any can be the first: make a rule for what can follow each.
-        rest = self._rules.add(f"{name}-rest", tail)
-        starts = [f"{extra} {rest}"] if extra else []
-        for member, _ in reversed(members):
-            starts.append(f"{member} {rest}")
-            rest = self._rules.add(f"{name}-rest", f"({COMMA}{member})? {rest}")
-        return f"(({' | '.join(reversed(starts))}) space)?"
-
-    def _array(self, schema: Schema, name: str, depth: int) -> str:
-        items = schema.get("items", True)
-        prefix = schema.get("prefixItems", items if isinstance(items, list) else None)
-        if prefix is not None:
-            made = (self.visit(one, f"{name}-{i}", depth + 1) for i, one in enumerate(prefix))
-            return self._rules.add(name, f'"[" space {COMMA.join(made)} space "]"')
-        low, high = _bounds(schema, "minItems", "maxItems")
-        item = self.visit(items, f"{name}-item", depth + 1)
-        if high == 0:
-            return self._rules.add(name, '"[" space "]"')
-        next_item = self._rules.add(f"{name}-next", f"{COMMA}{item}")
-        more = repeated(next_item, max(0, low - 1), None if high is None else high - 1)
-        inside = f"{item} {more} space"
-        return self._rules.add(name, f'"[" space {inside if low else f"({inside})?"} "]"')
-
-    def _number(self, schema: Schema, name: str) -> str:
-        text = number_text(schema)
-        if text is not None:
-            return self._rules.add(name, text)
-        return self._rules.primitive("positive" if has_no_sign(schema) else "number")
-
-    def _string(self, schema: Schema, name: str) -> str:
-        quote = literal('"')
-        if "pattern" in schema:
-            text = pattern_text(schema["pattern"], self._rules, name)
-            return self._rules.add(name, f"{quote} {text} {quote}")
-        if schema.get("format") in FORMATS:
-            inner = self._rules.primitive(schema["format"])
-            return self._rules.add(name, f"{quote} {inner} {quote}")
-        low, high = _bounds(schema, "minLength", "maxLength")
-        if not low and high is None:
-            return self._rules.primitive("string")
-        char = self._rules.primitive("char")
-        return self._rules.add(name, f"{quote} {repeated(char, low, high)} {quote}")
+    def _number(self, schema: Schema, name: str, kind: str) -> str:
+        limits, whole = limits_of(schema), kind == "integer"
+        if limits is None:
+            return self._rules.primitive(kind)
+        if limits.is_sign and not whole:
+            return self._rules.primitive("positive")
+        key = limits, whole
+        if key not in self._numbers:
+            try:
+                found = number_automaton(limits, whole, self._rules.spend)
+            except TooLargeError:
+                self._context.cannot("multipleOf", "would take too large a grammar")
+                return self._number(_less(schema, "multipleOf"), name, kind)
+            if found.is_empty:
+                told = json_text({w: schema[w] for w in NUMBER_WORDS if w in schema})
+                raise NothingError(f"no {kind} that can be written here fits {told}")
+            self._numbers[key] = self._rules.add(name, automata.gbnf(found, self._rules, name))
+        return self._numbers[key]
 
 
-def _guess(schema: Schema) -> str | None:
-    """Return the type that the other keywords of a schema imply."""
-    if "properties" in schema or "additionalProperties" in schema or "required" in schema:
-        return "object"
-    if "items" in schema or "prefixItems" in schema:
-        return "array"
-    if "pattern" in schema or schema.get("format") in FORMATS or "maxLength" in schema:
-        return "string"
-    return None
-
-
-def _bounds(schema: Schema, low_name: str, high_name: str) -> tuple[int, int | None]:
-    low, high = schema.get(low_name, 0), schema.get(high_name)
-    for name, value in ((low_name, low), (high_name, 0 if high is None else high)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise bad_request(f"{name} must be an integer of 0 or more, got {value!r:.80}")
-    if high is not None and high < low:
-        raise bad_request(f"{high_name} {high} is below {low_name} {low}")
-    return low, high
+def _less(schema: Schema, *words: str) -> dict[str, Any]:
+    """Return a schema without some keywords."""
+    return {word: value for word, value in schema.items() if word not in words}

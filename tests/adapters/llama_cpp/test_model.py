@@ -12,7 +12,8 @@ import pytest
 
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.chat.templates import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
-from ngramspec.adapters.llama_cpp.model import TOOL_TEMPLATE_KEY, LlamaModel, _may_repack
+from ngramspec.adapters.llama_cpp.loading import Loading, may_repack
+from ngramspec.adapters.llama_cpp.model import TOOL_TEMPLATE_KEY, LlamaModel
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
 from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
@@ -59,13 +60,13 @@ def test_a_llama_with_amx_kernels_repacks_weights_only_when_asked(
 ) -> None:
     built_with = b"AMX_INT8 = 1" in load_library().lib.llama_print_system_info()
     assert load_library().has_amx is built_with
-    assert _may_repack(load_library(), None) is not built_with
+    assert may_repack(load_library(), None) is not built_with
     monkeypatch.setattr(Library, "has_amx", property(lambda self: True))
     caplog.clear()
-    assert _may_repack(load_library(), True) is True
-    assert _may_repack(load_library(), False) is False
+    assert may_repack(load_library(), True) is True
+    assert may_repack(load_library(), False) is False
     assert caplog.records == []
-    assert _may_repack(load_library(), None) is False
+    assert may_repack(load_library(), None) is False
     assert "AMX" in caplog.text
 
 
@@ -80,7 +81,8 @@ def test_kinds_are_told_apart(
 
 
 def test_options_reach_llama_cpp(model_path: Callable[[str], str]) -> None:
-    options = [{"use_mmap": False}, {"use_extra_bufts": False}, {"vocab_only": True}]
+    unmapped, plain = Loading(mode="none"), Loading(repack=False)
+    options = [{"loading": unmapped}, {"loading": plain}, {"vocab_only": True}]
     for given in options:
         with LlamaModel(model_path("llama"), **given) as model:  # type: ignore[arg-type]
             assert model.tokenize("ab", add_special=False).tolist() == [326, 327]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from helpers.decoding import rows_of, tokens_of
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, snapshots, state_bytes
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, snapshots
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.engine import Engine
+from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError, StateError
 
 STATEFUL = {"mamba": {}, "lfm2": {}, "lfm2 without snapshots": {"n_rs_seq": 0}}
@@ -169,14 +173,64 @@ def test_sequences_that_are_not_there_are_refused(open_target: Open, sequence: i
 
 def test_as_many_snapshots_as_their_size_allows(open_target: Open) -> None:
     model = open_target("lfm2").model
-    assert state_bytes(model) == 64 * 2 * 4 * 2
-    model.metadata["lfm2.embedding_length"] = str(1 << 20)  # 16 MB per state
+    vars(model)["state_bytes"] = 16 << 20
     auto = ContextSettings()
     assert snapshots(model, auto, 1, 512) == 16
     assert snapshots(model, auto, 8, 512) == 2
     assert snapshots(model, auto, 64, 512) == 0
-    model.metadata["lfm2.embedding_length"] = "64"
+    vars(model)["state_bytes"] = 1 << 10
     assert snapshots(model, auto, 8, 512) == 62
     assert snapshots(open_target("llama").model, ContextSettings(n_rs_seq=9), 1, 512) == 0
-    mamba = open_target("mamba").model
-    assert state_bytes(mamba) == 4 * 2 * (128 * 16 + 3 * 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "rollback", "longest"),
+    [
+        ("llama", {}, "cache", 62),
+        ("lfm2", {}, "snapshots", 62),
+        ("lfm2", {"n_rs_seq": 6}, "snapshots", 6),
+        ("lfm2", {"n_rs_seq": 0}, "saved", 62),
+        ("mamba", {}, "saved", 62),
+    ],
+)
+def test_the_engine_tells_what_drafts_cost(
+    open_target: Open, name: str, settings: dict[str, Any], rollback: str, longest: int
+) -> None:
+    target = open_target(name, **settings)
+    policy = make_policy("auto", 62, max_rollback=target.max_rollback)
+    drafting = Engine(target, "ngram-mod", slots=2, policy=policy).drafting()
+    assert (drafting.rollback, drafting.longest) == (rollback, longest)
+    assert drafting.state_bytes == target.state_bytes
+    assert drafting.policy == ("auto" if rollback == "cache" else "gate")
+    bound = ("longer drafts would need memory for more than 6 states of each slot",)
+    assert drafting.notes == (bound if longest == 6 else ())
+
+
+def test_states_bound_what_a_draft_model_drafts(open_target: Open) -> None:
+    target = open_target("lfm2", n_rs_seq=6)
+    settings = DraftModelSettings(path=target.model.path, n_max=100, n_min=80)
+    with contextlib.ExitStack() as stack:
+        small = open_draft_model(settings, target, stack)
+        assert (small.info.n_max, small.info.n_min) == (62, 62)
+        drafting = Engine(target, None, slots=2, draft_model=small).drafting()
+    assert drafting.longest == 6
+    assert drafting.draft_model is not None
+    assert drafting.draft_model.name == "lfm2.gguf"
+    assert drafting.draft_model.nbytes == target.model.size_bytes
+    with pytest.raises(InputError, match="it is recurrent"), contextlib.ExitStack() as stack:
+        open_draft_model(
+            DraftModelSettings(path=open_target("mamba").model.path), open_target("mamba"), stack
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [("mamba", 2 * (128 * 16 + 3 * 128)), ("lfm2", 64 * 2), ("llama", 0)],  # of 4 bytes
+)
+def test_the_size_of_a_state_is_measured(open_target: Open, name: str, numbers: int) -> None:
+    target = open_target(name)
+    assert target.state_bytes == target.model.state_bytes
+    assert 4 * numbers <= target.state_bytes <= 4 * numbers + (numbers and 128)  # and a head
+    if numbers:
+        rows_of(target, tokens_of(1, 9))
+        assert target.save(0).size == target.state_bytes

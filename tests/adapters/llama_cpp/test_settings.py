@@ -9,6 +9,7 @@ import pytest
 
 from helpers.decoding import rows_of
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError, InputError
@@ -99,3 +100,45 @@ def test_outputs_can_be_limited(open_target: Open) -> None:
     assert rows_of(target, [300, 301]).shape == (2, target.vocab_size)
     with pytest.raises(InputError, match="at most 2 outputs, got 3 and 3"):
         rows_of(target, [300, 301, 302], start=2)
+
+
+def logits_of(target: LlamaTarget, count: int = 40) -> Any:
+    """Return the logits after `count` tokens."""
+    ids = [(7 * i) % 90 + 5 for i in range(count)]
+    return rows_of(target, ids)[-1]
+
+
+ROPES = [
+    {"freq_base": 500.0},
+    {"freq_scale": 0.25},
+    {"scaling": "linear", "freq_scale": 0.5},
+    {"scaling": "yarn", "freq_scale": 0.5, "yarn_orig_ctx": 32},
+    {"scaling": "yarn", "freq_scale": 0.5, "yarn_orig_ctx": 32, "yarn_ext_factor": 0.3},
+    {"scaling": "yarn", "yarn_ext_factor": 0.0, "yarn_attn_factor": 1.5},
+    {"scaling": "yarn", "freq_scale": 0.5, "yarn_orig_ctx": 2048, "yarn_beta_fast": 4.0},
+    {"scaling": "yarn", "freq_scale": 0.5, "yarn_orig_ctx": 2048, "yarn_beta_slow": 8.0},
+]
+
+
+def test_every_setting_of_rope_changes_the_logits(open_target: Open) -> None:
+    plain = logits_of(open_target("embedded"))
+    assert (logits_of(open_target("embedded", rope=Rope())) == plain).all()
+    assert (logits_of(open_target("embedded", rope=Rope(scaling="none"))) == plain).all()
+    seen = [plain]
+    for rope in ROPES:
+        seen.append(logits_of(open_target("embedded", rope=Rope(**rope))))  # type: ignore[arg-type]
+        assert not any((seen[-1] == other).all() for other in seen[:-1]), rope
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"scaling": "longrope"}, "rope scaling must be one of none, linear, yarn, got 'longrope'"),
+        ({"freq_base": float("inf")}, "freq_base must be finite and not negative, got inf"),
+        ({"yarn_beta_slow": float("nan")}, "yarn_beta_slow must be finite, got nan"),
+        ({"yarn_orig_ctx": -1}, r"yarn_orig_ctx must be in 0\.\.2147483647, got -1"),
+    ],
+)
+def test_rope_out_of_its_bounds_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Rope(**given)

@@ -26,10 +26,12 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
 from ngramspec.server import ServedModel, ServerSettings, create_app
+from ngramspec.server.anthropic.bodies import MessagesBody
 from ngramspec.server.errors import INTERNAL
 from ngramspec.server.llama_server.bodies import DetokenizeBody, NativeBody, TokenizeBody
 from ngramspec.server.ollama import bodies as ollama_bodies
 from ngramspec.server.openai.bodies import ChatBody, CompletionBody
+from ngramspec.server.responses.bodies import ResponsesBody
 
 STATUSES = {200, 400, 401, 403, 404, 405, 408, 413, 499, 501, 503}
 MOST_SECONDS = 20.0  # of processor time per request, with up to 4 x 256 tokens written in it
@@ -39,7 +41,21 @@ CHAT = [{"role": "user", "content": "Repeat: a = 1"}]
 CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {
     "type": "object", "properties": {"a": {"type": "integer"}}}}}  # fmt: skip
+FLAT_TOOL = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+OTHERS_TOOL = {"name": "f", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
+ITEMS = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]},
+    {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "x", "output": "7"},
+]
+BLOCKS = [{"role": "assistant", "content": [{"type": "thinking", "thinking": "a"},
+                                            {"type": "tool_use", "id": "x", "name": "f",
+                                             "input": {}}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "7"},
+                                       {"type": "text", "text": "b"}]}]  # fmt: skip
 BODIES = (
+    *(ResponsesBody, MessagesBody),
     *(CompletionBody, ChatBody, NativeBody, TokenizeBody, DetokenizeBody),
     *(ollama_bodies.GenerateBody, ollama_bodies.OllamaChatBody, ollama_bodies.ShowBody),
 )
@@ -52,12 +68,26 @@ BY_TYPE: dict[Any, tuple[Any, ...]] = {
 LIKELY: dict[str, tuple[Any, ...]] = {
     "prompt": ("def area(", "", ["a", "b"], [1, 2, 3], [[1], "b"], {"prompt_string": "a"}),
     "messages": (CHAT, [], [*CHAT, {"role": "assistant", "content": None, "tool_calls": [CALL]},
-                            {"role": "tool", "content": "7", "tool_call_id": "x"}, *CHAT]),
+                            {"role": "tool", "content": "7", "tool_call_id": "x"}, *CHAT],
+                 BLOCKS),
+    "input": ("a = 1", ITEMS, ITEMS[:1], []),
+    "type": ("message", "reasoning", "function_call_output", "custom_tool_call", "tool_result",
+             "search_result", "document", "namespace", "custom", "allowed_tools", "any", "x", {}),
+    "thinking": ({"type": "enabled"}, {"type": "disabled"}, {"type": "adaptive"}, "x"),
+    "output_config": ({"effort": "max"}, {"format": {"type": "json_schema", "schema": {}}}),
+    "reasoning": ({"effort": "low"}, {"summary": "auto"}, {}),
+    "text": ({"format": {"type": "json_object"}}, {"format": {"type": "text"}}, "x"),
+    "include": (["message.output_text.logprobs"], []),
+    "stop_sequences": (["a"], []),
     "role": ("user", "assistant", "system", "tool", "developer", "x"),
     "content": ("a", [{"type": "text", "text": "b"}], None, [{"type": "image_url"}]),
     "tool_calls": ([CALL], [], None),
-    "tools": ([TOOL], [], [TOOL, TOOL]),
-    "tool_choice": ("auto", "none", "required", {"type": "function", "function": {"name": "f"}}),
+    "tools": ([TOOL], [], [TOOL, TOOL], [FLAT_TOOL], [OTHERS_TOOL],
+              [{"type": "namespace", "name": "n", "tools": [FLAT_TOOL]}],
+              [{"type": "custom", "name": "c"}]),
+    "tool_choice": ("auto", "none", "required", {"type": "function", "function": {"name": "f"}},
+                    {"type": "function", "name": "f"}, {"type": "any"},
+                    {"type": "tool", "name": "f", "disable_parallel_tool_use": True}),
     "function": ({"name": "f", "arguments": "{}"}, {"name": "f", "arguments": {"a": [[]]}}),
     "arguments": ("{}", "{", {"a": 1}, "[]"),
     "name": ("f", "tiny", "\ud800", "é", ""),
@@ -85,7 +115,7 @@ LIKELY: dict[str, tuple[Any, ...]] = {
     "think": (True, False, "low", "high", "x"),
     "template": ("{{ .Prompt }}", "{{ range .Messages }}{{ .Content }}{{ end }}", "{{"),
     "suffix": ("", "b"),
-    "system": ("Be brief.", ""),
+    "system": ("Be brief.", "", [{"type": "text", "text": "x-anthropic-billing-header: a=b;"}]),
     "context": ([1, 2], [], [4096]),
     "images": ([], ["aGk="]),
     "prediction": ({"type": "content", "content": "a = 1"},

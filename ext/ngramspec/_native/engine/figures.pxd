@@ -38,6 +38,7 @@ cdef class EngineStats:
     cdef public int64_t num_accepted_tokens
     cdef public int64_t num_rollback_failures
     cdef public int64_t num_preempted
+    cdef public int64_t longest
     cdef public double prompt_seconds
     cdef public double decode_seconds
     cdef public double draft_seconds

@@ -127,6 +127,7 @@ cdef class EngineStats:
         num_drafts, num_draft_tokens, num_accepted_tokens: Verified drafts, their tokens, and the accepted ones.
         num_rollback_failures: Sequences recomputed because tokens could not be rolled back.
         num_preempted: Requests that failed because the cache was full.
+        longest: Most tokens of prompt and answer that a slot held when its request ended.
         prompt_seconds, decode_seconds: Time of decodes with prompt tokens, and of the others.
         draft_seconds, verify_seconds: Time to propose drafts, and to choose tokens.
         time_to_first_token, inter_token_latency, request_latency, queue_time: Histograms, in seconds.

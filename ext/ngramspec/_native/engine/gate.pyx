@@ -69,6 +69,11 @@ cdef class Gate:
             raise InputError(f"max_draft must be >= 1, got {max_draft}")
         self._max_draft = max_draft
 
+    @property
+    def max_draft(self):
+        """Return the longest draft, in tokens."""
+        return self._max_draft
+
     def begin(self, Py_ssize_t slot):
         """Forget what was learnt about the slot."""
         for lanes in self._sources.values():

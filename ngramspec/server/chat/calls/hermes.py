@@ -1,4 +1,7 @@
-"""Hermes: <tool_call>{...}</tool_call>, which Qwen and many others write too."""
+"""Tools and calls as text, for models whose chat template does not know them: in Hermes's format.
+
+Hermes writes <tool_call>{...}</tool_call>, as Qwen and many others do.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramspec.server.chat.calls.format import Mark
-from ngramspec.server.chat.calls.json_call import JsonCallFormat
 from ngramspec.server.chat.tools import Tools
 
-END = "</tool_call>"
 INSTRUCTIONS = """\
 You can call these functions, each described by a JSON object:
 {tools}
@@ -19,25 +19,6 @@ To call one, write nothing but a JSON object with its name and arguments between
 <tool_call>
 {{"name": "the function", "arguments": {{"parameter": "value"}}}}
 </tool_call>"""
-
-
-class Hermes(JsonCallFormat):
-    """Each call is between tags. Models whose template lacks tools are told to write it."""
-
-    marks = (Mark("<tool_call>"),)
-    open, middle, close = '<tool_call>\n{"name": ', ', "arguments": ', "}\n</tool_call>"
-    between = "\n"
-
-    def fits(self, template: str) -> bool:
-        """Return True: this is the format of templates that no other format fits."""
-        return True
-
-    def after(self, text: str) -> tuple[int, bool] | None:
-        """Skip the closing tag, which may be missing."""
-        start = text.lstrip()
-        if start != END and END.startswith(start):
-            return None
-        return len(text) - len(start.removeprefix(END)), False
 
 
 def instructions(tools: Tools) -> str:

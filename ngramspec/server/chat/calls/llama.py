@@ -1,34 +1,49 @@
-"""Llama 3: {"name": ..., "parameters": {...}} alone, or after <|python_tag|>."""
+"""Llama 3: {"name": ..., "parameters": {...}}; after a mark also calls and code of Python."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from dataclasses import dataclass
 
-from ngramspec.server.chat.calls.format import CallReader, Mark
-from ngramspec.server.chat.calls.json_call import JsonCallFormat, JsonCallReader
+from ngramspec.server.chat.calls.format import AnswerSink, Mark, NotACallError
+from ngramspec.server.chat.calls.json_calls import JsonCalls
+from ngramspec.server.chat.calls.json_value import escaped
+from ngramspec.server.chat.calls.python_calls import MOST_NAME, NAME, read_arguments
+from ngramspec.server.chat.calls.typed_value import properties_of
+from ngramspec.server.chat.text import Read, Stops, Text
+
+PYTHON_TAG = "<|python_tag|>"
+BUILT_IN = ("python", "code_interpreter", "ipython")  # names of tools that take code
+NOTHING = Stops(())
 
 
-class Llama(JsonCallFormat):
-    """A bare object at the start of an answer, which must name a known tool."""
+@dataclass(frozen=True, kw_only=True)
+class LlamaCalls(JsonCalls):
+    """Objects that must name a known tool; name.call(parameter="value"); code of built-in tools."""
 
-    marks = (Mark("<|python_tag|>", first=True, special=True), Mark("{", first=True, inside=True))
-    open, middle, close = '{"name": ', ', "parameters": ', "}"
-    between = "; "
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read objects, or what the mark of built-in tools begins."""
+        if mark.text == PYTHON_TAG:
+            yield from text.space()
+            if not (yield from text.starts("{")) and not (yield from text.starts("[")):
+                yield from self._read_python(text, sink)
+                return
+        yield from JsonCalls.read(self, mark, text, sink)
 
-    def fits(self, template: str) -> bool:
-        """Recognise the model by its name for arguments, "parameters"."""
-        return '"parameters"' in template and "<tool_call>" not in template
-
-    def begin(self, text: str, names: Collection[str]) -> tuple[int, CallReader] | None:
-        """Read the object; it needs no mark, so it is a call only if its name is known."""
-        return 0, JsonCallReader(names=names)
-
-    def after(self, text: str) -> tuple[int, bool] | None:
-        """Continue after a separator, or with another object."""
-        start = text.lstrip()
-        if not start:
-            return None
-        skipped = len(text) - len(start)
-        if start[0] in ",;":
-            return skipped + 1, True
-        return skipped, start[0] == "{"
+    def _read_python(self, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read a call, or the code of a built-in tool, which is all of the rest."""
+        start = yield from text.match(NAME, MOST_NAME)
+        tool = sink.tools.named(start.removesuffix(".call"))
+        if tool is not None and (yield from text.passes("(")):
+            sink.begin(tool.name)
+            yield from read_arguments(text, sink)
+            return
+        tool = next(filter(None, map(sink.tools.named, BUILT_IN)), None)
+        if tool is None:
+            raise NotACallError
+        sink.begin(tool.name)
+        sink.arguments(f'{{{json.dumps(next(iter(properties_of(tool)), "code"))}: "')
+        sink.arguments(escaped(start))
+        yield from text.until(NOTHING, lambda piece: sink.arguments(escaped(piece)))
+        sink.arguments('"}')
+        sink.end()

@@ -1,110 +1,47 @@
-"""ReasoningFormat: one way to write reasoning before an answer; ReasoningSplitter: splits them."""
+"""ReasoningFormat: one way to write reasoning before an answer."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ngramspec.server.structured.gbnf import class_char, literal
+from ngramspec.server.structured.gbnf import Rules, literal
+from ngramspec.server.structured.until import until
 
-_START, _INSIDE, _BETWEEN, _AFTER = range(4)
 
-
+@dataclass(frozen=True, kw_only=True)
 class ReasoningFormat:
     """Reasoning between two marks at the start of an answer. It has no state.
 
-    open, close: The marks; the close mark has two characters or more.
+    open, close: The marks.
+    opened_by: A text at the end of a prompt that opens the reasoning too; "" for none.
+    signs: Texts that are all in the chat templates of these models; by default the open mark.
+    special: The marks can be control tokens, which the engine hides by default.
+    again: There can be more reasoning after content.
+    around_content: Further marks, which are left out of the content.
     """
 
-    open: ClassVar[str]
-    close: ClassVar[str]
+    open: str
+    close: str
+    opened_by: str = ""
+    signs: Sequence[str] = ()
+    special: bool = False
+    again: bool = False
+    around_content: Sequence[str] = ()
 
     def fits(self, template: str) -> bool:
         """Return whether the model with this chat template reasons in this format."""
-        return self.open in template
+        return all(sign in template for sign in self.signs or (self.open,))
 
     def begun(self, prompt: str) -> bool:
         """Return whether a prompt ends with the open mark."""
-        return prompt.rstrip().endswith(self.open)
+        opens = (self.open, self.opened_by or self.open)
+        return prompt.rstrip().endswith(tuple(text.rstrip() for text in opens))
 
-    def splitter(self, begun: bool) -> ReasoningSplitter:
-        """Return a splitter for one answer."""
-        return ReasoningSplitter(self.open, self.close, begun)
-
-    def rule(self) -> str:
+    def rule(self, rules: Rules) -> str:
         """Return the grammar of reasoning after the open mark, up to the answer."""
-        first, second = map(class_char, self.close[:2])
-        inside = f"([^{first}] | {literal(self.close[0])} [^{second}])*"
-        return f"{inside} {literal(self.close)} [ \\n]{{0,4}}"
+        return f"{until(rules, self.close)} [ \\n]{{0,4}}"
 
-
-class ReasoningSplitter:
-    """Splits a streamed answer into reasoning and the answer proper.
-
-    Args:
-        open, close: The marks around the reasoning.
-        begun: The prompt ends with the open mark.
-    """
-
-    def __init__(self, open: str, close: str, begun: bool = False) -> None:
-        self._open, self._close = open, close
-        self._state = _INSIDE if begun else _START
-        self._held = ""  # text that is not yet classified
-        self._begun = False  # some reasoning was returned
-
-    @property
-    def done(self) -> bool:
-        """Return whether all further text is answer."""
-        return self._state == _AFTER and not self._held
-
-    def feed(self, text: str, last: bool = False) -> list[tuple[bool, str]]:
-        """Return (is reasoning, text) pieces that are certain by now; with `last` all the rest.
-
-        Whitespace around the reasoning is dropped.
-        """
-        self._held += text
-        pieces: list[tuple[bool, str]] = []
-        if self._state == _START:
-            self._start(last)
-        if self._state == _INSIDE:
-            self._inside(pieces, last)
-        if self._state == _BETWEEN:
-            self._held = self._held.lstrip()
-            if self._held:
-                self._state = _AFTER
-        if self._state == _AFTER and self._held:
-            pieces.append((False, self._held))
-            self._held = ""
-        return pieces
-
-    def _start(self, last: bool) -> None:
-        text = self._held.lstrip()
-        if text.startswith(self._open):
-            self._held = text[len(self._open) :]
-            self._state = _INSIDE
-        elif last or not self._open.startswith(text):
-            self._state = _AFTER
-
-    def _inside(self, pieces: list[tuple[bool, str]], last: bool) -> None:
-        if not self._begun:
-            self._held = self._held.lstrip()
-        at = self._held.find(self._close)
-        if at >= 0:
-            reasoning, self._held = self._held[:at], self._held[at + len(self._close) :]
-            self._state = _BETWEEN
-        else:
-            kept = len(self._held) - (0 if last else open_end(self._held, self._close))
-            reasoning, self._held = self._held[:kept], self._held[kept:]
-        shown = reasoning.rstrip()
-        if self._state == _INSIDE and not last:  # whitespace may be the end of the reasoning
-            self._held = reasoning[len(shown) :] + self._held
-        if shown:
-            self._begun = True
-            pieces.append((True, shown))
-
-
-def open_end(text: str, mark: str) -> int:
-    """Return how many characters at the end of a text may be the beginning of a mark."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if text.endswith(mark[:length]):
-            return length
-    return 0
+    def whole_rule(self, rules: Rules) -> str:
+        """Return the grammar of reasoning with its open mark."""
+        return f"{literal(self.open)} {self.rule(rules)}"

@@ -1,0 +1,26 @@
+"""The line that tells what drafts, in which memory, or why nothing does."""
+
+from __future__ import annotations
+
+from ngramspec.cli.output import size_text
+from ngramspec.engine.drafting import Drafting
+
+
+def drafting_line(drafting: Drafting) -> str:
+    """Return what drafts as one line."""
+    parts = [
+        f"{name} ({size_text(size)})" if size else name for name, size in drafting.drafters.items()
+    ]
+    small = drafting.draft_model
+    if small is not None:
+        size = f" ({size_text(small.nbytes)})" if small.nbytes else ""
+        parts.append(f"{'then ' if parts else ''}draft model {small.name}{size}")
+    if not drafting.active:
+        return f"drafters none: {'; '.join(drafting.notes)}"
+    parts.append(f"up to {drafting.longest} tokens by policy {drafting.policy}")
+    state = size_text(drafting.state_bytes)
+    if drafting.rollback == "snapshots":
+        parts.append(f"{state} of state for each of them in each slot")
+    elif drafting.rollback == "saved":
+        parts.append(f"{state} of state saved for a draft")
+    return "; ".join([f"drafters {', '.join(parts)}", *drafting.notes])

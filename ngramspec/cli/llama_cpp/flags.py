@@ -1,0 +1,216 @@
+"""llama-server's options that do nothing here, and those that are refused: one table of data.
+
+The names are those of `llama-server --help` (llama.cpp, MIT licence). Options that work are where
+their command is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from ngramspec.cli.llama_cpp.words import OFF
+from ngramspec.cli.options import Decorator, option, options
+
+Kind = Literal["silent", "note", "refused"]
+SECTION = "llama-server"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of llama-server's.
+
+    names: All its names that mean the same, a `--no-` form only if it does as well.
+    kind: What happens: nothing; a line says why it does nothing; the start ends with the reason.
+    reason: The rest of a sentence that begins with the name and a colon.
+    values: How many values follow.
+    env: What follows LLAMA_ARG_ in a variable that sets it; only where it is not silent.
+    harmless: Values with which it asks for nothing, so that it is silent.
+    """
+
+    names: str
+    kind: Kind = "silent"
+    reason: str = ""
+    values: int = 0
+    env: str = ""
+    harmless: tuple[str, ...] = ()
+
+
+def silent(names: str, values: int = 0) -> Flag:
+    """Return an option that asks for what always happens, or for what changes no answer."""
+    return Flag(names, values=values)
+
+
+def note(names: str, reason: str, values: int = 0, env: str = "", *harmless: str) -> Flag:
+    """Return an option that does nothing here, which its user may want to know."""
+    return Flag(names, "note", reason, values, env, harmless)
+
+
+def refused(names: str, reason: str, values: int = 0, env: str = "", *harmless: str) -> Flag:
+    """Return an option without which the server would not be what was asked for."""
+    return Flag(names, "refused", reason, values, env, harmless)
+
+
+DOWNLOAD = "nothing is downloaded: get the file, then start with --model FILE"
+IMAGES = "this server takes text only: leave it out, or keep llama-server for images and sound"
+EMBEDDINGS = "this server generates text: leave it out, or keep llama-server for embeddings"
+RERANKING = "this server generates text: leave it out, or keep llama-server for reranking"
+ROUTER = "one server has one model: start one for each model, on ports of their own"
+AGENT = "this server runs no tools of its own: leave it out; clients can send tools with requests"
+VECTOR = "control vectors are not applied: leave it out"
+SYNTHETIC = "drafts are accepted by what the model says: it is for llama-server's benchmarks only"
+DRAFT_THREADS = "the draft model's threads run as the system decides"
+REMOVED = "llama-server no longer has it"
+
+FLAGS = (
+    # Always so, or without a meaning here.
+    silent("-cb --cont-batching"),
+    silent("-nocb --no-cont-batching"),
+    silent("--jinja"),
+    silent("--no-jinja"),
+    silent("--warmup --no-warmup"),
+    silent("--perf --no-perf"),
+    silent("--offline"),
+    silent("--swa-full"),
+    silent("-bs --backend-sampling"),
+    silent("--spec-draft-backend-sampling --no-spec-draft-backend-sampling"),
+    silent("-dt --defrag-thold", 1),
+    silent("-hft --hf-token", 1),
+    silent("--threads-http", 1),
+    silent("-sps --slot-prompt-similarity", 1),
+    silent("-cms --checkpoint-min-step", 1),
+    silent("-cram --cache-ram", 1),
+    silent("--cache-idle-slots --no-cache-idle-slots"),
+    silent("--embd-normalize", 1),
+    silent("--no-mmproj --no-mmproj-auto --mmproj-auto"),
+    silent("--mmproj-offload --no-mmproj-offload"),
+    silent("-mmdev --mmproj-device", 1),
+    silent("--image-min-tokens", 1),
+    silent("--image-max-tokens", 1),
+    silent("--mtmd-batch-max-tokens", 1),
+    silent("--video-fps", 1),
+    silent("--video-timestamp-interval", 1),
+    silent("--video-ffmpeg-dir", 1),
+    silent("--models-max", 1),
+    silent("--models-autoload --no-models-autoload"),
+    silent("-no-ag --no-agent"),
+    silent("--no-ui-mcp-proxy --no-webui-mcp-proxy"),
+    silent("--log-colors", 1),
+    silent("--log-prefix --no-log-prefix"),
+    silent("--log-timestamps --no-log-timestamps"),
+    silent("--no-log-jsonl"),
+    silent("--no-cors-credentials --cors-credentials"),
+    silent("--no-context-shift"),
+    silent("--no-skip-chat-parsing"),
+    # Old names that scripts still have.
+    silent("-dio --direct-io -ndio --no-direct-io"),
+    silent("--log-new --log-append"),
+    silent("--log-test"),
+    # What belongs to a full context, to saved slots and to thinking.
+    silent("--keep", 1),
+    note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
+    silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
+    refused("--slot-save-path", "slots are not saved: leave it out", 1),
+    refused("--reasoning-budget", "thinking cannot be ended in the middle: leave it out",
+            1, "THINK_BUDGET", "-1"),
+    silent("--reasoning-budget-message", 1),
+    # What may be missed.
+    note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
+         1, "CACHE_REUSE", "0"),
+    note("-fit --fit", "weights are not fitted to the devices' memory: -ngl says what goes there",
+         1, "FIT", *OFF),
+    note("-fitt --fit-target", "weights are not fitted to the devices' memory", 1, "FIT_TARGET"),
+    note("-fitc --fit-ctx", "the context is not fitted to the devices' memory", 1, "FIT_CTX"),
+    note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),
+    note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
+    note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
+    note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
+    note("--ui-config --webui-config", "the page has no settings", 1, "UI_CONFIG"),
+    note("--ui-config-file --webui-config-file", "the page has no settings", 1, "UI_CONFIG_FILE"),
+    note("--spec-draft-cpu-mask -Cd --cpu-mask-draft", DRAFT_THREADS, 1),
+    note("--spec-draft-cpu-range -Crd --cpu-range-draft", DRAFT_THREADS, 1),
+    note("--spec-draft-cpu-strict --cpu-strict-draft", DRAFT_THREADS, 1, "", "0"),
+    note("--spec-draft-prio --prio-draft", DRAFT_THREADS, 1, "", "0"),
+    note("--spec-draft-poll --poll-draft", DRAFT_THREADS, 1),
+    note("--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft", DRAFT_THREADS, 1),
+    note("-Crbd --cpu-range-batch-draft", DRAFT_THREADS, 1),
+    note("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", DRAFT_THREADS, 1, "", "0"),
+    note("--spec-draft-prio-batch --prio-batch-draft", DRAFT_THREADS, 1, "", "0"),
+    note("--spec-draft-poll-batch --poll-batch-draft", DRAFT_THREADS, 1),
+    note("-gan --grp-attn-n", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_N"),
+    note("-gaw --grp-attn-w", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_W"),
+    # Refused: the server would be another one without them.
+    refused("-mu --model-url", DOWNLOAD, 1, "MODEL_URL"),
+    refused("-dr --docker-repo", DOWNLOAD, 1, "DOCKER_REPO"),
+    refused("-cl --cache-list", "`hf cache ls` lists what is downloaded"),
+    refused("--completion-bash",
+            'eval "$(_NGRAMSPEC_COMPLETE=bash_source ngramspec)" completes words in bash'),
+    refused("--rpc", "weights stay on this machine: leave it out", 1, "RPC"),
+    refused("-mm --mmproj", IMAGES, 1, "MMPROJ"),
+    refused("-mmu --mmproj-url", IMAGES, 1, "MMPROJ_URL"),
+    refused("--media-path", IMAGES, 1),
+    refused("--embedding --embeddings", EMBEDDINGS, 0, "EMBEDDINGS"),
+    refused("--embd-gemma-default", EMBEDDINGS),
+    refused("--pooling", EMBEDDINGS, 1, "POOLING", "none"),
+    refused("--rerank --reranking", RERANKING, 0, "RERANKING"),
+    refused("--models-dir", ROUTER, 1, "MODELS_DIR"),
+    refused("--models-preset", ROUTER, 1, "MODELS_PRESET"),
+    refused("--tools", AGENT, 1, "TOOLS"),
+    refused("--tools-runtime", AGENT, 1, "TOOLS_RUNTIME", "none"),
+    refused("--mcp-servers-config", AGENT, 1, "MCP_SERVERS_CONFIG"),
+    refused("--mcp-servers-json", AGENT, 1, "MCP_SERVERS_JSON"),
+    refused("-ag --agent", AGENT, 0, "AGENT"),
+    refused("--ui-mcp-proxy --webui-mcp-proxy", AGENT, 0, "UI_MCP_PROXY"),
+    refused("--path", "only the own page is served: a web server serves files", 1, "STATIC_PATH"),
+    refused("--control-vector", VECTOR, 1),
+    refused("--control-vector-scaled", VECTOR, 1),
+    refused("--control-vector-layer-range", VECTOR, 2),
+    refused("--log-prompts-dir", "prompts are not written to files: leave it out", 1),
+    refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
+            "-1", "-1.0"),
+    silent("--adaptive-decay", 1),
+    refused("--skip-chat-parsing", "tool calls are found in answers to requests that have tools; "
+            "--reasoning-format none leaves thinking in the text", 0, "SKIP_CHAT_PARSING"),
+    refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
+    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
+)  # fmt: skip
+
+
+def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
+    """Return the options of the table, hidden from --help; none of them reaches the command."""
+    return options(*(_option(number, flag) for number, flag in enumerate(flags)))
+
+
+def _option(number: int, flag: Flag) -> Decorator:
+    names = flag.names.split()
+    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values else {}
+    return option(
+        SECTION,
+        *names,
+        f"llama_server_{number}",
+        env=flag.env,
+        hidden=True,
+        expose_value=False,
+        callback=_speak(flag),
+        **(shape or {"is_flag": True}),
+    )
+
+
+def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return what happens when the option is given."""
+    name = next(name for name in flag.names.split() if name.startswith("--"))
+
+    def speak(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        given = value if flag.values == 1 else ()
+        harmless = given and all(one.lower() in flag.harmless for one in given)
+        if not value or harmless or ctx.resilient_parsing:
+            return
+        if flag.kind == "refused":
+            raise click.UsageError(f"{name}: {flag.reason}", ctx)
+        if flag.kind == "note":
+            click.echo(f"{name} does nothing: {flag.reason}", err=True)
+
+    return speak

@@ -1,0 +1,112 @@
+"""Drafting: what drafts for requests that ask for nothing else, in which memory, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec._native.engine.gate import Gate
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.costs import CostTable
+from ngramspec.engine.policy import DraftPolicy, FixedLength
+
+MOST_LOOKED_AT = 64  # longest draft whose worth is looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftModelInfo:
+    """A draft model, for monitoring."""
+
+    name: str
+    path: str
+    nbytes: int  # of its weights; 0 = unknown
+    n_max: int
+    n_min: int
+    p_min: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "bytes": self.nbytes,
+            "n_max": self.n_max,
+            "n_min": self.n_min,
+            "p_min": self.p_min,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafting:
+    """What drafts, for monitoring.
+
+    drafters: N-gram drafters in the order in which they are asked, each with the bytes of its pool,
+        caches and index; 0 for those that look at the slot's own text only.
+    slot_bytes: Of the histories and indexes of all slots; they grow with the texts.
+    draft_model: Asked where the drafters have nothing that pays; None: there is none.
+    policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
+    longest: Tokens of the longest draft that can be sent, 0 if none can.
+    rollback: How rejected tokens are taken back: "cache" (any number of them), "snapshots" (of a
+        state, one for each drafted token), "saved" (one state for each draft) or "none".
+    state_bytes: Of one such state of a slot, as measured; 0 for "cache".
+    notes: Why nothing drafts, or less than was asked for.
+    """
+
+    drafters: Mapping[str, int]
+    slot_bytes: int
+    draft_model: DraftModelInfo | None
+    policy: str
+    longest: int
+    rollback: str
+    state_bytes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """Return whether anything drafts."""
+        return bool((self.drafters or self.draft_model is not None) and self.longest)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data, as /props shows it."""
+        small = self.draft_model
+        return {
+            "active": self.active,
+            "drafters": [{"name": name, "bytes": size} for name, size in self.drafters.items()],
+            "slot_bytes": self.slot_bytes,
+            "draft_model": None if small is None else small.as_json(),
+            "policy": self.policy,
+            "n_max": self.longest,
+            "rollback": self.rollback,
+            "state_bytes": self.state_bytes,
+            "notes": list(self.notes),
+        }
+
+
+def policy_name(policy: DraftPolicy) -> str:
+    """Return what make_policy calls a policy, or the name of its class."""
+    names = {AutoPolicy: "auto", Gate: "gate", FixedLength: "fixed"}
+    found = (name for kind, name in names.items() if isinstance(policy, kind))
+    return next(found, type(policy).__name__)
+
+
+def longest_of(policy: DraftPolicy) -> int | None:
+    """Return the longest draft that a policy lets through, None if it does not say."""
+    if isinstance(policy, AutoPolicy):
+        return policy.limit(0, "")
+    known = getattr(policy, "max_draft", None)
+    return known if isinstance(known, int) else None
+
+
+def unpaid(costs: CostTable, longest: int) -> str:
+    """Return why no draft of up to `longest` tokens can pay, "" if one may.
+
+    A draft pays best where all of it is right: then its pass yields one token more than it has.
+    """
+    alone = costs.cost(1)
+    sizes = range(2, min(longest, MOST_LOOKED_AT) + 2)
+    best = min(sizes, key=lambda size: costs.cost(size) / size, default=1)
+    if best == 1 or costs.cost(best) < best * alone:
+        return ""
+    times = costs.cost(best) / alone
+    return f"the policy sends next to none: {best} tokens in a pass cost {times:.1f} times one"

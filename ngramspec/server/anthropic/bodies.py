@@ -1,0 +1,75 @@
+"""The body of Anthropic's Messages API, with the further fields of this server's other routes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ngramspec.engine.request import MAX_STOPS
+from ngramspec.server.chat.prediction import Prediction
+from ngramspec.server.errors import bad_request
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, SamplingBody, at_most
+
+# Anthropic's levels of effort that OpenAI's models do not have.
+EFFORTS = {"xhigh": "high", "max": "high"}
+
+
+class Thinking(Body):
+    """Whether to think before the answer."""
+
+    type: str
+
+
+class OutputConfig(Body):
+    """How much effort to make, and how the answer is written."""
+
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class ToolChoice(Body):
+    """Whether tools are to be called."""
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class MessagesBody(SamplingBody):
+    """POST /v1/messages."""
+
+    messages: Objects
+    model: str | None = None
+    system: str | Objects | None = None
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    max_tokens: Integer | None = None
+    stop_sequences: Annotated[list[str], at_most(MAX_STOPS)] | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: dict[str, Any] | None = None  # the older place of output_config.format
+    prediction: Prediction | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def effort(self) -> str | None:
+        """Return how hard to think, in OpenAI's words."""
+        given = self.output_config.effort if self.output_config else None
+        return None if given is None else EFFORTS.get(given, given)
+
+
+def schema_of(body: MessagesBody) -> tuple[Any, str]:
+    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
+
+    Raises:
+        ApiError: The format is not known, or lacks its schema.
+    """
+    field, given = "output_config.format", body.output_config and body.output_config.format
+    if not given:
+        field, given = "output_format", body.output_format
+    if not given:
+        return body.json_schema, "json_schema"
+    if given.get("type") != "json_schema":
+        raise bad_request(f"{field}.type must be json_schema, got {given.get('type')!r:.80}", field)
+    if given.get("schema") is None:
+        raise bad_request(f"{field} must have a schema", field)
+    return given["schema"], field

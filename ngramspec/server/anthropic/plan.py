@@ -1,0 +1,91 @@
+"""MessagePlan: what a request for a message asks for, ready for the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec.server.anthropic.bodies import MessagesBody, schema_of
+from ngramspec.server.anthropic.messages import messages_of
+from ngramspec.server.anthropic.tools import chat_choice, chat_tools
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.plan import ChatPlan, count_tokens, plan_conversation
+from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.settings import ServerSettings
+
+THINKING = ("enabled", "adaptive", "disabled", "between_tools")
+
+
+@dataclass(frozen=True)
+class MessagePlan(ChatPlan):
+    """A message as an engine request, and the shape of the answer."""
+
+    stops: frozenset[str]  # stop texts that the client has asked for
+
+
+def plan_message(
+    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
+) -> MessagePlan:
+    """Read the body of a request for a message.
+
+    Raises:
+        ApiError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body = parse(raw, MessagesBody)
+    chat = _conversation(body)
+    if body.stop_sequences:
+        body.stop = body.stop_sequences
+    plan = plan_conversation(
+        chat,
+        body,
+        served,
+        settings,
+        key_id,
+        schema=schema_of(body),
+        max_tokens=body.max_tokens,
+        prediction=body.prediction,
+    )
+    return MessagePlan(**vars(plan), stops=frozenset(body.stop_sequences or ()))
+
+
+def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+    """Return how many tokens the messages of a request have.
+
+    Raises:
+        ApiError, InputError: Its prompt cannot be made.
+    """
+    body = parse(raw, MessagesBody)
+    return {"input_tokens": count_tokens(_conversation(body), body, served)}
+
+
+def _conversation(body: MessagesBody) -> Conversation:
+    choice = body.tool_choice
+    one = choice is not None and choice.disable_parallel_tool_use
+    return Conversation(
+        messages=messages_of(body.messages, body.system),
+        tools=chat_tools(body.tools or ()) or None,
+        tool_choice=chat_choice(choice),
+        parallel_tool_calls=False if one else None,
+        chat_template_kwargs=_variables(body),
+        reasoning_effort=body.effort,
+    )
+
+
+def _variables(body: MessagesBody) -> dict[str, Any] | None:
+    """Return the variables of the template; where thinking is disabled, make the prompt end it.
+
+    A budget of thinking is not kept to: Anthropic too calls it a target.
+    """
+    if body.thinking is None:
+        return body.chat_template_kwargs
+    kind = body.thinking.type
+    if kind not in THINKING:
+        words = f"thinking.type must be one of {', '.join(THINKING)}, got {kind!r:.80}"
+        raise bad_request(words, "thinking")
+    if kind == "disabled":
+        body.reasoning_budget_tokens = 0
+        return body.chat_template_kwargs
+    return {"enable_thinking": True, **(body.chat_template_kwargs or {})}

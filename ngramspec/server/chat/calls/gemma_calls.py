@@ -1,0 +1,87 @@
+"""Gemma 4's calls: <|tool_call>call:name{parameter:<|"|>value<|"|>,other:1}<tool_call|>."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec.server.chat.calls.format import (
+    AnswerSink,
+    CallFormat,
+    Mark,
+    NotACallError,
+    closing,
+    members,
+    several,
+)
+from ngramspec.server.chat.calls.loose_value import Quote, loose_value
+from ngramspec.server.chat.calls.typed_value import choices_of, parameters_of, types_of
+from ngramspec.server.chat.text import Read, Text
+from ngramspec.server.chat.tools import Tool, Tools
+from ngramspec.server.structured.gbnf import Rules, literal
+from ngramspec.server.structured.until import until
+
+OPEN, CALL, CLOSE, QUOTE = "<|tool_call>", "call:", "<tool_call|>", '<|"|>'
+QUOTES = (Quote(QUOTE, escapes=False), Quote('"'))
+MOST_NAME = 256  # characters
+NAME = re.compile(r"[^\s{}<>]*")
+SCALARS = ("integer", "number", "boolean", "null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmaCalls(CallFormat):
+    """Objects with bare keys, and strings between marks of their own."""
+
+    marks: Sequence[Mark] = (Mark(OPEN),)
+    special: bool = True
+
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read one call."""
+        yield from text.space()
+        if not (yield from text.passes(CALL)):
+            raise NotACallError
+        name = yield from text.match(NAME, MOST_NAME)
+        if not name or not (yield from text.starts("{")):
+            raise NotACallError
+        sink.begin(name)
+        if (yield from loose_value(text, sink.arguments, QUOTES)):
+            sink.end()
+            yield from closing(text, CLOSE)
+
+    def rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls whose values have the types of their parameters."""
+        string = rules.add("text", f"{literal(QUOTE)} {until(rules, QUOTE)}")
+        number, boolean, null = map(rules.primitive, ("number", "boolean", "null"))
+        value = rules.reserve("any")
+        key = rules.add("key", "[a-zA-Z0-9_] [a-zA-Z0-9_.-]*")
+        inside = f'{key} ":" {value}'
+        items = {
+            "object": rules.add("dict", f'"{{" ({inside} ("," {inside})*)? "}}"'),
+            "array": rules.add("list", f'"[" ({value} ("," {value})*)? "]"'),
+            "string": string,
+            **dict(zip(SCALARS, (rules.primitive("integer"), number, boolean, null), strict=True)),
+        }
+        rules.set(value, " | ".join(dict.fromkeys(items.values())))
+        call = rules.add(
+            "call", " | ".join(_call(rules, tool, items, value) for tool in tools.tools)
+        )
+        return several(call, call, tools)
+
+
+def _call(rules: Rules, tool: Tool, items: dict[str, str], value: str) -> str:
+    name, parts = tool.name[:80], list[tuple[str, bool]]()
+    for key, schema, needed in parameters_of(tool):
+        kinds = [items[kind] for kind in sorted(types_of(schema, tool.parameters)) if kind in items]
+        written = _choices(schema, tool) or " | ".join(kinds) or value
+        parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}:')} ({written})"), needed))
+    head, tail = literal(f"{OPEN}{CALL}{tool.name}{{"), literal(f"}}{CLOSE}")
+    return rules.add(f"call-{name}", f"{head} {members(rules, parts, name)} {tail}")
+
+
+def _choices(schema: Any, tool: Tool) -> str:
+    """Return the grammar of an enum of strings, "" for other schemas."""
+    return " | ".join(
+        literal(f"{QUOTE}{one}{QUOTE}") for one in choices_of(schema, tool.parameters)
+    )

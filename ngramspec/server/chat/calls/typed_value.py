@@ -1,0 +1,143 @@
+"""Values that models write as plain text, as JSON of the type that the schema tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ngramspec.server.chat.tools import Tool
+
+Schema = Mapping[str, Any]
+MOST_REFERENCES = 16
+MOST_VISITS = 128  # schemas that are looked at to find the types of one
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_TYPES: dict[type, str] = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+
+
+def properties_of(tool: Tool | None) -> Mapping[str, Any]:
+    """Return the schemas of a tool's parameters by name."""
+    found = _object_of(tool).get("properties") if tool else None
+    return found if isinstance(found, dict) else {}
+
+
+def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
+    """Return name, schema and whether it is required of each parameter.
+
+    The schemas refer to the tool's, so that they can stand alone.
+    """
+    required, place = _object_of(tool).get("required"), _place_of(tool)
+    needed = required if isinstance(required, list) else ()
+    return [
+        (key, {**tool.parameters, "$ref": f"{place}/properties/{_escaped(key)}"}, key in needed)
+        for key in properties_of(tool)
+    ]
+
+
+def types_of(schema: Any, root: Schema) -> frozenset[str]:
+    """Return the JSON types that a schema allows; none if it does not tell.
+
+    Args:
+        schema: A parameter's schema.
+        root: The schema that it refers to.
+    """
+    return _types(schema, root, [MOST_VISITS])
+
+
+def choices_of(schema: Any, root: Schema) -> list[str]:
+    """Return the values of an enum of strings, none for other schemas."""
+    for _ in range(MOST_REFERENCES):
+        if not isinstance(schema, dict):
+            return []
+        if not isinstance(schema.get("$ref"), str):
+            break
+        schema = _referred(schema["$ref"], root)
+    values = schema.get("enum") if isinstance(schema, dict) else None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        return []
+    return values
+
+
+def typed(text: str, types: frozenset[str], lines: bool = False) -> str:
+    """Return a value as JSON: as it is if it is JSON of an allowed type, else as a string.
+
+    Args:
+        text: What the model wrote.
+        types: The types, none = any.
+        lines: A line break at its end does not belong to it.
+    """
+    text = text.removesuffix("\n") if lines else text
+    bare = text.strip()
+    bare = _WORDS.get(bare, bare)
+    try:
+        value = json.loads(bare, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+    found = _TYPES[type(value)]
+    also = {"integer": "number", "number": "integer"}.get(found, found)
+    if not types or "string" not in types or found in types or also in types:
+        return bare
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _types(schema: Any, root: Schema, left: list[int]) -> frozenset[str]:
+    """Return the types; `left` holds how many schemas may still be visited."""
+    left[0] -= 1
+    if not isinstance(schema, dict) or left[0] < 0:
+        return frozenset()
+    if isinstance(schema.get("$ref"), str):
+        return _types(_referred(schema["$ref"], root), root, left)
+    given = schema.get("type")
+    if isinstance(given, str):
+        return frozenset((given,))
+    if isinstance(given, list):
+        return frozenset(one for one in given if isinstance(one, str))
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(key), list):
+            found = [_types(one, root, left) for one in schema[key][:MOST_VISITS]]
+            if key == "allOf":
+                return next(filter(None, found), frozenset())
+            return frozenset().union(*found) if all(found) else frozenset()
+    values = schema["enum"] if isinstance(schema.get("enum"), list) else []
+    values = [schema["const"]] if "const" in schema else values
+    if values:
+        return frozenset(_TYPES.get(type(value), "string") for value in values)
+    if "properties" in schema:
+        return frozenset(("object",))
+    return frozenset(("array",)) if "items" in schema else frozenset()
+
+
+def _place_of(tool: Tool) -> str:
+    """Return a reference to the schema of a tool's parameters."""
+    found = tool.parameters.get("$ref")
+    return found if isinstance(found, str) else "#"
+
+
+def _object_of(tool: Tool) -> Mapping[str, Any]:
+    found = _referred(_place_of(tool), tool.parameters)
+    return found if isinstance(found, dict) else {}
+
+
+def _escaped(key: str) -> str:
+    return quote(key.replace("~", "~0").replace("/", "~1"))
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(word)
+
+
+def _referred(reference: str, root: Schema) -> Any:
+    found: Any = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,122 @@
+"""ChatPlan: what a chat asks for, ready for the engine, made the same way for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec.engine.request import Request, TokenIds
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoning
+from ngramspec.server.chat.grammar import chat_grammar
+from ngramspec.server.chat.prediction import Prediction, prediction_of
+from ngramspec.server.chat.prompt import chat_text, continues_reasoning
+from ngramspec.server.chat.tools import Tools, tools_of
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.request.engine_request import check_request, make_requests
+from ngramspec.server.request.prompts import check_length
+from ngramspec.server.request.speculation import speculation_of
+from ngramspec.server.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class ChatPlan:
+    """A chat as engine requests, one per choice, and how its answers are read."""
+
+    requests: Sequence[Request]
+    stream: bool
+    format: ChatFormat
+    timings_per_token: bool
+    spans: bool
+
+
+def plan_conversation(
+    chat: Conversation,
+    body: SamplingBody,
+    served: ServedModel,
+    settings: ServerSettings,
+    key_id: str,
+    *,
+    schema: tuple[Any, str],
+    strict: bool = False,
+    max_tokens: int | None,
+    field: str = "messages",
+    choices: int = 1,
+    logprobs: tuple[str, int | None] = ("top_logprobs", None),
+    prediction: Prediction | None = None,
+    reasoning_format: str | None = None,
+) -> ChatPlan:
+    """Return the plan of a conversation.
+
+    Args:
+        chat: Messages and tools.
+        body: How to answer; its further members may be settings for drafts.
+        served, settings, key_id: As in every plan.
+        schema: The JSON schema that the answer must follow, None for none, and its field's name.
+        strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
+        max_tokens: None = the server's default.
+        field: Name of the field that holds the messages.
+        choices: Number of answers.
+        logprobs: As make_requests takes them.
+        prediction: What the client expects in the answer.
+        reasoning_format: "none" leaves the reasoning in the answer; None = the server's.
+
+    Raises:
+        ApiError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    check_request(body, settings, choices)
+    tools = tools_of(chat)
+    text, prompt_ids = chat_prompt(chat, body, served, tools)
+    check_length(prompt_ids, served, settings, field)
+    parses = (reasoning_format or settings.reasoning_format) != "none"
+    begun = continues_reasoning(chat, text)
+    format = chat_format(served.chat_template, text, tools, parses, begun)
+    drafts = speculation_of(body.model_extra, key_id)
+    requests = make_requests(
+        body,
+        served,
+        settings,
+        prompts=[prompt_ids],
+        choices=choices,
+        grammar=chat_grammar(body, *schema, format, strict),
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        speculation=drafts.speculation,
+        prediction_ids=prediction_of(prediction, served),
+        special=format.shows_special,
+    )
+    return ChatPlan(
+        requests=requests,
+        stream=bool(body.stream),
+        format=format,
+        timings_per_token=bool(body.timings_per_token),
+        spans=drafts.spans,
+    )
+
+
+def chat_prompt(
+    chat: Conversation, body: SamplingBody, served: ServedModel, tools: Tools
+) -> tuple[str, TokenIds]:
+    """Return the prompt of a conversation, as text and as tokens.
+
+    Raises:
+        ApiError, InputError: It cannot be made.
+    """
+    if body.reasoning_budget_tokens == 0:
+        chat.reasoning_effort = "none"
+    text = chat_text(chat, served, tools)
+    if body.reasoning_budget_tokens == 0:
+        text += end_of_reasoning(served.chat_template, text)
+    return text, served.model.tokenize_prompt(text)
+
+
+def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) -> int:
+    """Return how many tokens the prompt of a conversation has, however long it is.
+
+    Raises:
+        As chat_prompt.
+    """
+    return int(chat_prompt(chat, body, served, tools_of(chat))[1].size)

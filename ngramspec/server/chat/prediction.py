@@ -1,0 +1,30 @@
+"""Prediction: a text that the client expects in the answer, as OpenAI describes it."""
+
+from __future__ import annotations
+
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.server.chat.messages import text_of
+from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import Body, Objects
+
+
+class Prediction(Body):
+    """OpenAI's prediction: a text that the answer will mostly repeat."""
+
+    type: str
+    content: str | Objects
+
+
+def prediction_of(given: Prediction | None, served: ServedModel) -> TokenIds:
+    """Return the tokens of the client's prediction of the answer.
+
+    Raises:
+        ApiError: It is not a text.
+    """
+    if given is None:
+        return NO_TOKENS
+    if given.type != "content":
+        raise bad_request("prediction.type must be content", "prediction")
+    text = text_of(given.content, "prediction.content")
+    return served.model.tokenize(text, add_special=False) if text else NO_TOKENS

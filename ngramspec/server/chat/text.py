@@ -1,0 +1,157 @@
+"""Text that comes in pieces, and what reads it: coroutines that wait for more where they must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+Read = Generator[None, None, T]  # yields to wait for more text
+Sink = Callable[[str], object]
+_VISIBLE = re.compile(r"\S")
+
+
+class Stops:
+    """Marks that end a text, of which the longest is found where several begin."""
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        self.marks = tuple(sorted(set(marks), key=len, reverse=True))
+        self._find = re.compile("|".join(map(re.escape, self.marks)) or r"(?!)")
+        self._longest = len(self.marks[0]) if self.marks else 0
+        self._beginnings = {mark[:size] for mark in self.marks for size in range(1, len(mark))}
+
+    def find(self, text: str, start: int, ended: bool) -> tuple[int, str] | None:
+        """Return where the first mark begins, and the mark; None if that is not certain yet."""
+        found = self._find.search(text, start)
+        if found is None:
+            return None
+        near = not ended and found.start() > len(text) - self._longest
+        if near and found.start() >= len(text) - self.open_end(text, start):
+            return None  # it may be a part of a longer mark
+        return found.start(), found[0]
+
+    def open_end(self, text: str, start: int) -> int:
+        """Return how many characters at the end of a text may be the beginning of a mark."""
+        for size in range(min(self._longest - 1, len(text) - start), 0, -1):
+            if text[len(text) - size :] in self._beginnings:
+                return size
+        return 0
+
+
+class Text:
+    """The part of an answer that was not read yet.
+
+    ended: Nothing more will come.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._held = ""
+        self._at = 0
+        self._kept: list[str] | None = None  # all text since keep()
+
+    def feed(self, piece: str, last: bool = False) -> None:
+        """Add the next piece."""
+        if self._kept is not None and piece:
+            self._kept.append(piece)
+        self._held = self._held[self._at :] + piece
+        self._at = 0
+        self.ended = last
+
+    def keep(self) -> None:
+        """Keep what is read from now on, for give_back."""
+        self._kept = [self._held[self._at :]]
+
+    def release(self) -> None:
+        """Keep no longer what is read."""
+        self._kept = None
+
+    def give_back(self) -> None:
+        """Return to where keep was called."""
+        assert self._kept is not None
+        self._held, self._at, self._kept = "".join(self._kept), 0, None
+
+    def skip(self, count: int) -> None:
+        """Pass over characters that were looked at."""
+        self._at += count
+
+    def drop(self) -> None:
+        """Pass over all that is there."""
+        self._at = len(self._held)
+
+    def ahead(self, count: int) -> Read[str]:
+        """Return the next characters without reading them, fewer only at the end."""
+        while len(self._held) - self._at < count and not self.ended:
+            yield
+        return self._held[self._at : self._at + count]
+
+    def starts(self, mark: str) -> Read[bool]:
+        """Return whether a mark comes next; wait no longer than it may."""
+        while True:
+            have = self._held[self._at : self._at + len(mark)]
+            if have == mark or self.ended or not mark.startswith(have):
+                return have == mark
+            yield
+
+    def passes(self, mark: str) -> Read[bool]:
+        """Read a mark if it comes next, and return whether it did."""
+        found = yield from self.starts(mark)
+        if found:
+            self._at += len(mark)
+        return found
+
+    def is_cut(self, mark: str) -> bool:
+        """Return whether the text has ended within a mark, or before it."""
+        return self.ended and mark.startswith(self._held[self._at : self._at + len(mark)])
+
+    def space(self) -> Read[None]:
+        """Read whitespace."""
+        while True:
+            found = _VISIBLE.search(self._held, self._at)
+            self._at = found.start() if found else len(self._held)
+            if found or self.ended:
+                return
+            yield
+
+    def match(self, pattern: re.Pattern[str], most: int) -> Read[str]:
+        """Read the characters that a pattern matches, at most some of them.
+
+        The pattern must match more text wherever it matches less.
+        """
+        while True:
+            found = pattern.match(self._held, self._at, self._at + most)
+            size = found.end() - self._at if found else 0
+            if size >= most or self._at + size < len(self._held) or self.ended:
+                self._at += size
+                return self._held[self._at - size : self._at]
+            yield
+
+    def until(self, stops: Stops, sink: Sink) -> Read[str]:
+        """Pass text to a sink up to a mark, which is read and returned; "" at the end."""
+        while True:
+            found = stops.find(self._held, self._at, self.ended)
+            if found is not None:
+                at, mark = found
+                self._pass(sink, at)
+                self._at += len(mark)
+                return mark
+            held = 0 if self.ended else stops.open_end(self._held, self._at)
+            self._pass(sink, len(self._held) - held)
+            if self.ended:
+                return ""
+            yield
+
+    def search(self, pattern: re.Pattern[str], sink: Sink) -> Read[str]:
+        """Pass text to a sink up to the character that a pattern finds, which is not read."""
+        while True:
+            found = pattern.search(self._held, self._at)
+            self._pass(sink, found.start() if found else len(self._held))
+            if found or self.ended:
+                return found[0] if found else ""
+            yield
+
+    def _pass(self, sink: Sink, end: int) -> None:
+        if end > self._at:
+            sink(self._held[self._at : end])
+            self._at = end

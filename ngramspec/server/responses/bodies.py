@@ -1,0 +1,95 @@
+"""The body of OpenAI's Responses API, with the further fields of this server's other routes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ngramspec.server.chat.prediction import Prediction
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, SamplingBody, at_most
+from ngramspec.server.request.grammar import ANY_OBJECT
+
+WITH_LOGPROBS = "message.output_text.logprobs"
+# What would need answers that are kept, and none are.
+KEEPING = ("previous_response_id", "conversation", "background", "prompt")
+
+
+class Reasoning(Body):
+    """How much to reason, and whether to show it as a summary."""
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None  # the older name of summary
+
+
+class TextOptions(Body):
+    """How the text of the answer is written."""
+
+    format: dict[str, Any] | None = None
+
+
+class ResponsesBody(SamplingBody):
+    """POST /v1/responses."""
+
+    input: str | Objects
+    model: str | None = None
+    instructions: str | None = None
+    tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: Reasoning | None = None
+    max_output_tokens: Integer | None = None
+    top_logprobs: Integer | None = None
+    include: Annotated[list[str], at_most(64)] | None = None
+    prediction: Prediction | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether what a grammar cannot enforce of the schema is to be refused."""
+        return bool(self.text and self.text.format and self.text.format.get("strict") is True)
+
+    @property
+    def summarizes(self) -> bool:
+        """Return whether reasoning is wanted as a summary."""
+        given = self.reasoning
+        return given is not None and (given.summary or given.generate_summary) is not None
+
+    @property
+    def reported(self) -> int | None:
+        """Return how many of the likeliest tokens to report, None = no log-probabilities."""
+        wanted = self.top_logprobs is not None or WITH_LOGPROBS in (self.include or ())
+        return (self.top_logprobs or 0) if wanted else None
+
+
+def check_stateless(body: ResponsesBody) -> None:
+    """Refuse what refers to an earlier response.
+
+    Raises:
+        ApiError: It does.
+    """
+    for name in KEEPING:
+        if (body.model_extra or {}).get(name):
+            words = f"{name} is not supported: this server keeps no responses, so send all of input"
+            raise not_supported(words, name)
+
+
+def schema_of(body: ResponsesBody) -> tuple[Any, str]:
+    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
+
+    Raises:
+        ApiError: The format is not known, or lacks its schema.
+    """
+    given = body.text.format if body.text else None
+    kind = "text" if given is None else given.get("type", "text")
+    if given is None or kind == "text":
+        return body.json_schema, "json_schema"
+    if kind == "json_object":
+        return ANY_OBJECT, "text.format"
+    if kind != "json_schema":
+        words = f"text.format.type must be text, json_object or json_schema, got {kind!r:.80}"
+        raise bad_request(words, "text.format")
+    if given.get("schema") is None:
+        raise bad_request("text.format must have a schema", "text.format")
+    return given["schema"], "text.format"

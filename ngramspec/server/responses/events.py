@@ -1,0 +1,231 @@
+"""Responses in OpenAI's shape: one object, or a stream of numbered events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngramspec.server.bridge.answer import Item
+from ngramspec.server.errors import ApiError
+from ngramspec.server.model import ServedModel
+from ngramspec.server.response.logprobs import LogprobFormat
+from ngramspec.server.response.sse import SSE, SSE_PING, json_text, named_event
+from ngramspec.server.response.timings import optional_members, timings_of
+from ngramspec.server.responses.output import Event, Message, Output
+from ngramspec.server.responses.plan import ResponsePlan
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Chunk, Generation
+
+CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}  # of a response that failed
+
+
+def response_json(
+    plan: ResponsePlan, served: ServedModel, generations: Sequence[Generation]
+) -> dict[str, Any]:
+    """Return the response object."""
+    made = generations[0]
+    output = Output(plan.tools, plan.summarizes)
+    for delta in plan.format.parser().feed(made.text, last=True):
+        output.add(delta)
+    output.close(_status(made))
+    if made.request.logprobs is not None:
+        logprobs = LogprobFormat(served).chat(made.logprobs)["content"]
+        for item in output.items:
+            if isinstance(item, Message):
+                item.logprobs, logprobs = logprobs, []
+    whole = _ended(_head(plan, served), plan, served, output, made)
+    return {**whole, "timings": timings_of(generations)}
+
+
+class ResponseEvents:
+    """A response as events, from response.created to response.completed, incomplete or failed."""
+
+    media_type = SSE
+
+    def __init__(
+        self, plan: ResponsePlan, served: ServedModel, generations: Sequence[Generation]
+    ) -> None:
+        self._plan = plan
+        self._served = served
+        self._generation = generations[0]
+        self._parser = plan.format.parser()
+        self._output = Output(plan.tools, plan.summarizes)
+        self._format = LogprobFormat(served)
+        self._logprobs: list[dict[str, Any]] = []  # of tokens whose text has not come
+        self._extras: dict[str, Any] = {}  # for the next event
+        self._members = (plan.timings_per_token, plan.spans)
+        self._quick = not any(self._members) and self._generation.request.logprobs is None
+        self._response = _head(plan, served)
+        self._number = 0  # of the next event
+        self._start: tuple[Message, bytes] | None = None  # of the events of a message's texts
+
+    @property
+    def ping(self) -> bytes:
+        """Return what shows that the server is at work.
+
+        Before the first token these are events: some clients count only those as signs of life.
+        """
+        if self._output.items:
+            return SSE_PING
+        return self._begin() or self._write(self._told("response.in_progress"))
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Return the events for some chunks."""
+        parts: list[bytes] = [self._begin()]
+        for _, chunk in items:
+            message = self._output.open
+            if (
+                self._quick
+                and self._parser.plain
+                and isinstance(message, Message)
+                and chunk.finish_reason is None
+            ):
+                if chunk.text:
+                    parts += (
+                        self._text_start(message),
+                        json_text(chunk.text),
+                        b', "sequence_number": %d}\n\n' % self._number,
+                    )
+                    self._number += 1
+                    message.pieces.append(chunk.text)
+            else:
+                parts += map(self._write, self._events(chunk))
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        """Return the last event, which has the whole response."""
+        made = self._generation
+        kind = "completed" if _status(made) == "completed" else "incomplete"
+        whole = _ended(self._response, self._plan, self._served, self._output, made)
+        event = {"type": f"response.{kind}", "response": whole, **self._extras}
+        return self._write({**event, "timings": timings_of([made])})
+
+    def error(self, error: ApiError) -> bytes:
+        """Return the events of a response that failed."""
+        begun = self._begin()
+        told = {"code": error.code or CODES.get(error.status, "server_error")}
+        told["message"] = error.message
+        event = {"type": "error", **told, "param": error.param}
+        self._output.close("incomplete")
+        failed = {"status": "failed", "error": told, "output": self._output.json()}
+        whole = {"type": "response.failed", "response": {**self._response, **failed}}
+        return begun + self._write(event) + self._write(whole)
+
+    def _begin(self) -> bytes:
+        """Return the first events, if they were not sent."""
+        if self._number:
+            return b""
+        names = ("response.created", "response.in_progress")
+        return b"".join(self._write(self._told(name)) for name in names)
+
+    def _told(self, type: str) -> Event:
+        return {"type": type, "response": self._response}
+
+    def _events(self, chunk: Chunk) -> list[Event]:
+        """Return the events of a chunk that is more than a piece of a message."""
+        last = chunk.finish_reason is not None
+        self._logprobs += self._format.chat(chunk.logprobs)["content"]
+        self._collect(optional_members(chunk, *self._members))
+        events: list[Event] = []
+        for delta in self._parser.feed(chunk.text, last):
+            told = self._output.add(delta)
+            if delta.kind == "content":
+                self._add_logprobs(told[-1])
+            events += told
+        if last:
+            events += self._output.close(_status(chunk.generation))
+        if events:
+            events[-1].update(self._extras)
+            self._extras = {}
+        return events
+
+    def _add_logprobs(self, event: Event) -> None:
+        """Tell with a text the log-probabilities of the tokens up to it."""
+        message = self._output.items[-1]
+        assert isinstance(message, Message)
+        event["logprobs"], self._logprobs = self._logprobs, []
+        message.logprobs += event["logprobs"]
+
+    def _collect(self, more: dict[str, Any]) -> None:
+        """Keep further members for the next event; there may be none for a chunk."""
+        before, now = self._extras.get("speculative"), more.get("speculative")
+        if before and now:
+            accepted = before["accepted"] + now["accepted"]
+            now = {"accepted": accepted, "spans": [*before["spans"], *now["spans"]]}
+            more = {**more, "speculative": now}
+        self._extras.update(more)
+
+    def _text_start(self, message: Message) -> bytes:
+        """Return an event of a message up to its text."""
+        if self._start is None or self._start[0] is not message:
+            self._start = (
+                message,
+                b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", '
+                b'"item_id": "%b", "output_index": %d, "content_index": 0, "logprobs": [], '
+                b'"delta": ' % (message.id.encode(), message.index),
+            )
+        return self._start[1]
+
+    def _write(self, event: Event) -> bytes:
+        made = named_event({**event, "sequence_number": self._number})
+        self._number += 1
+        return made
+
+
+def _status(made: Generation) -> str:
+    """Return the status of a response, and of its last item, at its end."""
+    return "incomplete" if made.finish_reason == "length" else "completed"
+
+
+def _head(plan: ResponsePlan, served: ServedModel) -> dict[str, Any]:
+    """Return a response that has begun."""
+    return {
+        "id": f"resp_{uuid.uuid4().hex}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "model": served.name,
+        "output": [],
+        "error": None,
+        "incomplete_details": None,
+        "usage": None,
+        **plan.echo,
+    }
+
+
+def _ended(
+    head: dict[str, Any], plan: ResponsePlan, served: ServedModel, output: Output, made: Generation
+) -> dict[str, Any]:
+    """Return a response that has ended."""
+    status = _status(made)
+    cut = {"reason": "max_output_tokens"}
+    return {
+        **head,
+        "completed_at": int(time.time()),
+        "status": status,
+        "incomplete_details": cut if status == "incomplete" else None,
+        "output": output.json(),
+        "usage": _usage(plan, served, output, made),
+    }
+
+
+def _usage(
+    plan: ResponsePlan, served: ServedModel, output: Output, made: Generation
+) -> dict[str, Any]:
+    times, reasoning = made.timings, output.reasoning()
+    details = {"reasoning_tokens": 0}
+    if reasoning:
+        details["reasoning_tokens"] = int(served.model.tokenize(reasoning, add_special=False).size)
+    if plan.predicts:
+        details["accepted_prediction_tokens"] = times.num_prediction_accepted
+        details["rejected_prediction_tokens"] = times.num_prediction_rejected
+    return {
+        "input_tokens": times.num_prompt,
+        "input_tokens_details": {"cached_tokens": times.num_cached, "cache_write_tokens": 0},
+        "output_tokens": made.num_tokens,
+        "output_tokens_details": details,
+        "total_tokens": times.num_prompt + made.num_tokens,
+    }

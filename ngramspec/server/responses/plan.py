@@ -1,0 +1,113 @@
+"""ResponsePlan: what a request for a response asks for, ready for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.plan import ChatPlan, count_tokens, plan_conversation
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.responses.bodies import ResponsesBody, check_stateless, schema_of
+from ngramspec.server.responses.input import messages_of
+from ngramspec.server.responses.tools import ResponseTools, choose, response_tools
+from ngramspec.server.settings import ServerSettings
+
+MAX_ECHO = 1 << 20  # bytes of a body up to which its long members are repeated in the response
+
+
+@dataclass(frozen=True)
+class ResponsePlan(ChatPlan):
+    """A response as an engine request, and the shape of the answer."""
+
+    tools: ResponseTools
+    summarizes: bool  # reasoning is told as a summary
+    predicts: bool  # the client has sent a prediction
+    echo: Mapping[str, Any]  # members of the request that the response repeats
+
+
+def plan_response(
+    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
+) -> ResponsePlan:
+    """Read the body of a request for a response.
+
+    Raises:
+        ApiError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body = parse(raw, ResponsesBody)
+    check_stateless(body)
+    chat, tools = _conversation(body)
+    plan = plan_conversation(
+        chat,
+        body,
+        served,
+        settings,
+        key_id,
+        schema=schema_of(body),
+        strict=body.is_strict,
+        max_tokens=body.max_output_tokens,
+        field="input",
+        logprobs=("top_logprobs", body.reported),
+        prediction=body.prediction,
+    )
+    return ResponsePlan(
+        **vars(plan),
+        tools=tools,
+        summarizes=body.summarizes,
+        predicts=body.prediction is not None,
+        echo=_echo(body, plan, len(raw) <= MAX_ECHO),
+    )
+
+
+def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+    """Return how many tokens the input of a response has.
+
+    Raises:
+        ApiError, InputError: Its prompt cannot be made.
+    """
+    body = parse(raw, ResponsesBody)
+    check_stateless(body)
+    count = count_tokens(_conversation(body)[0], body, served)
+    return {"object": "response.input_tokens", "input_tokens": count}
+
+
+def _conversation(body: ResponsesBody) -> tuple[Conversation, ResponseTools]:
+    messages = messages_of(body.input, body.instructions or "")
+    tools = response_tools(body.tools or ())
+    given, choice = choose(tools, body.tool_choice)
+    made = Conversation(
+        messages=messages,
+        tools=list(given) or None,
+        tool_choice=choice,
+        parallel_tool_calls=body.parallel_tool_calls,
+        chat_template_kwargs=body.chat_template_kwargs,
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+    )
+    return made, tools
+
+
+def _echo(body: ResponsesBody, plan: ChatPlan, small: bool) -> dict[str, Any]:
+    """Return the members of a request that the response repeats."""
+    extra, sampling = body.model_extra or {}, plan.requests[0].sampling
+    reasoning = body.reasoning.model_dump(exclude_none=True) if body.reasoning else {}
+    text = body.text.model_dump(exclude_none=True) if body.text else {}
+    return {
+        "background": False,
+        "instructions": body.instructions if small else None,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": extra.get("metadata") or {} if small else {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None, **reasoning},
+        "store": False,
+        "temperature": sampling.temperature,
+        "text": {"format": {"type": "text"}, **text} if small else None,
+        "tool_choice": body.tool_choice or "auto" if small else "auto",
+        "tools": body.tools or [] if small else [],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": sampling.top_p,
+        "truncation": "disabled",
+    }

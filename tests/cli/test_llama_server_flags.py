@@ -1,0 +1,209 @@
+"""Every option of llama-server is known: it works, does nothing, or is refused with a reason."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from ngramspec.cli.llama_cpp.flags import FLAGS
+from ngramspec.cli.llama_cpp.presets import PRESETS
+from ngramspec.cli.llama_cpp.words import OFF, ON
+from ngramspec.cli.serve import command, serve
+from ngramspec.cli.serve import run as serve_run
+
+DATA = Path(__file__).parent / "data" / "llama_server_flags.txt"
+Row = tuple[list[str], int, str]
+
+
+def read_rows() -> list[Row]:
+    """Return names, number of values and variable of each option."""
+    lines = [line for line in DATA.read_text("utf-8").splitlines() if not line.startswith("#")]
+    parts = [(line + "\t").split("\t") for line in lines]
+    return [(names.split(), int(values), variable) for names, values, variable, *_ in parts]
+
+
+ROWS = read_rows()
+SHOWS_AND_ENDS = ("-h", "--help", "--usage", "--version", "--list-devices")
+
+
+def option_by_flag() -> dict[str, click.Option]:
+    made = {}
+    for param in serve.params:
+        if isinstance(param, click.Option):
+            made.update(dict.fromkeys((*param.opts, *param.secondary_opts), param))
+    return made
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let serve hand its options to a list instead of listening."""
+    for name in os.environ:
+        if name.startswith("LLAMA_"):
+            monkeypatch.delenv(name)
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(serve_run, "run", lambda options, *_: seen.append(dict(options)))
+    return seen
+
+
+def test_the_data_is_whole() -> None:
+    assert len(ROWS) > 240
+    assert (["-c", "--ctx-size"], 1, "LLAMA_ARG_CTX_SIZE") in ROWS
+    assert (["--control-vector-layer-range"], 2, "") in ROWS
+
+
+def test_every_option_is_known_with_its_number_of_values() -> None:
+    known = option_by_flag()
+    wrong = []
+    for names, values, _ in ROWS:
+        for name in names:
+            if name in ("-h", "--help"):
+                continue
+            found = known.get(name)
+            if found is None:
+                wrong.append(f"{name} is not known")
+            elif (0 if found.is_flag or found.count else found.nargs) != values:
+                wrong.append(f"{name} takes {values} values")
+    assert wrong == []
+
+
+def test_every_variable_is_known() -> None:
+    known = option_by_flag()
+    quiet = {name for flag in FLAGS if flag.kind == "silent" for name in flag.names.split()}
+    wrong = []
+    for names, _, variable in ROWS:
+        found = [known[name] for name in names if name not in quiet and name in known]
+        given = [one.envvar or () for one in found]
+        envs = {env for one in given for env in ([one] if isinstance(one, str) else one)}
+        if variable and found and variable not in envs:
+            wrong.append(f"{variable} of {names}")
+    assert wrong == []
+
+
+def test_no_flag_has_two_homes() -> None:
+    flags = [
+        flag
+        for param in serve.params
+        if isinstance(param, click.Option) and param.name != "preset"
+        for flag in (*param.opts, *param.secondary_opts)
+    ]
+    assert [flag for flag, count in Counter(flags).items() if count > 1] == []
+    assert not set(PRESETS) & set(flags)
+
+
+def words_for(values: int) -> list[str]:
+    return ["something"] * values
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.names.split()[0])
+def test_a_flag_of_the_table_does_what_its_kind_says(
+    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, flag: Any
+) -> None:
+    plain = invoke("serve", "-t", "1")
+    assert plain.exit_code == 0, plain.output
+    for name in flag.names.split():
+        result = invoke("serve", "-t", "1", name, *words_for(flag.values))
+        if flag.kind == "refused":
+            assert result.exit_code == 2, result.output
+            assert result.stderr.splitlines()[-1].endswith(flag.reason)
+            continue
+        assert result.exit_code == 0, result.output
+        assert served[-1] == served[0]
+        told = result.stderr.removeprefix(plain.stderr)
+        assert told.endswith(f"{flag.reason}\n") if flag.kind == "note" else not told
+    for word in flag.harmless:
+        result = invoke("serve", "-t", "1", name, word)
+        assert (result.exit_code, result.stderr) == (0, plain.stderr)
+    if flag.env:
+        monkeypatch.setenv(f"LLAMA_ARG_{flag.env}", "1")
+        result = invoke("serve", "-t", "1")
+        assert result.exit_code == (2 if flag.kind == "refused" else 0)
+        assert flag.reason in " ".join(result.stderr.split()) or "1" in flag.harmless
+
+
+def test_hidden_flags_are_not_in_the_help(invoke: Any) -> None:
+    text = invoke("serve", "--help").output
+    for flag in FLAGS:
+        assert not set(flag.names.split()) & set(text.replace(",", " ").split()), flag.names
+    assert "--gpt-oss-20b-default" not in text
+    assert invoke("serve", "--usage").output == text
+
+
+def test_an_unknown_option_is_named_whole(invoke: Any) -> None:
+    for name in ("-xyz", "--no-such-thing", "-hx"):
+        result = invoke("serve", name, "1")
+        assert result.exit_code == 2
+        assert f"No such option '{name}'" in result.stderr
+
+
+# In the words of llama.cpp: switches with variables, and what a line or a variable makes of them.
+SWITCHES = {
+    "mmap": ("LLAMA_ARG_MMAP", "LLAMA_ARG_NO_MMAP"),
+    "kv_offload": ("LLAMA_ARG_KV_OFFLOAD", "LLAMA_ARG_NO_KV_OFFLOAD"),
+    "kv_unified": ("LLAMA_ARG_KV_UNIFIED", "LLAMA_ARG_NO_KV_UNIFIED"),
+    "cache_prompt": ("LLAMA_ARG_CACHE_PROMPT", "LLAMA_ARG_NO_CACHE_PROMPT"),
+    "prefill_assistant": ("LLAMA_ARG_PREFILL_ASSISTANT", "LLAMA_ARG_NO_PREFILL_ASSISTANT"),
+    "ui": ("LLAMA_ARG_UI", "LLAMA_ARG_NO_UI"),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_variables_switch_on_and_off(
+    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    positive, negative = SWITCHES[name]
+    for word, wanted in [(word, True) for word in ON] + [(word, False) for word in OFF]:
+        monkeypatch.setenv(positive, word)
+        assert invoke("serve").exit_code == 0
+        assert served[-1][name] is wanted
+    monkeypatch.setenv(positive, "1")
+    monkeypatch.setenv(negative, "1")  # as in llama.cpp, whatever its value is
+    assert invoke("serve").exit_code == 0
+    assert served[-1][name] is False
+
+
+@pytest.mark.parametrize("variable", ["LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL_URL", "LLAMA_ARG_RPC"])
+def test_a_variable_that_names_a_model_elsewhere_never_starts_the_embedded_one(
+    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "nobody/nothing")
+    result = invoke("serve")
+    assert result.exit_code == 2
+    assert served == []
+
+
+def test_a_preset_names_a_model_and_how_it_is_served(
+    invoke: Any, served: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ngramspec.models import embedded_model
+
+    result = invoke("serve", "--fim-qwen-1.5b-default")
+    assert result.exit_code == 2
+    assert "hf download ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF" in result.stderr
+    snapshot = tmp_path / "models--ggml-org--gpt-oss-20b-GGUF" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "gpt-oss-20b-mxfp4.gguf").symlink_to(embedded_model())
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert invoke("serve", "--gpt-oss-20b-default", "--port", "9000").exit_code == 0
+    made = served[-1]
+    assert made["model"].name == "gpt-oss-20b-mxfp4.gguf"
+    assert (made["port"], made["parallel"], made["ctx_size"]) == (9000, 2, 262144)
+    assert (made["temperature"], made["top_k"], made["min_p"]) == (1.0, 0, 0.01)
+    for given in (("-m", "x.gguf"), ("-hf", "a/b")):
+        result = invoke("serve", "--gpt-oss-20b-default", *given)
+        assert result.exit_code == 2
+        assert "--gpt-oss-20b-default names a model" in result.stderr
+
+
+def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[dict[str, Any]]) -> None:
+    lines: dict[str, tuple[int, bool]] = {
+        "": (command.AUTO_SLOTS, True), "-np -1": (4, True), "-np auto": (4, True),
+        "-np 4": (4, False), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
+    }  # fmt: skip
+    for line, wanted in lines.items():
+        assert invoke("serve", *line.split()).exit_code == 0
+        assert (served[-1]["parallel"], served[-1]["kv_unified"]) == wanted, line

@@ -1,0 +1,88 @@
+"""Drafting: what the engine tells about what drafts."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.fake_target import FakeTarget
+from ngramspec._native.cache.ngram_cache import NgramCache
+from ngramspec._native.suffix.pool import SuffixPool
+from ngramspec.costs import PROFILES, CostTable
+from ngramspec.drafters import create_drafter
+from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate
+from ngramspec.engine.drafting import unpaid
+
+
+def test_pools_and_caches_are_counted_for_their_drafters() -> None:
+    pool, cache = SuffixPool(1 << 16), NgramCache()
+    params = {
+        "suffix": {"pool": pool},
+        "ngram-cache": {"static": cache},
+        "ngram-mod": {"capacity": 1 << 12},
+    }
+    names = "ngram-simple,ngram-mod,ngram-cache,suffix"
+    engine = Engine(FakeTarget(max_batch=65), names, slots=2, params=params)
+    made = engine.drafting()
+    assert list(made.drafters) == names.split(",")
+    assert made.drafters == {
+        "ngram-simple": 0, "ngram-mod": 4 << 12, "ngram-cache": cache.nbytes, "suffix": pool.nbytes,
+    }  # fmt: skip
+    assert made.slot_bytes > 0
+    assert made.active
+    assert made.notes == ()
+    assert (made.rollback, made.state_bytes, made.policy) == ("cache", 0, "auto")
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "longest"),
+    [(AutoPolicy(9), "auto", 9), (AutoPolicy(9, fixed=4), "auto", 4), (Gate(7), "gate", 7),
+     (FixedLength(5), "fixed", 5), (None, "auto", 48)],
+)  # fmt: skip
+def test_the_policy_bounds_the_longest_draft(policy: object, name: str, longest: int) -> None:
+    made = Engine(FakeTarget(), "ngram-simple", policy=policy).drafting()  # type: ignore[arg-type]
+    assert (made.policy, made.longest) == (name, longest)
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine", "longest", "rollback", "note"),
+    [
+        ({"max_batch": 8}, {}, 7, "cache", "a batch holds 8 tokens"),
+        ({"exact_batch": 5}, {"exact": True}, 4, "cache", "a batch holds 5 tokens"),
+        ({"exact_batch": 1}, {"exact": True}, 0, "cache", "a batch holds a single token"),
+        ({"max_rollback": 3}, {}, 3, "snapshots", "memory for more than 3 states of each slot"),
+        ({"max_rollback": 0, "can_save": True}, {}, 48, "saved", None),
+        ({"max_rollback": 0}, {}, 0, "none", "the model cannot take tokens back"),
+    ],
+)
+def test_what_the_target_can_do_bounds_drafts(
+    settings: dict, engine: dict, longest: int, rollback: str, note: str | None
+) -> None:
+    made = Engine(FakeTarget(**settings), "ngram-simple", **engine).drafting()
+    assert (made.longest, made.rollback, made.active) == (longest, rollback, longest > 0)
+    assert len(made.notes) == (note is not None)
+    assert note is None or note in made.notes[0]
+
+
+def test_an_engine_without_drafters_says_so() -> None:
+    made = Engine(FakeTarget(), None).drafting()
+    assert not made.active
+    assert made.notes == ("no drafter and no draft model is named",)
+    own = create_drafter("ngram-mod", slots=1)
+    made = Engine(FakeTarget(), own).drafting()
+    assert made.active
+    assert list(made.drafters) == ["own"]
+
+
+def test_costs_tell_that_no_draft_pays() -> None:
+    for table in PROFILES.values():
+        assert unpaid(table, 62) == ""
+    steep = CostTable(((1, 1.0), (2, 2.5), (64, 90.0)))
+    assert unpaid(steep, 62) == (
+        "the policy sends next to none: 2 tokens in a pass cost 2.5 times one"
+    )
+    later = CostTable(((1, 1.0), (2, 2.8), (4, 5.0), (8, 5.5)))
+    assert unpaid(later, 62) == ""
+    assert "4 tokens in a pass cost 5.0" in unpaid(later, 3)
+    made = Engine(FakeTarget(), "ngram-simple", policy=AutoPolicy(16, steep)).drafting()
+    assert "the policy sends next to none" in made.notes[0]
+    assert unpaid(steep, 0) == ""

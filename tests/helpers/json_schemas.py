@@ -1,0 +1,77 @@
+"""JSON schemas as grammars, followed byte by byte: which texts they take, and texts they make."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec.grammar import read_grammar
+from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_schema import add_schema
+
+BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
+CLOSING = np.frombuffer(b'"]},:', np.uint8)
+MOST_BYTES = 4000
+
+
+def grammar_of(schema: Any, strict: bool = False) -> str:
+    """Return the grammar of a schema. Raises: ApiError."""
+    rules = Rules()
+    return rules.grammar(add_schema(rules, schema, "answer", "json_schema", strict))
+
+
+@functools.lru_cache(maxsize=4)
+def _rules_of(grammar: str) -> Any:
+    return read_grammar(grammar, lambda text: -1)
+
+
+def takes(grammar: str, text: str) -> bool:
+    """Tell whether a grammar takes a text, to its end."""
+    matcher = Matcher(_rules_of(grammar), BYTES)
+    return all(map(matcher.accept, text.encode())) and matcher.may_end
+
+
+def sample(grammar: str, rng: random.Random) -> str | None:
+    """Return a random text by a grammar, None if it does not come to an end."""
+    matcher = Matcher(_rules_of(grammar), BYTES)
+    made = bytearray()
+    while len(made) < MOST_BYTES:
+        allowed = np.flatnonzero(matcher.mask())
+        if matcher.may_end and (not len(allowed) or rng.random() < 0.5):
+            return made.decode()
+        closing = np.intersect1d(allowed, CLOSING)
+        if len(closing) and rng.random() < 0.5:
+            allowed = closing
+        elif rng.random() < 0.8 and len(plain := allowed[allowed > 32]):
+            allowed = plain
+        assert len(allowed), f"the grammar leads nowhere after {bytes(made)!r}"
+        made.append(int(rng.choice(allowed)))
+        assert matcher.accept(made[-1])
+    return None
+
+
+def exact(text: str) -> Any:
+    """Return JSON with its numbers as exact decimals."""
+    return json.loads(text, parse_float=Decimal)
+
+
+def written(value: Any) -> str:
+    """Return a value as JSON; decimals without an exponent."""
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(n)}: {written(v)}" for n, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written, value)) + "]"
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

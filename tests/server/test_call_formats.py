@@ -1,0 +1,297 @@
+"""Every family's tool calls: chosen by the template, read from any pieces, and forced.
+
+What is read was written by helpers.written_calls, which knows nothing of the server's formats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from helpers.written_calls import FAMILIES, Calls, Family, real_python
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec.grammar import read_grammar
+from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.server.chat.delta import ChatMessage
+from ngramspec.server.chat.format import ChatFormat, chat_format
+from ngramspec.server.chat.grammar import chat_grammar
+from ngramspec.server.chat.parser import read_message
+from ngramspec.server.chat.reasoning import reasoning_format_of
+from ngramspec.server.chat.tools import Tool, Tools
+from ngramspec.server.request.bodies import SamplingBody
+
+EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "20"))
+BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "hourly": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "place": {"$ref": "#/$defs/place"},
+        "unit": {"enum": ["C", "F"]},
+    },
+    "required": ["city"],
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"lat": {"type": "number"}},
+            "required": ["lat"],
+            "additionalProperties": False,
+        }
+    },
+}
+EMPTY = {"type": "object", "properties": {}}
+TOOLS = Tools((Tool("get_weather", PARAMETERS, {}), Tool("now", EMPTY, {})), required=True)
+# Strings are written as they are in some formats; a value must not begin with a mark.
+TEXTS = st.text(st.sampled_from("ab1 .,:;=é☃\n\t\"'\\{}[]()<>|/_-"), max_size=12) | st.sampled_from(
+    ["", "True", "17", "null", "</", "a\n", "\nb", "<parameter", "```"]
+)
+ARGUMENTS = st.fixed_dictionaries(
+    {"city": TEXTS},
+    optional={
+        "days": st.integers(-5, 10**9),
+        "hourly": st.booleans(),
+        "tags": st.lists(TEXTS, max_size=3),
+        "place": st.fixed_dictionaries({"lat": st.sampled_from([0.5, -12.25, 3])}),
+        "unit": st.sampled_from(["C", "F"]),
+    },
+)
+CALL = st.tuples(st.just("get_weather"), ARGUMENTS) | st.just(("now", {}))
+CUTS = st.lists(st.integers(0, 400), max_size=8)
+BROKEN = (  # families whose calls are JSON with an end of its own
+    "Hermes, Qwen", "Mistral", "DeepSeek V3.1", "Kimi K2", "Functionary 3.1", "Nemotron Nano 2",
+    "Mistral Small 3, Devstral, Ministral", "Apertus",
+)  # fmt: skip
+
+
+def answers(family: Family) -> ChatFormat:
+    return chat_format(family.template, "", TOOLS, parses_reasoning=True)
+
+
+def read(format: ChatFormat, text: str, cuts: list[int]) -> ChatMessage:
+    parser, message = format.parser(), ChatMessage()
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    for start, end in pairwise(places):
+        for delta in parser.feed(text[start:end]):
+            message.add(delta)
+    for delta in parser.feed("", last=True):
+        message.add(delta)
+    assert parser.called == bool(message.calls)
+    return message
+
+
+def calls_of(message: ChatMessage) -> list[tuple[str, Any]]:
+    made = (call["function"] for call in message.calls)
+    return [(function["name"], json.loads(function["arguments"])) for function in made]
+
+
+def in_order(calls: Calls) -> list[tuple[str, dict[str, Any]]]:
+    """Return calls whose arguments have the order of their schema, as grammars force it."""
+    keys = list(PARAMETERS["properties"])
+    return [
+        (name, dict(sorted(a.items(), key=lambda one: keys.index(one[0])))) for name, a in calls
+    ]
+
+
+def families() -> Any:
+    return pytest.mark.parametrize("name", FAMILIES)
+
+
+def accepts(matcher: Matcher, text: str) -> int:
+    """Return how many bytes of a text a grammar allows, all of them if it may end there."""
+    data = text.encode()
+    for at, byte in enumerate(data):
+        if not matcher.allows(byte):
+            return at
+        matcher.accept(byte)
+    return len(data) if matcher.may_end else -1
+
+
+def forced(format: ChatFormat) -> Matcher:
+    grammar = chat_grammar(SamplingBody(), None, "json_schema", format)
+    return Matcher(read_grammar(grammar, lambda _: -1), BYTES)
+
+
+def test_every_format_has_a_family() -> None:
+    assert {known.name for known in CALL_FORMATS} == set(FAMILIES)
+
+
+@families()
+def test_the_template_tells_the_formats(name: str) -> None:
+    family = FAMILIES[name]
+    assert call_format_of(family.template).name == name
+    if family.reasoning[0] and name != "gpt-oss":
+        assert reasoning_format_of(family.template).open == family.reasoning[0].strip()
+
+
+@families()
+@given(calls=st.lists(CALL, min_size=1, max_size=3), cuts=CUTS, before=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_calls_are_read_as_they_were_written(
+    name: str, calls: Calls, cuts: list[int], before: bool
+) -> None:
+    family = FAMILIES[name]
+    calls = calls[:1] if family.single else calls
+    assume(not family.bare or family.bare not in json.dumps(calls))
+    text = f"{family.reasoning[0]}I see.{family.reasoning[1]}" if family.reasoning[0] else ""
+    content = "Wait.\n" if before and not family.alone else ""
+    message = read(answers(family), text + content + family.write(calls), cuts)
+    assert calls_of(message) == [(called, dict(arguments)) for called, arguments in calls]
+    assert message.reasoning == ("I see." if text else "")
+    assert message.content == content.strip()
+
+
+@given(calls=st.lists(CALL, min_size=1, max_size=3), cuts=CUTS)
+@settings(max_examples=EXAMPLES * 5, deadline=None)
+def test_python_literals_become_json(calls: Calls, cuts: list[int]) -> None:
+    message = read(answers(FAMILIES["LFM2"]), real_python(calls), cuts)
+    assert calls_of(message) == [(called, dict(arguments)) for called, arguments in calls]
+
+
+@families()
+@given(call=CALL, cuts=CUTS, end=st.integers(0, 400), reasoned=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_where_an_answer_is_cut_off_makes_no_difference_to_its_pieces(
+    name: str, call: Any, cuts: list[int], end: int, reasoned: bool
+) -> None:
+    family = FAMILIES[name]
+    text = (f"{family.reasoning[0]}Hm. {family.reasoning[1]}" if reasoned else "") + family.write(
+        [call]
+    )
+    text = text[: end % len(text)]
+    format = answers(family)
+    whole, cut = read_message(format.parser(), text), read(format, text, cuts)
+    assert (cut.content, cut.reasoning) == (whole.content, whole.reasoning)
+    functions = [[made["function"] for made in message.calls] for message in (whole, cut)]
+    assert functions[0] == functions[1]
+    for function in functions[0]:
+        assert function["name"] == call[0]
+        assert function["arguments"] == "" or function["arguments"][0] == "{"
+
+
+@families()
+@given(
+    parts=st.lists(
+        st.integers(0, 10**6) | st.sampled_from(["{", "}", '"', "x", "\n", "<", "["]), max_size=9
+    ),
+    cuts=CUTS,
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_any_text_is_read_alike_in_any_pieces_and_none_is_lost(
+    name: str, parts: list[Any], cuts: list[int]
+) -> None:
+    family = FAMILIES[name]
+    sample = family.write([("get_weather", {"city": "Rome"}), ("now", {})])
+    scraps = [part if isinstance(part, str) else sample[part % len(sample) :][:9] for part in parts]
+    text, format = "".join(scraps), answers(family)
+    whole, cut = read_message(format.parser(), text), read(format, text, cuts)
+    assert (cut.content, cut.reasoning) == (whole.content, whole.reasoning)
+    assert [c["function"] for c in cut.calls] == [c["function"] for c in whole.calls]
+    if not any(mark in text for mark in marks_of(format)) and not whole.calls:
+        assert whole.content == text
+
+
+def marks_of(format: ChatFormat) -> list[str]:
+    """Return marks that may be left out of the content though no call follows."""
+    reasoning = (format.reasoning.open, format.reasoning.close, *format.reasoning.around_content)
+    whole = [mark.text for mark in format.calls.marks] if format.calls.whole else []
+    return [mark for mark in (*reasoning, *whole) if mark]
+
+
+@families()
+@given(calls=st.lists(CALL, min_size=1, max_size=3))
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_the_forced_grammar_allows_what_the_model_writes(name: str, calls: Calls) -> None:
+    family = FAMILIES[name]
+    calls = in_order(calls[:1] if family.single else calls)
+    assume(not family.bare or family.bare not in json.dumps(calls))
+    text = family.write(calls)
+    assert accepts(forced(answers(family)), text) == len(text.encode())
+
+
+def followers(sample: bytes, last: bytes, mask: Any) -> list[int]:
+    """Return the allowed bytes that follow `last` in a sample."""
+    places = (at for at in range(len(sample) - len(last)) if sample.startswith(last, at))
+    return [sample[at + len(last)] for at in places if mask[sample[at + len(last)]]]
+
+
+@families()
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=max(3, EXAMPLES // 5), deadline=None)
+def test_what_the_forced_grammar_makes_is_read_as_calls(name: str, seed: int) -> None:
+    """A walk through the grammar that prefers what families write."""
+    family, draw = FAMILIES[name], random.Random(seed)
+    format = answers(family)
+    sample = family.write(
+        [("get_weather", {"city": "Rome", "days": 3, "tags": ["a", "b"], "place": {"lat": 1.5}})]
+    ).encode()
+    matcher, made = forced(format), bytearray()
+    while not (matcher.may_end and (len(made) > 600 or draw.random() < 0.3)):
+        mask = matcher.mask()
+        likely = next(filter(None, (followers(sample, made[-n:], mask) for n in (12, 6, 3))), [])
+        usual = [byte for byte in {*sample, *b'ab"}0'} if mask[byte]]
+        some = usual or [byte for byte in range(256) if mask[byte]]
+        if not some:
+            break
+        byte = draw.choice(likely if likely and (draw.random() < 0.97 or len(made) > 600) else some)
+        matcher.accept(byte)
+        made.append(byte)
+        assume(len(made) < 4000)
+    message = read(format, made.decode(errors="replace"), [])
+    assert message.calls
+    assert not message.content
+    for called, arguments in calls_of(message):
+        assert called in ("get_weather", "now")
+        assert set(arguments) <= set(PARAMETERS["properties"])
+        assert called == "now" or isinstance(arguments["city"], str)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_call_behind_one_that_lacks_a_brace_is_found(name: str) -> None:
+    family = FAMILIES[name]
+    good = family.write([("get_weather", {"city": "Oslo", "days": 1})])
+    broken = good.replace("1}", "1", 1)
+    message = read(answers(family), f"{broken}\n{good}", list(range(300)))
+    assert calls_of(message) == [("get_weather", {"city": "Oslo", "days": 1})] * 2
+
+
+@families()
+def test_a_call_that_is_not_finished_is_a_call(name: str) -> None:
+    """A stream's finish_reason follows from `called`, that of a whole answer from its calls."""
+    family = FAMILIES[name]
+    text = family.write([("get_weather", {"city": "Oslo", "days": 1})])
+    message = read(answers(family), text[: text.index("Oslo") + 2], [])
+    assert [call["function"]["name"] for call in message.calls] == ["get_weather"]
+    assert "Os" in message.calls[0]["function"]["arguments"]
+    assert message.content == ""
+
+
+@families()
+def test_one_call_is_read_if_only_one_is_allowed(name: str) -> None:
+    family = FAMILIES[name]
+    one = Tools(TOOLS.tools, required=True, parallel=False)
+    format = chat_format(family.template, "", one, parses_reasoning=True)
+    text = family.write([("now", {}), ("get_weather", {"city": "Oslo"})])
+    assert calls_of(read(format, text, list(range(300)))) == [("now", {})]
+
+
+@families()
+def test_without_tools_calls_are_content(name: str) -> None:
+    family = FAMILIES[name]
+    format = chat_format(family.template, "", None, parses_reasoning=True)
+    if not format.calls.whole:
+        text = family.write([("now", {})])
+        shown = read(format, text, [3, 9]).content
+        for mark in format.reasoning.around_content:
+            text = text.replace(mark, "")
+        assert shown.strip() == text.strip()

@@ -1,0 +1,124 @@
+"""LoRA adapters over HTTP: listed, applied to all requests or to one, as llama-server does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.command import Process
+from helpers.lora_files import write_lora
+from helpers.serving import serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.models import embedded_model
+
+PROMPT = "def area(width, height):\n"
+# What llama-server of llama.cpp 0.5.0 says with these adapters, by scale of the first.
+SAID = {
+    0.0: ' """\n    # # # # # # # # # #',
+    1.0: " start width, start width, start width, start width,",
+    0.5: ' """\n    height width width width width width width width width',
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("lora")
+    return [write_lora(folder / "a.gguf", 1, task="rhyme"), write_lora(folder / "b.gguf", 2)]
+
+
+@pytest.fixture(scope="module")
+def client(files: list[Path]) -> Iterator[httpx.Client]:
+    line = ("-m", str(embedded_model()), "-c", "2048", "-np", "4", "-t", "1")
+    server = Process(*line, "--lora", str(files[0]), "--lora-scaled", f"{files[1]}:0.25",
+                     "--lora-init-without-apply")  # fmt: skip
+    try:
+        with httpx.Client(base_url=server.url(), timeout=60) as made:
+            yield made
+        assert server.end() == 0
+    finally:
+        server.close()
+
+
+def say(client: httpx.Client, **body: Any) -> str:
+    given = {"prompt": PROMPT, "n_predict": 12, "temperature": 0, **body}
+    answer = client.post("/completion", json=given)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["content"])
+
+
+def scales(client: httpx.Client) -> list[float]:
+    return [one["scale"] for one in client.get("/lora-adapters").json()]
+
+
+def test_adapters_are_listed_and_applied_to_all(client: httpx.Client, files: list[Path]) -> None:
+    assert client.get("/lora-adapters").json() == [
+        {"id": 0, "path": str(files[0]), "scale": 0.0, "task_name": "rhyme", "prompt_prefix": ""},
+        {"id": 1, "path": str(files[1]), "scale": 0.0, "task_name": "", "prompt_prefix": ""},
+    ]
+    for scale, said in SAID.items():
+        answer = client.post("/lora-adapters", json=[{"id": 0, "scale": scale}])
+        assert answer.json() == {"success": True}
+        assert scales(client) == [scale, 0.0]
+        assert say(client) == said
+    assert client.post("/lora-adapters", json=[]).json() == {"success": True}
+    assert scales(client) == [0.0, 0.0]
+
+
+def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client) -> None:
+    asked = [scale for scale in SAID for _ in range(4)]
+    with ThreadPoolExecutor(len(asked)) as threads:
+        said = list(threads.map(lambda scale: say(client, lora=[{"id": 0, "scale": scale}]), asked))
+    assert said == [SAID[scale] for scale in asked]
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
+    texts = [
+        client.post("/v1/chat/completions", json={**body, "lora": lora}).json()["choices"]
+        for lora in ([{"id": 0, "scale": 1}], [], [{"id": 1, "scale": 1}])
+    ]
+    assert len({one[0]["message"]["content"] for one in texts}) == 3
+    settings = client.post(
+        "/completion", json={"prompt": "x", "n_predict": 1, "lora": [{"id": 1, "scale": 2}]}
+    ).json()["generation_settings"]
+    assert settings["lora"] == [{"id": 1, "scale": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("x", "must be a list of objects with id and scale"),
+        ({"id": 0}, "must be a list of objects with id and scale"),
+        ([3], "must be a list of objects with id and scale"),
+        ([{"id": 0}] * 1025, "must be a list of objects with id and scale"),
+        ([{"id": 7, "scale": 1}], "there is no adapter 7; 2 are loaded"),
+        ([{"scale": 1}], "there is no adapter -1; 2 are loaded"),
+        ([{"id": "0", "scale": 1}], "there is no adapter '0'; 2 are loaded"),
+        ([{"id": 0, "scale": "1"}], "the scale of an adapter must be a number, got '1'"),
+        ([{"id": 0, "scale": 1e9}], "the scale of an adapter must be a number"),
+        ([{"id": 0, "scale": True}], "the scale of an adapter must be a number, got True"),
+    ],
+)
+def test_what_is_no_choice_of_adapters_is_refused(
+    client: httpx.Client, wanted: Any, message: str
+) -> None:
+    for path, body in (
+        ("/lora-adapters", wanted),
+        ("/completion", {"prompt": "x", "lora": wanted}),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 400
+        assert message in answer.json()["error"]["message"]
+    assert scales(client) == [0.0, 0.0]
+
+
+def test_a_key_does_not_change_what_others_get(model: LlamaModel) -> None:
+    with serving(model, slots=1, api_keys=("a", "b")) as made:
+        answer = made.post("/lora-adapters")
+        assert answer.status_code in (400, 501)
+        assert "send `lora` with requests" in answer.json()["error"]["message"]
+    with serving(model, slots=1) as made:
+        assert made.client.get("/lora-adapters").json() == []
+        assert made.client.post("/lora-adapters", content="{").status_code == 400

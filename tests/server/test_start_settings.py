@@ -1,0 +1,79 @@
+"""What the server's start decides: a prefix, the page, prefilled answers, special tokens, tags."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from helpers.serving import Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.engine import Sampling
+from ngramspec.server import ServerSettings
+
+BEGUN = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "def area("},
+]
+
+
+def test_a_prefix_is_before_every_path(model: LlamaModel) -> None:
+    with serving(model, slots=1, api_prefix="/a/b", api_keys=("k",)) as made:
+        base = made.url
+        assert httpx.get(f"{base}/a/b/health").json() == {"status": "ok"}
+        assert httpx.get(f"{base}/a/b/").status_code == 200
+        assert httpx.get(f"{base}/a/b/v1/nothing").status_code == 401  # keys are asked for as ever
+        head = {"authorization": "Bearer k"}
+        body = {"prompt": "x", "n_predict": 1}
+        answer = httpx.post(f"{base}/a/b/completion", json=body, headers=head, timeout=60)
+        assert answer.json()["tokens_predicted"] == 1
+        for path in ("/health", "/a/bc/health", "/a/b", "/v1/models"):
+            answer = httpx.get(f"{base}{path}", headers=head)
+            assert answer.status_code == 404
+            assert "paths begin with /a/b/" in answer.text
+
+
+@pytest.mark.parametrize("prefix", ["a", "/a/", "/"])
+def test_other_prefixes_are_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="api_prefix must begin with /"):
+        ServerSettings(api_prefix=prefix)
+
+
+def test_the_page_can_be_left_out(model: LlamaModel) -> None:
+    with serving(model, slots=1, page=False) as made:
+        assert made.client.get("/").status_code == 404
+        assert made.client.get("/page.js").status_code == 404
+        assert made.client.get("/health").status_code == 200
+
+
+def prompt_of(made: Serving) -> str:
+    answer = made.post("/apply-template", messages=BEGUN)
+    return str(answer.json()["prompt"])
+
+
+def test_a_begun_answer_is_continued_or_a_whole_message(model: LlamaModel) -> None:
+    with serving(model, slots=1) as made:
+        assert prompt_of(made).endswith("def area(")
+    with serving(model, slots=1, served={"prefill": False}) as made:
+        assert not prompt_of(made).endswith("def area(")
+        assert "def area(" in prompt_of(made)
+
+
+def test_special_tokens_are_shown_where_asked_for(model: LlamaModel) -> None:
+    shown = model.piece(1, special=True).decode()
+    assert model.piece(1) == b""
+    only = {"logit_bias": [[1, 1000]], "n_predict": 2, "prompt": "x", "temperature": 0}
+    for special, wanted in ((False, ""), (True, shown * 2)):
+        with serving(model, slots=1, served={"special": special}) as made:
+            assert made.post("/completion", **only).json()["content"] == wanted
+
+
+def test_a_default_grammar_gives_way_to_a_requests_own(model: LlamaModel) -> None:
+    sampling = Sampling(temperature=0.0, grammar='root ::= "yes"')
+    with serving(model, slots=1, served={"sampling": sampling, "tags": ("b", "a")}) as made:
+        said = [
+            made.post("/completion", prompt="x", n_predict=8, **more).json()["content"]
+            for more in ({}, {"grammar": 'root ::= "no"'}, {"json_schema": {"const": 5}})
+        ]
+        assert said == ["yes", "no", "5"]
+        assert made.chat(max_tokens=8).choices[0].message.content == "yes"
+        assert made.client.get("/v1/models").json()["data"][0]["tags"] == ["a", "b"]
