@@ -12,7 +12,7 @@ import jsonschema
 import openai
 import pytest
 
-from helpers.json_schemas import grammar_of
+from helpers.json_schemas import grammar_of, takes
 from helpers.serving import Serving
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -377,6 +377,8 @@ def test_alternatives_that_exclude_one_another_are_strict(accepts: Accepts) -> N
         [{"const": 1}, {"enum": [2, "1"]}],
     ):
         grammar_of({"oneOf": parts}, strict=True)
+    some = {"oneOf": [{"type": "string"}, {"type": "boolean"}], "type": ["string", "null"]}
+    assert takes(grammar_of(some, strict=True), '"x"')
     assert accepts({"oneOf": tagged}, '{"kind":"b","x":"y"}')
     assert not accepts({"oneOf": tagged}, '{"kind":3,"x":"y"}')
 

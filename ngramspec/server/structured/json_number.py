@@ -13,7 +13,14 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.automaton import Automaton, Move, Spend, explored
+from ngramspec.server.structured.automaton import (
+    MAX_STATES,
+    Automaton,
+    Move,
+    Spend,
+    TooLargeError,
+    explored,
+)
 
 MAX_DIGITS = 16  # before the point where no bound asks for more, as in the rule `digits`
 MAX_BOUND_DIGITS = 40  # before the point of a bound
@@ -22,6 +29,7 @@ MAX_FRACTION = 30  # digits behind the point
 MAX_FACTORS = 20  # 2 or 5 in a step; what is beyond counts as another factor
 MINUS = ord("-")
 ZERO = Decimal(0)
+_HOPELESS = 2 * MAX_STATES  # states that need not be explored to know that they are too many
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,11 @@ def number_automaton(limits: Limits, whole: bool, spend: Spend) -> Automaton:
         TooLargeError: The multiples take too many states.
     """
     below, above = _sides(limits, whole)
+    if (
+        max((side.least_states for side in (below, above) if side is not None), default=0)
+        > _HOPELESS
+    ):
+        raise TooLargeError
 
     def side_of(state: _State | str) -> _Side | None:
         return below if state == "-" or (isinstance(state, _State) and state.below) else above
@@ -167,6 +180,11 @@ class _Side:
     deciding: int  # how many digits decide about these factors
     rests: dict[int, int] = field(default_factory=dict)  # each with the one that stands for it
     same: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    @property
+    def least_states(self) -> int:
+        """Return about how many states there are to explore, without the bounds' own."""
+        return sum(min(10**places, self.odd) for places in range(1, self.most_digits + 1))
 
     def first(self, digit: int, below: bool) -> _State | None:
         """Return the state after the first digit."""
