@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -61,7 +63,11 @@ class LLM:
             context; 0 = that context.
         threads: CPU threads, None = one per physical core.
         n_gpu_layers: Layers on the GPU, -1 = all.
+        placement: Where the weights lie, instead of n_gpu_layers.
+        loading: How the file is read; None = mapped.
+        adapters: Files of LoRA adapters; `adapters` of a request says which are applied.
         flash_attn: True, False or "auto".
+        settings: Further fields of ContextSettings by name; not with `exact`.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
@@ -71,6 +77,8 @@ class LLM:
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model with the same vocabulary, asked where no drafter has a draft:
             its file, or a DraftModelSettings.
+        context_shift: A full context discards a part of its tokens and goes on, as `num_keep` and
+            `num_discard` of a request say; otherwise it ends the answer.
 
     Raises:
         InputError: A value is out of its bounds, a drafter or parameter is unknown.
@@ -101,6 +109,9 @@ class LLM:
         context_size: int = CONTEXT_SIZE,
         threads: int | None = None,
         n_gpu_layers: int = 0,
+        placement: Placement | None = None,
+        loading: Loading | None = None,
+        adapters: Sequence[str | os.PathLike[str]] = (),
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
         policy: str | DraftPolicy = "auto",
@@ -109,23 +120,31 @@ class LLM:
         order: str = "priority",
         min_draft: int = 0,
         draft_model: str | os.PathLike[str] | DraftModelSettings | None = None,
+        context_shift: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
-            placement = Placement(n_gpu_layers)
-            self.model = stack.enter_context(LlamaModel(path, placement=placement))
+            placement = placement or Placement(n_gpu_layers)
+            self.model = stack.enter_context(
+                LlamaModel(path, placement=placement, loading=loading, adapters=adapters)
+            )
             saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
-            settings = ContextSettings(
-                slots=slots,
-                context_size=min(context_size, self.model.n_ctx_train),
-                n_batch=max(ContextSettings.n_batch, slots),
-                threads=1 if model is None and threads is None else threads,
-                flash_attn=flash_attn,
-            )
-            self.target = stack.enter_context(_open_target(self.model, settings, exact))
+            made: dict[str, Any] = {
+                "slots": slots,
+                "context_size": min(context_size, self.model.n_ctx_train),
+                "n_batch": max(ContextSettings.n_batch, slots),
+                "threads": 1 if model is None and threads is None else threads,
+                "flash_attn": flash_attn,
+                **(settings or {}),
+            }
+            if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
+                made["context_size"] = context_size
+            context = ContextSettings(**made)
+            self.target = stack.enter_context(_open_target(self.model, context, exact))
             if isinstance(policy, str):
                 costs = find_costs(self.model, self.target.settings)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
@@ -145,6 +164,7 @@ class LLM:
                 order=order,
                 draft_model=small,
                 min_draft=min_draft,
+                context_shift=context_shift,
             )
             thread = EngineThread(self.engine)
             # Also runs on garbage collection and at exit: no step may touch freed memory.

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code. The same examples every
+# time, unless more are asked for.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ
+)
+settings.load_profile("repeatable")
 
 LONG = (
     "packaging/test_distribution.py",

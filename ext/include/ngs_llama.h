@@ -24,6 +24,8 @@ typedef float *(*ngs_logits_fn)(void *context);
 typedef void *(*ngs_memory_fn)(void *context);
 typedef bool (*ngs_seq_rm_fn)(void *memory, int32_t sequence, int32_t first, int32_t end);
 typedef void (*ngs_seq_cp_fn)(void *memory, int32_t source, int32_t sequence, int32_t first, int32_t end);
+typedef void (*ngs_seq_add_fn)(void *memory, int32_t sequence, int32_t first, int32_t end, int32_t delta);
+typedef bool (*ngs_can_shift_fn)(void *memory);
 typedef int32_t (*ngs_seq_pos_fn)(void *memory, int32_t sequence);
 typedef void (*ngs_clear_fn)(void *memory, bool data);
 typedef bool (*ngs_is_end_fn)(const void *vocab, int32_t token);
@@ -42,9 +44,10 @@ static inline int32_t ngs_decode(ngs_decode_fn decode, ngs_logits_fn logits, voi
     }
 }
 
-static inline bool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void *memory, int32_t sequence, int32_t first) {
+static inline bool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void *memory, int32_t sequence, int32_t first,
+                              int32_t end) {
     try {
-        return seq_rm(memory, sequence, first, -1);
+        return seq_rm(memory, sequence, first, end);
     } catch (...) {
         return false;
     }

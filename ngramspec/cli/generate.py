@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
-from ngramspec.cli.llama_cpp.words import Threads
-from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, option, options
+from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
+from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
+from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
+from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
+from ngramspec.cli.llama_cpp.rope import rope_options
+from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
+from ngramspec.cli.llama_cpp.words import unescaped
+from ngramspec.cli.options import COUNT, FILE, option, options
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import hub_options
+from ngramspec.cli.target import context_settings, hub_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +43,11 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
+# Settings of the context that are given to the LLM besides its own.
+OF_CONTEXT = (
+    *("n_batch", "n_ubatch", "threads_batch", "type_k", "type_v", "offload_kqv", "op_offload"),
+    *("rope", "thread_plans"),
+)
 EXACT_DRAFT = 62  # longest draft that llama.cpp computes bit for bit like single tokens
 SHARE = click.FloatRange(0, 1)
 
@@ -51,18 +63,23 @@ SHARE = click.FloatRange(0, 1)
     hub_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
            help="Context in tokens; 0: the trained size."),
-    option(MODEL, "-t", "--threads", type=Threads(),
-           help="Default: one per physical core; 1 for the embedded model."),
-    option(MODEL, "-fa", "--flash-attn", is_flag=True, help="Use flash attention."),
+    running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
+            "cache_type_k", "cache_type_v"),
     option(MODEL, "--exact", is_flag=True,
            help="Bit-exact setting for Q8_0 weights on the CPU: flash attention, one thread."),
     option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin."),
     option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin."),
-    option(PROMPT, "--chat/--raw", default=None,
+    option(PROMPT, "-e/--no-escape", "--escape", "escape", default=False,
+           help="Read \\n, \\t and the like in the prompt as what they stand for."),
+    option(PROMPT, "--chat/--raw", "-cnv/-no-cnv", "--conversation/--no-conversation", "chat",
+           default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
-    option(PROMPT, "-sys", "--system", metavar="TEXT", help="System message of the chat."),
-    option(SAMPLING, "-n", "--max-tokens", type=AT_LEAST_1, default=256,
-           help="Largest number of tokens to generate."),
+    option(PROMPT, "-sys", "--system", "--system-prompt", "system", metavar="TEXT",
+           help="System message of the chat."),
+    option(PROMPT, "-sysf", "--system-prompt-file", type=FILE, help="File with it."),
+    option(SAMPLING, "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens",
+           env="N_PREDICT", type=click.IntRange(-2), default=256,
+           help="Largest number of tokens to generate; -1: until the context is full."),
     option(SAMPLING, "--temp", type=click.FloatRange(0), default=0.0,
            help="Temperature; 0 is greedy."),
     option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
@@ -70,11 +87,20 @@ SHARE = click.FloatRange(0, 1)
     option(SAMPLING, "--min-p", type=SHARE, default=0.05, help="0: off."),
     option(SAMPLING, "--repeat-penalty", type=click.FloatRange(0, min_open=True), default=1.0,
            help="1: off."),
-    option(SAMPLING, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), help="Default: random."),
+    option(SAMPLING, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
+           help="-1: random."),
     option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow."),
     option(SAMPLING, "--grammar-file", type=FILE, help="File with a GBNF grammar."),
     drafter_options(),
     draft_model_options(),
+    lora_options(),
+    placement_options(),
+    loading_options(),
+    thread_options(),
+    rope_options(),
+    other_flags(ALL_CLI_FLAGS),
+    click.version_option(__version__, "--version", prog_name="ngramspec", hidden=True),
+    click.help_option("--usage", hidden=True),
     option(OUTPUT, "--compare", is_flag=True,
            help="Also generate without drafts; print the speed-up and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
@@ -119,8 +145,10 @@ def _read_prompt(values: Mapping[str, Any]) -> str:
     if (text is None) == (file is None):
         raise click.UsageError("give the prompt with -p TEXT, -f FILE, or -f - for stdin")
     if "-" in (text, file):
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
-    return text if text is not None else Path(file).read_text("utf-8", "replace")
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    elif text is None:
+        text = Path(file).read_text("utf-8", "replace")
+    return unescaped(text) if values["escape"] else str(text)
 
 
 def _read_grammar(values: Mapping[str, Any]) -> str:
@@ -140,7 +168,10 @@ def _open_llm(
     from ngramspec.models import embedded_model
 
     path, exact = values["model"], values["exact"]
-    settings = {"threads": values["threads"], "flash_attn": values["flash_attn"]}
+    prepare_process(values)
+    made = context_settings(values)
+    settings = {"threads": made.threads, "flash_attn": made.flash_attn}
+    others = {name: getattr(made, name) for name in OF_CONTEXT}
     return LLM(
         path,
         choice.names or None,
@@ -152,7 +183,10 @@ def _open_llm(
         order=choice.order,
         min_draft=choice.min_draft,
         draft_model=small,
-        **(EXACT if exact else settings),
+        placement=placement_of(values),
+        loading=loading_of(values),
+        adapters=[file for file, _ in adapters_of(values)],
+        **(EXACT if exact else {**settings, "settings": others}),
     )
 
 
@@ -163,7 +197,12 @@ def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
         raise InputError("this model has no chat template: use --raw")
     if not (template if values["chat"] is None else values["chat"]):
         return llm.model.tokenize_prompt(prompt)
-    system = [{"role": "system", "content": values["system"]}] if values["system"] else []
+    text = values["system"]
+    if values["system_prompt_file"] is not None:
+        if text is not None:
+            raise click.UsageError("give either --system or --system-prompt-file")
+        text = values["system_prompt_file"].read_text("utf-8")
+    system = [{"role": "system", "content": text}] if text else []
     return llm.model.tokenize_chat([*system, {"role": "user", "content": prompt}])
 
 
@@ -194,10 +233,13 @@ class _Session:
     def __init__(
         self, llm: LLM, prompt_ids: TokenIds, values: Mapping[str, Any], grammar: str
     ) -> None:
-        seed = random.getrandbits(32) if values["seed"] is None else values["seed"]
+        seed = random.getrandbits(32) if values["seed"] < 0 else values["seed"]
         names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty")
         self._options = {name: values[name] for name in names}
         self._options |= {"temperature": values["temp"], "seed": seed, "grammar": grammar}
+        self._options["max_tokens"] = max(-1, values["max_tokens"])
+        scales = enumerate(scale for _, scale in adapters_of(values))
+        self._options["adapters"] = tuple((number, scale) for number, scale in scales if scale)
         self._options["cache_prompt"] = False
         self._llm = llm
         self._prompt_ids = prompt_ids

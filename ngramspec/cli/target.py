@@ -12,7 +12,7 @@ from ngramspec.cli.llama_cpp.loading import loading_of
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
 from ngramspec.cli.llama_cpp.rope import rope_of
-from ngramspec.cli.llama_cpp.threads import thread_plans_of
+from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
 from ngramspec.cli.llama_cpp.words import Switch, Threads
 from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
@@ -107,12 +107,9 @@ def open_model(values: Mapping[str, Any]) -> LlamaModel:
         BackendError: llama.cpp cannot load it.
     """
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.threads import set_numa
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers.llama_library import load_library
 
-    if values.get("numa"):
-        set_numa(load_library(), values["numa"])
+    prepare_process(values)
     return LlamaModel(
         values["model"] or embedded_model(),
         placement=placement_of(values),

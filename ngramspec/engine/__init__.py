@@ -15,13 +15,15 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
-from ngramspec.engine.generation import Chunk, Generation, TokenLogprob
+from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
 from ngramspec.engine.policy import DraftPolicy, FixedLength
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo
 from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
+from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
 
 __all__ = [
     "AutoPolicy",
@@ -37,11 +39,16 @@ __all__ = [
     "Gate",
     "Generation",
     "Histogram",
+    "Progress",
+    "ReasoningBudget",
     "Request",
     "Sampling",
+    "SavedSlot",
     "SlotInfo",
     "Speculation",
     "Target",
     "Timings",
     "TokenLogprob",
+    "read_slot",
+    "write_slot",
 ]

@@ -165,6 +165,23 @@ class DraftModel:
         seq.draft = []
         self._cut(slot, min(kept, seq.length - 1))
 
+    def shift(self, slot: int, first: int, count: int) -> None:
+        """Discard what the target's context has discarded; what cannot be shifted is read again."""
+        seq = self._sequences[slot]
+        end = first + count
+        if seq.length < end:  # a smaller context, which is full: there are no drafts in it
+            return
+        kept = seq.num_past - count if seq.num_past > end else min(seq.num_past, first)
+        if seq.num_past > end and (
+            self._target.no_shift or not self._target.shift(slot, first, count)
+        ):
+            kept = first
+        seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
+        seq.length -= count
+        seq.draft = []
+        self._cut(slot, kept)
+        seq.num_past = min(seq.num_past, kept)
+
     def end(self, slot: int) -> None:
         """End the request; its text stays in the cache for a next turn."""
         self._sequences[slot].draft = []

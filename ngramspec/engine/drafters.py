@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters import create_drafter
@@ -156,6 +157,12 @@ class Drafters:
         """Return all suffix pools by namespace."""
         with self._lock:
             return dict(self._pools.suffix)
+
+    def of_namespace(self, namespace: str) -> list[Drafter]:
+        """Return the native drafters of all chains of a namespace."""
+        with self._lock:
+            kinds = [kind for kind in self._kinds.values() if kind.namespace == namespace]
+        return [kind.source.native for kind in kinds if kind.source.native is not None]
 
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name, over all chains."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from ngramspec._native.engine.decode import Rows
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT, Slot
-from ngramspec.engine.generation import Chunk, FinishReason, Generation, TokenLogprob
+from ngramspec.engine.generation import Chunk, FinishReason, Generation, Progress, TokenLogprob
 from ngramspec.engine.queue import OnChunk
 from ngramspec.errors import InputError
 
@@ -63,10 +64,20 @@ class Emission:
         spans = made.transcript.take(reason is not None)
         if reason is not None:
             self._finish(made, reason, error)
-        accepted = min(slot.num_accepted, count)
+        accepted = min(slot.num_credited, count)
         logprobs = tuple(made.logprobs[len(made.logprobs) - count :]) if with_logprobs else ()
         text = "".join(piece for piece, _ in spans)
         _hand_out(on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason))
+
+    def progress(self, slot: Slot) -> None:
+        """Hand out how much of the slot's prompt is read, if its request wants to know."""
+        made, on_chunk = slot.generation, slot.on_chunk
+        if on_chunk is None or not made.request.progress:
+            return
+        timings = made.timings
+        seconds = time.perf_counter() - timings.started
+        told = Progress(timings.num_prompt, timings.num_cached, slot.num_past, seconds)
+        _hand_out(on_chunk, Chunk(made, (), 0, "", (), (), None, told))
 
     def end(
         self,

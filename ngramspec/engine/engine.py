@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
@@ -19,12 +22,18 @@ from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
+from ngramspec.engine.saving import Saving
+from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
+from ngramspec.formats.slot_file import SavedSlot
 from ngramspec.stats import SourceStats
+
+T = TypeVar("T")
+LEAST_SHIFTED = 2 * SPARE  # tokens of a context that shifts
 
 
 class Engine:
@@ -48,13 +57,16 @@ class Engine:
             see Drafters.
         order: Which of the named drafters is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0; a request may want another length.
+        context_shift: A full context discards a part of its tokens and goes on, see
+            Request.num_keep; otherwise it ends the answer.
 
     Raises:
         InputError: A value is out of its bounds.
-        BackendError: exact, and the target has no such setting.
+        BackendError: exact or context_shift, and the target has no such setting.
 
     beats: Grows while the thread that runs the engine lives; see EngineThread.
     failure: Why that thread stopped running it, None if it has not.
+    context_shift: As given.
 
     Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
     """
@@ -73,14 +85,19 @@ class Engine:
         kept_bytes: int = KEPT_BYTES,
         order: str = "priority",
         min_draft: int = 0,
+        context_shift: bool = False,
     ) -> None:
         _check(target, slots, max_queue, exact)
         if min_draft < 0:
             raise InputError(f"min_draft must be >= 0, got {min_draft}")
+        if context_shift:
+            _check_shift(target)
         self._target = target
+        self.context_shift = context_shift
         self._capacity = _capacity(target, exact)
         self._max_queue = max_queue
-        self._slots = [Slot(i, target.context_size, self._capacity) for i in range(slots)]
+        size = target.context_size
+        self._slots = [Slot(i, size, self._capacity, context_shift) for i in range(slots)]
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
         self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes, order)
@@ -104,7 +121,10 @@ class Engine:
             self._policy,
             self._stats,
             min_draft,
+            context_shift,
         )
+        stepper = self._stepper
+        self._saving = Saving(target, stepper.sequences, self.drafters, stepper.touch)
         self._stepper.empty_all()  # what an earlier engine left in the target
         if target.num_adapters:
             target.adapt(())
@@ -137,7 +157,7 @@ class Engine:
         self._check_request(request)
         seed = request.sampling.seed
         seed = random.getrandbits(32) if seed is None else seed
-        sampler = self._target.sampler(request.sampling, seed)
+        sampler = self._sampler_of(request, seed)
         sampler.accept_prompt(request.prompt_ids)
         stops = [text.encode() for text in request.stop]
         pieces, most = self._pieces_of(request.special), request.max_tokens
@@ -159,6 +179,48 @@ class Engine:
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         return self._stepper.step()
+
+    def save_slot(self, slot: int, owner: str = "") -> Future[SavedSlot]:
+        """Return a copy of what a slot holds, taken between two decodes once it is idle.
+
+        Args:
+            slot: 0..num_slots - 1.
+            owner: How namespaces begin whose text may be saved, "" = any; else nothing is saved.
+
+        Raises:
+            InputError: No such slot.
+            StateError: The engine is closed or has failed.
+
+        The future raises StateError if the engine is closed before, and BackendError if the target
+        cannot save.
+        """
+        return self._on_slot(slot, lambda found: self._saving.take(found, owner))
+
+    def restore_slot(
+        self, slot: int, saved: SavedSlot, owner: str = "", tenant: str = ""
+    ) -> Future[int]:
+        """Make a slot hold what was saved, once it is idle; return how many tokens that is.
+
+        Args:
+            slot: 0..num_slots - 1.
+            saved: From save_slot, of this model in these settings.
+            owner: As for save_slot; what another one saved is refused.
+            tenant: As for submit.
+
+        Raises:
+            As save_slot.
+
+        The future raises InputError if it cannot be used here, then nothing has changed, and
+        CapacityError if the cache has no room, then the slot is empty.
+        """
+        return self._on_slot(slot, lambda found: self._saving.put_back(found, saved, owner, tenant))
+
+    def erase_slot(self, slot: int, owner: str = "") -> Future[int]:
+        """Empty a slot once it is idle; return how many tokens its cache held.
+
+        Arguments and errors as save_slot.
+        """
+        return self._on_slot(slot, lambda found: self._saving.erase(found, owner))
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Run requests to their end in the calling thread, one per slot at a time.
@@ -227,6 +289,7 @@ class Engine:
             if made is not None and made.finish_reason is None:
                 finished["error"] = finished.get("error", 0) + 1
                 made.finish("error", error)
+        self._stepper.tasks.fail(error)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
@@ -362,6 +425,16 @@ class Engine:
                     "the remaining places are for other clients"
                 )
 
+    def _on_slot(self, slot: int, work: Callable[[Slot], T]) -> Future[T]:
+        if not 0 <= slot < len(self._slots):
+            raise InputError(f"slot must be in 0..{len(self._slots) - 1}, got {slot}")
+        with self._submitting:
+            if self.failure is not None or self._closed:
+                raise StateError("the engine is closed, or has failed")
+            future = self._stepper.tasks.put(slot, work)
+        self._wake.set()
+        return future
+
     def _check_request(self, request: Request) -> None:
         ids, vocab_size = request.prompt_ids, self._target.vocab_size
         if ids.size >= self.context_size:
@@ -375,6 +448,24 @@ class Engine:
                 raise InputError(f"there is no adapter {number}; {known} are loaded")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
+
+    def _sampler_of(self, request: Request, seed: int) -> Sampler:
+        """Return a fresh sampler for a request."""
+        sampler = self._target.sampler(request.sampling, seed)
+        budget = request.reasoning_budget
+        if budget is None:
+            return sampler
+        marks = (budget.open, *budget.closes)
+        opening, *closes = (mark.encode("utf-8", "replace") for mark in marks)
+        return ReasoningSampler(
+            sampler,
+            self._pieces_of(True),
+            opening,
+            closes,
+            budget.tokens,
+            budget.end_ids,
+            budget.begun,
+        )
 
     def _pieces_of(self, special: bool) -> Pieces:
         """Return the texts of all tokens; those with special tokens are made on first use."""
@@ -409,6 +500,15 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
     most = _capacity(target, exact)
     if most < slots:
         raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
+
+
+def _check_shift(target: Target) -> None:
+    """Raise unless contexts can shift."""
+    if target.no_shift:
+        raise BackendError(f"the context of this model cannot shift: {target.no_shift}")
+    if target.context_size < LEAST_SHIFTED:
+        size = target.context_size
+        raise InputError(f"only contexts of {LEAST_SHIFTED} tokens or more shift, got {size}")
 
 
 def _capacity(target: Target, exact: bool) -> int:

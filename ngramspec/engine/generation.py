@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ngramspec._native.engine.figures import Timings
 from ngramspec._native.engine.slot import Pieces, Transcript
@@ -25,6 +25,15 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...]  # tokens and their log-probabilities, likeliest first
 
 
+class Progress(NamedTuple):
+    """How much of a prompt is read."""
+
+    total: int  # tokens of the prompt
+    cached: int  # of these in the cache from the start on
+    processed: int  # in the cache by now
+    seconds: float  # since the request got its slot
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What one step added to one generation.
@@ -40,6 +49,7 @@ class Chunk:
     spans: tuple[tuple[str, bool], ...]  # text in pieces, and which come from accepted drafts
     logprobs: tuple[TokenLogprob, ...]  # one per token when asked for
     finish_reason: FinishReason | None  # None while it goes on
+    progress: Progress | None = None  # of the prompt; such a chunk holds nothing else
 
 
 class Generation:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 
@@ -19,6 +20,8 @@ Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
 MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
+# Fields that count tokens or name a slot, and their least values.
+COUNTS = {"max_tokens": -1, "slot": -1, "min_indent": 0, "num_keep": -1, "num_discard": 0}
 MAX_STOPS = 128  # stop texts; each is searched for after every token
 MAX_STOP_BYTES = 8192  # of all stop texts together, in UTF-8
 
@@ -65,8 +68,11 @@ class Request:
     """
 
     prompt_ids: TokenIds
-    max_tokens: int = -1  # tokens to emit, -1 = until the context is full
+    max_tokens: int = -1  # tokens to emit; -1 = until the context is full, for ever if it shifts
+    num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
+    num_discard: int = 0  # tokens after them that it discards, 0 = half of the rest
     stop: tuple[str, ...] = ()  # texts that end the answer and are cut off
+    reasoning_budget: ReasoningBudget | None = None  # None: the model reasons as it likes
     min_indent: int = 0  # a line after the first with fewer spaces and tabs ends it as "length"
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
@@ -75,6 +81,7 @@ class Request:
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
     adapters: Adapters = ()  # LoRA adapters to compute with; in the order of numbers, no scale 0
     slot: int = -1  # run on this slot only; -1 = any
+    progress: bool = False  # hand out a Chunk with the progress after each decode of the prompt
     special: bool = False  # show special tokens in the text
     timeout: float | None = None  # seconds from its start on a slot, then it ends as "length"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -91,26 +98,22 @@ class Request:
                 raise InputError(f"{name} must be an int32 array of one dimension")
         if self.prompt_ids.size == 0:
             raise InputError("the prompt is empty")
-        for name in ("max_tokens", "slot"):
+        for name, least in COUNTS.items():
             value = getattr(self, name)
-            if not (_is_int(value) and -1 <= value <= MAX_COUNT):
-                raise InputError(f"{name} must be in -1..{MAX_COUNT}, got {value!r}")
-        if not (_is_int(self.min_indent) and 0 <= self.min_indent <= MAX_COUNT):
-            raise InputError(f"min_indent must be in 0..{MAX_COUNT}, got {self.min_indent!r}")
+            if not (_is_int(value) and least <= value <= MAX_COUNT):
+                raise InputError(f"{name} must be in {least}..{MAX_COUNT}, got {value!r}")
         given = self.logprobs
         if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        budget = self.reasoning_budget
+        if budget is not None and not isinstance(budget, ReasoningBudget):
+            raise InputError(f"reasoning_budget must be a ReasoningBudget, got {budget!r:.80}")
         self._check_stop()
         self._check_adapters()
         seconds = self.timeout
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (number and 0 < seconds < math.inf):
             raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
-
-    @property
-    def cache_namespace(self) -> str:
-        """Return the namespace of its cached prompt: its own for each setting of adapters."""
-        return f"{self.adapters!r}{self.speculation.namespace}"
 
     def _check_adapters(self) -> None:
         numbers = [number for number, _ in self.adapters]

@@ -47,6 +47,8 @@ def best_donor(slots: Sequence[Slot], chosen: Slot, request: Request, least: int
 
 
 def _kept(slot: Slot, request: Request) -> int:
-    if not request.cache_prompt or slot.namespace != request.cache_namespace:
+    if not request.cache_prompt:
+        return 0
+    if slot.namespace != request.speculation.namespace or slot.adapters != request.adapters:
         return 0
     return slot.common_prefix(request.prompt_ids)

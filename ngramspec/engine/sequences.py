@@ -8,10 +8,12 @@ from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.request import Request
 from ngramspec.engine.schedule import best_donor
 from ngramspec.engine.target import Target
+from ngramspec.errors import BackendError
 
 # Most tokens to decode again together with a draft, after a checkpoint was restored; every
 # rejected draft adds to them.
 MOST_AGAIN = 8
+SPARE = 4  # of a context, tokens that a shift may always discard or move, as in llama-server
 NO_TOKEN = -1
 
 
@@ -21,11 +23,15 @@ class Sequences:
     Args:
         target: The model.
         slots: All slots of the engine; sequence ids are slot ids.
+        shifts: Whether full contexts shift.
     """
 
-    def __init__(self, target: Target, slots: Sequence[Slot]) -> None:
+    def __init__(self, target: Target, slots: Sequence[Slot], shifts: bool = False) -> None:
         self._target = target
         self._slots = slots
+        self._min_copy = None if shifts and target.shares_copies else target.min_copy
+        # Slots whose cache changes in the next decode: it copies keys, or turns them.
+        self.unsettled: set[Slot] = set()
         self.num_failures = 0  # sequences emptied because tokens could not be taken back
         # Whether rejected tokens can be removed at all, how many, and by checkpoints only.
         limit = target.max_rollback
@@ -47,17 +53,19 @@ class Sequences:
         """
         prompt = request.prompt_ids
         size = int(prompt.size)
-        least = self._target.min_copy
+        least = self._min_copy
         donor = None if least is None else best_donor(self._slots, slot, request, kept + least)
         if donor is not None:
             kept = min(donor.common_prefix(prompt), size - 1)
             self.cut(slot, 0)
             self._target.copy(donor.id, slot.id, kept)
+            self.unsettled.add(slot)
             slot.num_past = kept
         self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
+        slot.num_reusable = slot.size
         slot.tokens[:size] = prompt
         slot.length = slot.num_prompt = size
-        slot.namespace = request.cache_namespace
+        slot.namespace, slot.adapters = request.speculation.namespace, request.adapters
         return slot.num_past
 
     def longest_draft(self, wanted: int | None) -> int | None:
@@ -91,6 +99,24 @@ class Sequences:
             slot.num_past = length
         return slot.num_past
 
+    def shift(self, slot: Slot, request: Request) -> tuple[int, int]:
+        """Make room in a full context: discard tokens after those to keep.
+
+        Returns:
+            tuple: the first discarded token, and how many.
+
+        Source: llama-server's context shift.
+
+        Raises:
+            BackendError: The target refuses.
+        """
+        first, count = discarded(slot.num_past, slot.size, slot.num_prompt, request)
+        if not self._target.shift(slot.id, first, count):
+            raise BackendError(f"the context of slot {slot.id} is full and does not shift")
+        slot.discard(first, count)
+        self.unsettled.add(slot)
+        return first, count
+
     def drop(self, slot: Slot) -> None:
         """Empty the sequence; for a slot whose request failed.
 
@@ -101,6 +127,7 @@ class Sequences:
         slot.tokens[: slot.num_past] = NO_TOKEN
         self._target.truncate(slot.id, 0)
         slot.num_past = 0
+        self.unsettled.discard(slot)
 
     def empty_idle(self) -> bool:
         """Empty the sequences of idle slots; False when there was nothing to empty."""
@@ -108,3 +135,18 @@ class Sequences:
         for slot in idle:
             self.cut(slot, 0)
         return bool(idle)
+
+
+def discarded(held: int, size: int, num_prompt: int, request: Request) -> tuple[int, int]:
+    """Return what a shift discards of a full context: the first token, and how many.
+
+    Args:
+        held: Tokens in the cache, size - 1.
+        size: The context's.
+        num_prompt: Tokens of the prompt.
+        request: Says how many to keep and to discard.
+    """
+    wanted = num_prompt if request.num_keep < 0 else request.num_keep
+    first = max(0, min(wanted, size - SPARE))
+    left = held - first
+    return first, max(1, min(request.num_discard or left // 2, left - 1))

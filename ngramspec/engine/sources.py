@@ -38,6 +38,8 @@ class DraftSource(Protocol):
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name."""
 
+    # Optional: shift(slot, first, count): the context has discarded `count` tokens from `first` on.
+    #   For sources that hold no more tokens than a context.
     # Optional, for an AutoPolicy:
     #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
     #       those before it are; without it every token counts as equally likely.
@@ -60,7 +62,7 @@ class SlotwiseSource:
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
         self._propose = drafter.propose
-        for optional in ("confidence", "shorten"):
+        for optional in ("confidence", "shorten", "shift"):
             if hasattr(drafter, optional):
                 setattr(self, optional, getattr(drafter, optional))
         # The engine asks a native drafter without Python where a slot has no other source.
@@ -125,6 +127,13 @@ class Chain:
             except Exception as error:
                 self.shut_out(slot, source, error)
 
+    def shift(self, slot: Slot, first: int, count: int) -> None:
+        """Tell the sources that follow the context that it has discarded tokens."""
+        for source in slot.sources:
+            self._guarded(
+                slot, source, lambda s: getattr(s, "shift", _ignore)(slot.id, first, count)
+            )
+
     def end(self, slot: Slot) -> None:
         """End the slot's request on all of its sources."""
         for source in slot.sources:
@@ -188,3 +197,7 @@ class Chain:
         slot.sources = tuple(other for other in slot.sources if other is not source)
         if slot.draft_source is source:
             slot.draft, slot.draft_source = NO_TOKENS, None
+
+
+def _ignore(slot: int, first: int, count: int) -> None:
+    """Do nothing."""

@@ -21,9 +21,10 @@ from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
+from ngramspec.engine.slot_tasks import SlotTasks
 from ngramspec.engine.sources import Chain
 from ngramspec.engine.target import Target
-from ngramspec.errors import CapacityError, NgramspecError
+from ngramspec.errors import CapacityError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Stepper:
         policy: How long drafts may be.
         stats: Counters.
         min_draft: Shorter drafts are not sent, unless the request says otherwise.
+        shifts: Whether full contexts shift.
     """
 
     def __init__(
@@ -57,13 +59,14 @@ class Stepper:
         policy: DraftPolicy,
         stats: EngineStats,
         min_draft: int = 0,
+        shifts: bool = False,
     ) -> None:
         self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
-        self.sequences = Sequences(target, slots)
+        self.sequences = Sequences(target, slots, shifts)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity)
@@ -73,13 +76,19 @@ class Stepper:
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
+        self._full: list[Slot] = []  # whose context is full: shifted before the next decode
+        self.tasks = SlotTasks()
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
+        if len(self.tasks):
+            self.tasks.run(self._slots)
         if self._look or queue.cancelled or plan.needs_schedule(len(queue) > 0):
             self._schedule()
+        if self._full:
+            self._shift()
         if not plan.make():
             return False
         self._propose()
@@ -98,11 +107,17 @@ class Stepper:
             self._emission.end(ticket.generation, ticket.on_chunk, reason, error)
         for slot in self._slots:
             self._end(slot, reason, error)
+        self.tasks.fail(error or StateError("the engine is closed"))
 
     def empty_all(self) -> None:
         """Empty the target's cache."""
         for slot in self._slots:
             self.sequences.drop(slot)
+
+    def touch(self, slot: Slot) -> None:
+        """Mark a slot as the one used last."""
+        self._uses += 1
+        slot.used = self._uses
 
     def _schedule(self) -> None:
         """End cancelled and overdue requests, give free slots to waiting ones."""
@@ -144,8 +159,7 @@ class Stepper:
             self._target.adapt(request.adapters)
             self._adapters = request.adapters
         kept = self.sequences.begin(slot, request, kept)
-        self._uses += 1
-        slot.used = self._uses
+        self.touch(slot)
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
@@ -163,6 +177,7 @@ class Stepper:
         made.slot, made.on_cancel = slot.id, self._note_cancel
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
+        self._emission.progress(slot)
         self._policy.begin(slot.id)
         if self._offers is not None:
             self._offers.begin(slot.id)
@@ -187,6 +202,23 @@ class Stepper:
 
     def _note_cancel(self) -> None:
         self._look = True
+
+    def _shift(self) -> None:
+        """Make room in the contexts that are full."""
+        full, self._full = self._full, []
+        for slot in full:
+            made = slot.generation
+            if made is None or slot.length < slot.size:  # its request was cancelled
+                continue
+            try:
+                first, count = self.sequences.shift(slot, made.request)
+                self._chain.shift(slot, first, count)
+            except Exception as error:
+                self._fail(slot, made, slot.on_chunk, error)
+                continue
+            log.debug("slot %d: discarded %d tokens from %d on", slot.id, count, first)
+            made.timings.num_discarded += count
+            self._stats.num_context_shifts += 1
 
     def _propose(self) -> None:
         """Collect drafts for the decoding slots."""
@@ -217,8 +249,14 @@ class Stepper:
             self._give_up(error)
             return False
         seconds = time.perf_counter() - started
+        if self.sequences.unsettled:
+            self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds)
+            return True
+        for slot in plan.members:
+            if not slot.decoding:
+                self._emission.progress(slot)
         return True
 
     def _save_drafted(self) -> bool:
@@ -256,9 +294,11 @@ class Stepper:
         if not slot.taught:
             if self._offers is not None:
                 self._offers.learn(slot)
-            self._chain.accept(slot, slot.emitted, slot.num_accepted)
+            self._chain.accept(slot, slot.emitted, slot.num_credited)
         self._emission.emit(slot)
         slot.clear_draft()
+        if slot.generation is not None and slot.length >= slot.size:
+            self._full.append(slot)
 
     def _end(self, slot: Slot, reason: FinishReason, error: Exception | None = None) -> None:
         """End the slot's request, if there is one, without further tokens."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
@@ -27,10 +30,16 @@ class Target(Protocol):
     can_save: bool  # save and restore work
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
     num_adapters: int  # adapters that `adapt` knows, by numbers from 0 on
+    no_shift: str  # why tokens cannot move to other positions, "" = they can
+    shares_copies: bool  # a copy is made of the source's cells: a shift would move them for both
     contiguous: bool  # sequences share a pass only if their ids are consecutive
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
+
+    @property
+    def identity(self) -> bytes:
+        """Return 16 bytes that tell model and settings apart, as far as dumped sequences differ."""
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
@@ -46,6 +55,12 @@ class Target(Protocol):
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy."""
 
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Remove `count` tokens from position `first` on; those after them move down.
+
+        False when it cannot and nothing changed.
+        """
+
     def save(self, sequence: int) -> Any:
         """Return the state of a sequence as an opaque object; needs can_save."""
 
@@ -54,6 +69,15 @@ class Target(Protocol):
 
     def adapt(self, adapters: Adapters) -> None:
         """Compute with these adapters from now on, and with no others."""
+
+    def dump(self, sequence: int) -> npt.NDArray[np.uint8]:
+        """Return all that the cache holds of a sequence."""
+
+    def load(self, sequence: int, state: npt.NDArray[np.uint8], length: int) -> bool:
+        """Make an empty sequence hold what was dumped when it held `length` tokens.
+
+        False when it cannot, such as for want of room; the sequence is empty then.
+        """
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler for one request; called by several threads at once.

@@ -23,6 +23,7 @@ from ngramspec.formats.entries import ArraySource, Entries, EntrySource
 from ngramspec.formats.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape, check_pool, shape_of
+from ngramspec.formats.slot_file import KIND as SLOT_KIND
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.formats.suffix_file import check_index, index_of
 
@@ -169,6 +170,8 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
             if not entries:
                 raise
             return Statistics(path, LOOKUP_KIND, size, entries=entries)
+        if container.header.kind == SLOT_KIND:
+            raise FormatError(f"{path}: a saved slot of a server, not statistics")
         return Statistics(path, container.header.kind, size, container)
     return Statistics(path, LOOKUP_KIND, size, entries=read_lookup_entries(path))
 

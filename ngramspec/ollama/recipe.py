@@ -29,6 +29,7 @@ class Recipe:
     template: Go template of a chat, None if there is none.
     template_first: Prefer `template` to the Jinja template of the GGUF file.
     messages: A conversation that precedes every other, in the form of the API.
+    adapters: LoRA adapters in GGUF.
     capabilities: What Ollama says it can do, in its words; it finds out more itself.
     drafts: What is to draft: names of drafters, and the name or path of a draft model.
     notes: What a user should know.
@@ -43,6 +44,7 @@ class Recipe:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
+    adapters: tuple[Path, ...] = ()
     capabilities: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -56,13 +58,11 @@ def find_recipe(name: str, roots: Iterable[PathLike]) -> Recipe:
     """Return the recipe of a model that Ollama has pulled.
 
     Raises:
-        InputError: Not a valid name, or the model has a LoRA adapter.
+        InputError: Not a valid name.
         ModelNotFoundError, FormatError, OSError: As find_model.
     """
     stored = find_model(name, roots)
     shown = stored.name.short()
-    if stored.adapters:
-        raise InputError(f"{shown} has a LoRA adapter, which is not supported")
     notes: list[str] = []
     if stored.projectors:
         notes.append(f"{shown}: the projector for images is not used")
@@ -75,6 +75,7 @@ def find_recipe(name: str, roots: Iterable[PathLike]) -> Recipe:
         parameters=_checked(stored, notes),
         licenses=stored.licenses,
         drafts=() if stored.draft is None else (str(stored.draft),),
+        adapters=stored.adapters,
         capabilities=stored.capabilities,
         notes=tuple(notes),
     )
@@ -84,18 +85,16 @@ def read_recipe(path: PathLike, roots: Iterable[PathLike]) -> Recipe:
     """Return the recipe that a Modelfile describes.
 
     Args:
-        path: The Modelfile; files in FROM and DRAFT are relative to it.
+        path: The Modelfile; files in FROM, ADAPTER and DRAFT are relative to it.
         roots: Stores in which FROM may be the name of a model.
 
     Raises:
-        InputError: As read_modelfile and find_recipe; also for ADAPTER.
+        InputError: As read_modelfile and find_recipe; also for an ADAPTER that is no file.
         FormatError: As read_modelfile and find_recipe; also for a TEMPLATE that is not Go's.
         ModelNotFoundError: FROM is neither a file nor a model of a store.
         OSError: The file cannot be read.
     """
     written = read_modelfile(path)
-    if written.adapters:
-        raise InputError(f"{path}: ADAPTER is not supported: merge it into the GGUF file")
     if written.template is not None:
         try:
             ChatTemplate.parse(written.template)
@@ -121,6 +120,7 @@ def _overlaid(base: Recipe, written: Modelfile, path: Path) -> Recipe:
         messages=messages or base.messages,
         parameters={**base.parameters, **written.parameters},
         licenses=written.licenses or base.licenses,
+        adapters=(*base.adapters, *(_adapter(text, path) for text in written.adapters)),
         capabilities=(*base.capabilities, *written.capabilities),
         drafts=tuple(one for text in written.drafts for one in _drafts(text, path)) or base.drafts,
     )
@@ -139,6 +139,15 @@ def _base(text: str, modelfile: Path, roots: Iterable[PathLike]) -> Recipe:
     except (ModelNotFoundError, InputError) as error:
         kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
         raise kind(f"{modelfile}: FROM {text}: no such file, and {error}") from None
+
+
+def _adapter(text: str, modelfile: Path) -> Path:
+    file = modelfile.parent / Path(text).expanduser()
+    if file.is_dir():
+        raise InputError(f"{modelfile}: ADAPTER {text} is a folder: convert it to a GGUF file")
+    if not file.is_file():
+        raise InputError(f"{modelfile}: ADAPTER {text}: no such file")
+    return file
 
 
 def is_shard(text: str) -> bool:

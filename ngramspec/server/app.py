@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,12 +13,14 @@ from starlette.types import ASGIApp
 
 from ngramspec.server.anthropic import routes as anthropic
 from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.embeddings import routes as embeddings
+from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
 from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
-from ngramspec.server.llama_server import status
+from ngramspec.server.llama_server import slots, status
 from ngramspec.server.metrics.routes import metrics_routes
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama import routes as ollama
@@ -31,11 +34,13 @@ MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
 # A further API adds its routes, or a function that makes them, and its paths that need no key.
 ROUTES: list[Route] = [
     *status.ROUTES,
+    *slots.ROUTES,
     *openai.ROUTES,
     *responses.ROUTES,
     *anthropic.ROUTES,
     *llama_server.ROUTES,
     *ollama.ROUTES,
+    *embeddings.ROUTES,
 ]
 MADE_ROUTES: list[MakeRoutes] = [metrics_routes, page_routes]
 PUBLIC: list[str] = [*ASSETS]
@@ -62,15 +67,19 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
     """
     settings = settings or ServerSettings()
     service = Service(served, settings, Bridge(served.engine, settings))
+    queue = EmbeddingQueue(served.embedder) if served.embedder is not None else None
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with service.bridge.watching():
             yield
+        if queue is not None:
+            await asyncio.to_thread(queue.close)
 
     made = [route for make in MADE_ROUTES for route in make(served, settings)]
     app = Application(routes=[*ROUTES, *made], lifespan=lifespan)
     app.state.service = service
+    app.state.embeddings = queue
     keys = ApiKeys(settings.api_keys)
     app.add_middleware(Guard, settings=settings, keys=keys, public=tuple(PUBLIC))
     if settings.cors_origins:

@@ -10,6 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
@@ -18,6 +21,9 @@ from ngramspec.server.adapters import ServedAdapters
 
 if TYPE_CHECKING:
     from ngramspec.engine import Drafting, Engine
+
+
+_PROBE = "a system message"
 
 
 class ChatModel(Protocol):
@@ -36,6 +42,7 @@ class ChatModel(Protocol):
     n_ctx_train: int  # tokens of context that it was trained with
     n_gpu_layers: int  # 0 = none on a GPU
     vocab_size: int
+    add_bos: bool  # prompts begin with the begin token
     bos: int  # token id; here and below: -1 = the vocabulary has none
     eos: int
     fim_pre: int  # infill tokens: prefix, suffix, middle, repository, file
@@ -105,6 +112,18 @@ class ChatModel(Protocol):
         """
 
 
+class Embedder(Protocol):
+    """Makes vectors of texts; one thread at a time uses it."""
+
+    pooling: str  # none: a vector per token
+    size: int  # numbers of a vector
+    most_tokens: int  # of all texts of one call
+    most_texts: int  # of one call
+
+    def embed(self, texts: Sequence[TokenIds]) -> list[npt.NDArray[np.float32]]:
+        """Return a vector per text, shape (1, size), or one per token, shape (n, size)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A model, its engine and the defaults of requests."""
@@ -112,10 +131,15 @@ class ServedModel:
     name: str  # the model's id for clients
     model: ChatModel
     engine: Engine
+    embedder: Embedder | None = None  # None: routes for embeddings are refused
+    embedding_norm: int = 2  # length of vectors, as llama-server's embd_normalize
     aliases: tuple[str, ...] = ()  # further ids
     created: int = field(default_factory=lambda: int(time.time()))
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = -1  # -1 = until the context is full
+    num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
+    reasoning_budget: int = -1  # tokens of reasoning in a chat, -1 = any number
+    reasoning_message: str = ""  # written before the end of reasoning that a budget ends
     stop: tuple[str, ...] = ()
     system: str = ""  # system message of chats that have none
     template: str | None = None  # chat template in Jinja, None = the model's
@@ -153,6 +177,18 @@ class ServedModel:
             with contextlib.suppress(InputError):
                 return self.model.chat_capabilities(self.template)
         return {}
+
+    @cached_property
+    def takes_late_system(self) -> bool:
+        """Return whether the chat template shows system messages within a chat; many refuse."""
+        if self.go_template is not None:
+            return True
+        said = {"role": "user", "content": "x"}
+        chat = [said, {"role": "system", "content": _PROBE}, said]
+        with contextlib.suppress(InputError):
+            variables = dict(self.template_variables)
+            return _PROBE in self.model.render_chat(chat, template=self.template, **variables)
+        return False
 
     @property
     def go_template(self) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from starlette.requests import Request
@@ -32,6 +33,8 @@ class Service:
     served: ServedModel
     settings: ServerSettings
     bridge: Bridge
+    # by tenant: how many of its slots are saved or restored at the same time
+    slot_turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that no pool of the engine is left unused.

@@ -24,6 +24,7 @@ class ServerSettings(BaseModel):
     metrics: bool | None = None
     slots: bool | None = None
     props: bool = False  # POST /props
+    slot_save_path: str | None = None  # folder for saved slots, None: slots cannot be saved
     cors_origins: tuple[str, ...] = ()  # "*" = any
     # further names that the server answers to; ".a.b" = all below a.b, "*" = any
     allowed_hosts: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class ServerSettings(BaseModel):
     stall_timeout: float = Field(default=600.0, ge=0)
     drain_timeout: float = Field(default=30.0, ge=0)  # seconds for running requests at shutdown
     retry_after: int = Field(default=2, ge=1)  # seconds, sent with 503
-    reasoning_format: Literal["auto", "none"] = "auto"  # auto: <think> text is split off
+    reasoning_format: Literal["auto", "none"] = "auto"  # auto: reasoning is split off
     page: bool = True  # the page at /
     api_prefix: str = ""  # of all paths, "/api" for example
     access_log: bool = False

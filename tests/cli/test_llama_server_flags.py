@@ -10,7 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from ngramspec.cli.llama_cpp.flags import FLAGS
+from ngramspec.cli.generate import generate
+from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, SERVER_ONLY
 from ngramspec.cli.llama_cpp.presets import PRESETS
 from ngramspec.cli.llama_cpp.words import OFF, ON
 from ngramspec.cli.serve import command, serve
@@ -84,10 +85,11 @@ def test_every_variable_is_known() -> None:
     assert wrong == []
 
 
-def test_no_flag_has_two_homes() -> None:
+@pytest.mark.parametrize("one", [serve, generate], ids=["serve", "generate"])
+def test_no_flag_has_two_homes(one: click.Command) -> None:
     flags = [
         flag
-        for param in serve.params
+        for param in one.params
         if isinstance(param, click.Option) and param.name != "preset"
         for flag in (*param.opts, *param.secondary_opts)
     ]
@@ -123,6 +125,21 @@ def test_a_flag_of_the_table_does_what_its_kind_says(
         result = invoke("serve", "-t", "1")
         assert result.exit_code == (2 if flag.kind == "refused" else 0)
         assert flag.reason in " ".join(result.stderr.split()) or "1" in flag.harmless
+
+
+def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
+    names = {flag.name for flag in FLAGS}
+    assert set(SERVER_ONLY) <= names
+    for flag in ALL_CLI_FLAGS:
+        for name in flag.names.split():
+            line = ("generate", "-p", "x", "-n", "1", "--raw", "-t", "1", name)
+            result = invoke(*line, *words_for(max(0, flag.values)))
+            assert result.exit_code == (2 if flag.kind == "refused" else 0), result.output
+            if flag.kind != "silent":
+                assert flag.reason in result.stderr
+    known = {flag for param in generate.params for flag in (*param.opts, *param.secondary_opts)}
+    for flag in CLI_FLAGS:
+        assert set(flag.names.split()) <= known
 
 
 def test_hidden_flags_are_not_in_the_help(invoke: Any) -> None:

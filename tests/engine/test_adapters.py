@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.fake_target import FakeTarget
+from ngramspec._native.engine.slot import Slot
 from ngramspec.engine import Engine, Generation, Request, Sampling, Speculation
 from ngramspec.engine.request import Adapters
+from ngramspec.engine.schedule import choose_slot
 from ngramspec.errors import InputError
 
 GREEDY = Sampling(temperature=0.0)
@@ -117,11 +119,15 @@ def test_an_adapter_that_fails_ends_its_request_only() -> None:
     assert good.error is None
 
 
-def test_namespaces_and_adapters_are_not_confused() -> None:
-    names = {*(f"{adapters!r}" for adapters in SETTINGS), "", "a", "(", ")"}
-    keys = {
-        request_of(adapters, speculation=Speculation(namespace=name)).cache_namespace
-        for adapters in SETTINGS
-        for name in names
-    }
-    assert len(keys) == len(SETTINGS) * len(names)
+def test_a_slot_is_reused_with_the_same_adapters_and_namespace_only() -> None:
+    names = ("", "a")
+    for held in SETTINGS:
+        slot = Slot(0, 400, 90)
+        slot.tokens[:16] = request_of().prompt_ids
+        slot.length = slot.num_past = 16
+        slot.namespace, slot.adapters = "a", held
+        for wanted in SETTINGS:
+            for name in names:
+                request = request_of(wanted, speculation=Speculation(namespace=name))
+                kept = choose_slot([slot], request)[1]
+                assert (kept > 0) == (wanted == held and name == "a")

@@ -36,6 +36,7 @@ class FakeTarget:
         refusal: Share of the rollbacks that it refuses although its kind of memory could.
         split: Tokens are parts of characters, some of them of no valid one.
         costs: What a decode takes by `now`, its own clock; None = nothing.
+        no_shift: Why tokens cannot move.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class FakeTarget:
         refusal: float = 0.0,
         split: bool = False,
         costs: CostTable | None = None,
+        no_shift: str = "",
     ) -> None:
         self.vocab_size = vocab_size
         self.num_sequences = sequences
@@ -65,6 +67,8 @@ class FakeTarget:
         self.can_save = can_save
         self.min_copy = min_copy
         self.contiguous = contiguous
+        self.no_shift, self.shares_copies = no_shift, False
+        self.identity = b"the fake target."
         self.exact_batch = exact_batch
         self.num_adapters = 2
         self.adapters: Adapters = ()
@@ -145,6 +149,14 @@ class FakeTarget:
         self.held[sequence] = self.held[source][:length]
         self.computed_with[sequence] = self.computed_with[source]
 
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        assert not self.no_shift
+        held = self.held[sequence]
+        assert 0 <= first < first + count < len(held)
+        del held[first : first + count]
+        self.undoable[sequence] = 0
+        return True
+
     def save(self, sequence: int) -> Any:
         assert self.can_save
         return list(self.held[sequence])
@@ -155,6 +167,19 @@ class FakeTarget:
         if self.chance.random() < self.refusal:
             return False
         self.held[sequence] = list(state)
+        return True
+
+    def dump(self, sequence: int) -> np.ndarray:
+        return np.array(self.held[sequence], np.int32).view(np.uint8)
+
+    def load(self, sequence: int, state: np.ndarray, length: int) -> bool:
+        assert not self.held[sequence]
+        tokens = state.view(np.int32).tolist()
+        assert len(tokens) == length
+        used = sum(map(len, self.held))
+        if self.cells is not None and used + length > self.cells:
+            return False
+        self.held[sequence] = tokens
         return True
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
@@ -177,6 +202,24 @@ class FakeTarget:
                 break
             tokens.append(token)
         return tokens[len(prompt) :]
+
+    def endless(
+        self, prompt: list[int], num_tokens: int, num_keep: int = 0, num_discard: int = 0
+    ) -> list[int]:
+        """Return what plain decoding emits in contexts that shift, obvious and slow."""
+        held, emitted = list(prompt), list[int]()
+        keep = min(len(prompt) if num_keep < 0 else num_keep, self.context_size - 4)
+        while len(emitted) < num_tokens:
+            if len(held) == self.context_size:  # the newest token is not in the cache yet
+                left = self.context_size - 1 - keep
+                count = min(num_discard or left // 2, left - 1)
+                held = held[:keep] + held[keep + count :]
+            token = self.next_token(held)
+            if token == END:
+                break
+            held.append(token)
+            emitted.append(token)
+        return emitted
 
     def outcome(
         self, prompt: list[int], max_tokens: int = -1, stops: Sequence[str] = ()

@@ -51,6 +51,7 @@ class ScriptedModel:
     path = Path("scripted.bin")
     description, file_type, file_type_name, n_gpu_layers = "a script", 0, "F32", 0
     num_params, size_bytes, n_ctx_train, vocab_size = 1, 1, 2048, 257
+    add_bos = False
     bos = fim_pre = fim_suf = fim_mid = fim_rep = fim_sep = -1
     eos = END
     architecture = "script"

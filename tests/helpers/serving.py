@@ -125,7 +125,7 @@ def serving(
     """
     names = (
         *("slots", "drafter", "params", "max_queue", "exact", "context_size", "policy"),
-        "draft_model",
+        *("draft_model", "context_shift"),
     )
     own = {name: settings.pop(name) for name in names if name in settings}
     with contextlib.ExitStack() as stack:
@@ -155,6 +155,7 @@ def running_engine(
     context_size: int = 2048,
     policy: DraftPolicy | None = None,
     draft_model: DraftModelSettings | None = None,
+    context_shift: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine on one thread in the block.
 
@@ -182,6 +183,7 @@ def running_engine(
             policy=policy or Gate(),
             max_queue=max_queue,
             exact=exact,
+            context_shift=context_shift,
         )
         with EngineThread(engine):
             yield engine

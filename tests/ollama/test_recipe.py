@@ -57,12 +57,17 @@ def test_the_template_of_a_model_with_a_renderer_is_left_out(store: Any) -> None
     assert "renderer 'own'" in made.notes[0]
 
 
-def test_adapters_are_refused(store: Any, tmp_path: Path) -> None:
-    store.model(adapter=b"lora")
-    with pytest.raises(InputError, match="llama3:latest has a LoRA adapter"):
-        find_recipe("llama3", [store.root])
-    with pytest.raises(InputError, match="ADAPTER is not supported"):
-        read_recipe(write(tmp_path, "FROM llama3\nADAPTER x.gguf"), [store.root])
+def test_adapters_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) -> None:
+    store.model(adapter=b"GGUF lora")
+    (stored,) = find_recipe("llama3", [store.root]).adapters
+    assert stored.read_bytes() == b"GGUF lora"
+    (tmp_path / "x.gguf").write_bytes(GGUF)
+    made = read_recipe(write(tmp_path, "FROM llama3\nADAPTER x.gguf"), [store.root])
+    assert made.adapters == (stored, tmp_path / "x.gguf")
+    with pytest.raises(InputError, match=r"ADAPTER y\.gguf: no such file"):
+        read_recipe(write(tmp_path, "FROM llama3\nADAPTER y.gguf"), [store.root])
+    with pytest.raises(InputError, match="is a folder: convert it to a GGUF file"):
+        read_recipe(write(tmp_path, "FROM llama3\nADAPTER ."), [store.root])
 
 
 def test_a_modelfile_goes_on_top_of_a_stored_model(store: Any, tmp_path: Path) -> None:

@@ -164,6 +164,31 @@ def test_a_line_that_changes_with_each_request_is_not_read(client: anthropic.Ant
     assert count(f"Be brief. {line}") > count("Be brief.")
 
 
+def test_system_texts_within_a_chat_suit_templates_that_take_none(start: Start) -> None:
+    """Claude Code sends them. Where a template refuses them the user says them."""
+    shows = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+    refuses = (
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+        "{{ m.role }}:{{ m.content }};{% endfor %}"
+    )
+    body: dict[str, Any] = {"model": "x", "system": "a", "messages": [
+        {"role": "user", "content": "b"}, {"role": "system", "content": "c"},
+        {"role": "assistant", "content": "d"}, {"role": "system", "content": "e"},
+        {"role": "user", "content": "f"}]}  # fmt: skip
+    for template, expected in (
+        (shows, "system:a;user:b;system:c;assistant:d;system:e;user:f;"),
+        (refuses, "system:a;user:b\nc;assistant:d;user:e\nf;"),
+    ):
+        server = start(slots=1, served={"template": template})
+        with client_of(server) as client:
+            made = client.messages.count_tokens(**body).input_tokens
+        assert made == server.served.model.tokenize_prompt(expected).size
+        items = [{"role": "developer", "content": "a"}, *body["messages"]]
+        made = server.post("/v1/responses/input_tokens", input=items).json()["input_tokens"]
+        assert made == server.served.model.tokenize_prompt(expected).size
+
+
 def test_a_begun_answer_is_continued(client: anthropic.Anthropic) -> None:
     begun: list[Any] = [*CHAT, {"role": "assistant", "content": "```python\ndef area("}]
     assert text_of(ask(client, messages=begun)).startswith("width, height")

@@ -25,10 +25,11 @@ from ngramspec.server.chat.calls.format import (
     NotACallError,
     closing,
 )
+from ngramspec.server.chat.format import chat_format
 from ngramspec.server.chat.reasoning import REASONING_FORMATS
 from ngramspec.server.chat.reasoning.format import ReasoningFormat
 from ngramspec.server.chat.text import Read, Stops, Text
-from ngramspec.server.chat.tools import Tools
+from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
@@ -134,6 +135,72 @@ def test_a_forced_call_has_the_grammar_of_the_models_format(registered: None) ->
         streamed(client, tools=[TOOL], tool_choice="required")
     assert "<function=get_time>{}</function>" in target.samplings[0].grammar
     assert "<function=" not in other.samplings[0].grammar
+
+
+def whole(client: TestClient, **fields: Any) -> tuple[dict[str, Any], str]:
+    """Return the message and the finish reason of a chat that is not streamed."""
+    body = {"messages": [{"role": "user", "content": "?"}], **fields}
+    made = client.post("/v1/chat/completions", json=body).json()["choices"][0]
+    return made["message"], made["finish_reason"]
+
+
+HARMONY = "<|start|>assistant<|channel|>final<|message|>"
+FINAL = f"<|channel|>analysis<|message|>Hm.<|end|>{HARMONY}It is noon.<|return|>"
+TOOL_MESSAGE = "<|channel|>commentary to=functions.get_time <|constrain|>json<|message|>"
+
+
+def test_an_answer_of_channels_is_told_apart_without_tools() -> None:
+    with serving(FINAL, HARMONY) as (client, _):
+        texts, calls, reason = streamed(client)
+        assert texts == {"content": "It is noon.", "reasoning_content": "Hm."}
+        assert (calls, reason) == ([], "stop")
+        message, _ = whole(client, reasoning_format="none")
+        assert message["content"] == "<|channel|>analysis<|message|>Hm.<|end|>It is noon."
+    with serving(f"{TOOL_MESSAGE}{{}}<|call|>", HARMONY) as (client, _):
+        assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
+        assert whole(client)[0]["content"] == ""  # a tool that was not offered
+
+
+@pytest.mark.parametrize(
+    ("script", "calls"),
+    [
+        (HERMES_CALL, [["get_time", "{}"]]),
+        (HERMES_CALL.replace("}}", "}"), [["get_time", "{}"]]),
+        (HERMES_CALL.replace("}}", ""), [["get_time", "{\n}"]]),
+        (HERMES_CALL.replace("}}", "") + HERMES_CALL, [["get_time", "{\n}"], ["get_time", "{}"]]),
+        ('<tool_call>{"name": "get_time", "arguments": {"zone"', [["get_time", '{"zone"']]),
+        ('<tool_call>{"name": "get_time", "argum', [["get_time", ""]]),
+        ('<tool_call>{"name": "get_ti', []),
+    ],
+)
+def test_streams_end_for_the_reason_of_whole_answers(script: str, calls: list[Any]) -> None:
+    with serving(script, "{{ tools }} <tool_call>") as (client, _):
+        texts, told, reason = streamed(client, tools=[TOOL])
+        assert (told, reason) == (calls, "tool_calls" if calls else "stop")
+        message, whole_reason = whole(client, tools=[TOOL])
+        functions = [call["function"] for call in message.get("tool_calls", ())]
+        assert [[made["name"], made["arguments"]] for made in functions] == calls
+        assert whole_reason == reason
+        assert (message["content"] or "") == texts["content"]
+        half = {"tools": [TOOL], "max_tokens": len(script) - 1}
+        assert streamed(client, **half)[2] == whole(client, **half)[1] == "length"
+
+
+def test_control_tokens_are_shown_where_marks_are_among_them() -> None:
+    tools = Tools((Tool("f", {}, {}),))
+    shown = [
+        (HARMONY, True, True),
+        ("<tool_call> <think>", False, False),
+        ("[TOOL_CALLS]", False, True),
+        ('<|python_tag|> "parameters"', False, True),
+        ("<tool_call> <|python_tag|>", False, True),  # a format that others write too
+        ("[THINK] [TOOL_CALLS] [ARGS]", True, True),
+        ("'<|tool_call>call:' <|channel>thought", True, True),
+        ("", False, False),
+    ]
+    for template, always, with_tools in shown:
+        assert chat_format(template, "").shows_special == always, template
+        assert chat_format(template, "", tools).shows_special == with_tools, template
 
 
 def test_every_protocol_answers_for_any_model() -> None:

@@ -121,6 +121,22 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
         400, "tools.f0"),
     "pattern": (COMPLETION, {"json_schema": {"pattern": "(" * 450 + ")" * 450}}, 400,
                 "json_schema"),
+    "patterns that repeat what repeats": (COMPLETION, {"json_schema": {"properties": {
+        f"p{i}": {"pattern": "((((a{1,9}){1,9}){1,9}){1,9}){1,9}" + str(i), "maxLength": 900}
+        for i in range(2000)}}}, 400, "json_schema"),
+    "patterns with lengths": (COMPLETION, {"json_schema": {"properties": {
+        f"p{i}": {"pattern": "a[ab]{12}", "minLength": 20 + i} for i in range(2000)}}}, 400,
+        "json_schema"),
+    "multiples": (COMPLETION, {"json_schema": {"properties": {
+        f"p{i}": {"type": "integer", "multipleOf": 1990 + i} for i in range(2000)}}}, 400,
+        "json_schema"),
+    "patterns of names": (COMPLETION, {"json_schema": {
+        "properties": MANY_PROPERTIES, "patternProperties": {
+            f"(a|b|p)*{i}": {"type": "null"} for i in range(100)}}}, 400, "json_schema"),
+    "alternatives that exclude one another": (CHATS, {"response_format": {
+        "type": "json_schema", "json_schema": {"strict": True, "schema": {"oneOf": [
+            {"properties": {"k": {"const": i}}, "required": ["k"]} for i in range(2000)]}}}}, 400,
+        "response_format"),
     "grammar that begins in many ways": (COMPLETION, {"grammar": "".join(
         f'r{i} ::= r{i + 1} | r{i + 1} "x"\n' for i in range(40)) + 'r40 ::= "a"\nroot ::= r0'},
         400, "grammar"),
@@ -139,7 +155,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "items that are none": (RESPONSES, {"input": [1] * 300_000}, 400, "input"),
     "many items": (RESPONSES, {"input": [{"role": "user", "content": "x"}] * 70_000}, 400, "input"),
     "items of more messages": (RESPONSES, {"instructions": "x", "input": [
-        {"role": "user", "content": "x"}] * (1 << 16)}, 400, "input"),
+        {"type": "function_call_output", "call_id": "c", "output": "x"}] * (1 << 16)}, 400,
+        "input"),
     "one answer of many items": (RESPONSES, {"input": [*CHAT, *[
         {"role": "assistant", "content": "x" * 40}] * 60_000]}, 400, "input"),
     "one thought of many items": (RESPONSES, {"input": [

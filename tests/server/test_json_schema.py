@@ -12,7 +12,7 @@ import jsonschema
 import openai
 import pytest
 
-from helpers.json_schemas import grammar_of
+from helpers.json_schemas import grammar_of, takes
 from helpers.serving import Serving
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -258,6 +258,16 @@ def test_a_grammar_takes_what_its_schema_allows(
         json.loads(text)
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 8, 12, 25, 60, 64, 75, 100, 128, 250, 1000, 3600])
+def test_multiples_are_all_let_through_and_nothing_else(step: int) -> None:
+    limits = limits_of({"multipleOf": step, "minimum": -300, "maximum": 12345})
+    assert limits is not None
+    for whole in (True, False):
+        made = number_automaton(limits, whole, lambda steps: None)
+        found = [number for number in range(-500, 13000) if made.mask(str(number))]
+        assert found == [number for number in range(-300, 12346) if number % step == 0]
+
+
 @pytest.mark.parametrize("low", [-1205, -100, -99, -10, -9, -1, 0, 1, 9, 10, 11, 99, 120, 999])
 @pytest.mark.parametrize("size", [0, 1, 8, 9, 10, 90, 99, 350, 1101])
 def test_bounds_let_every_whole_number_between_them_through(low: int, size: int) -> None:
@@ -302,6 +312,7 @@ def test_bounds_let_every_whole_number_between_them_through(low: int, size: int)
         {"allOf": [{"type": "string"}, {"type": "integer"}]},
         {"allOf": [{"enum": [1]}, {"const": 2}]},
         {"pattern": "^a$", "minLength": 2},
+        {"pattern": "^([0-9]{2}:){0,3}z$", "minLength": 5, "maxLength": 5},
         {"pattern": "^(?i)a$"},
         {"pattern": "(?i:a)"},
         {"properties": {"a": False}, "required": ["a"]},
@@ -366,6 +377,8 @@ def test_alternatives_that_exclude_one_another_are_strict(accepts: Accepts) -> N
         [{"const": 1}, {"enum": [2, "1"]}],
     ):
         grammar_of({"oneOf": parts}, strict=True)
+    some = {"oneOf": [{"type": "string"}, {"type": "boolean"}], "type": ["string", "null"]}
+    assert takes(grammar_of(some, strict=True), '"x"')
     assert accepts({"oneOf": tagged}, '{"kind":"b","x":"y"}')
     assert not accepts({"oneOf": tagged}, '{"kind":3,"x":"y"}')
 

@@ -201,6 +201,22 @@ def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
     assert "none.gguf" in result.output
 
 
+def test_an_adapter_changes_the_answer(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from helpers.lora_files import write_lora
+
+    lora = write_lora(tmp_path / "a, b.gguf")  # a name that would be two in a list
+    path = tmp_path / "Modelfile"
+    path.write_text(f"FROM {embedded_model()}\nADAPTER a, b.gguf\nPARAMETER temperature 0\n")
+    with command(tmp_path, "--modelfile", str(path), "-np", "1", "-t", "1") as (url, _):
+        (loaded,) = httpx.get(f"{url}/lora-adapters").json()
+        assert (loaded["path"], loaded["scale"]) == (str(lora), 1.0)
+        with ollama.Client(url) as client:
+            name = client.list().models[0].model
+            assert client.chat(name, CHAT, options={"num_predict": 20}).message.content != ANSWER
+            assert f"\nADAPTER {lora}\n" in client.show(name).modelfile
+
+
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     made = options_of("--model", "tinycode:latest")
@@ -215,7 +231,7 @@ def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("FROM {base}\nADAPTER x.gguf", "ADAPTER is not supported"),
+        ("FROM {base}\nADAPTER x.gguf", "ADAPTER x.gguf: no such file"),
         ("FROM {base}\nPARAMETER temprature 1", "did you mean temperature"),
         ("FROM {base}\nDRAFT ngram-mud", "did you mean ngram-mod"),
         ("FROM {base}\nDRAFT qwen2:0.5b", "no such file, and no model 'qwen2:0.5b'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramspec.server.chat.calls import HERMES, formats_of
+from ngramspec.server.chat.format import chat_format
 from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.reasoning import THINK
 from ngramspec.server.chat.tools import Tool, Tools
@@ -149,6 +151,51 @@ def test_any_text_reads_alike_in_any_pieces_and_none_is_lost(text: str, cuts: li
 def test_calls_beyond_the_limit_are_left_out() -> None:
     two = CALLS[10][0]
     assert read_calls(two, [], one=True) == ("Yes.", [("f", "{}")])
+
+
+LONG: dict[str, tuple[str, str]] = {  # template, a part that is repeated after a start
+    "content": ("<tool_call>", "|some words "),
+    "spaces": ("<tool_call>", "|\n"),
+    "marks": ("<tool_call>", "|<tool_call>"),
+    "marks and braces": ("<tool_call>", '|<tool_call>{"'),
+    "almost a mark": ("<tool_call>", "|<tool_cal"),
+    "reasoning": ("<tool_call>", "<think>|a  "),
+    "a string": ("<tool_call>", '<tool_call>{"name": "f", "arguments": {"x": "|ab '),
+    "escapes": ("<tool_call>", '<tool_call>{"name": "f", "arguments": {"x": "|\\n'),
+    "no name": ("<tool_call>", '<tool_call>{"x": "|ab '),
+    "the name last": ("<tool_call>", '<tool_call>{"arguments": {"x": "|ab '),
+    "brackets": ("<tool_call>", '<tool_call>{"name": "f", "arguments": {"x": |['),
+    "calls": ("<tool_call>", '|<tool_call>{"name": "f", "arguments": {}}</tool_call>\n'),
+    "names": ("[TOOL_CALLS]", "|[TOOL_CALLS]f "),
+    "a text between tags": ("<tool_call> <function= <parameter=", "<function=f><parameter=x>|ab\n"),
+    "a list between tags": ("<tool_call> <function= <parameter=", "<function=f><parameter=n>|[1, "),
+    "tags": ("<tool_call> <function= <parameter=", "<function=f>|<parameter=x>\n1\n</parameter>\n"),
+    "keys": ("<tool_call> <arg_key></arg_key><arg_value>", "<tool_call>f|<arg_key>x</arg_key>"),
+    "nested lists": ("List of tools: [", "<|tool_call_start|>[f(x=|[1,"),
+    "nested objects": ("'<|tool_call>call:'", "<|tool_call>call:f{x:|{a:"),
+    "channels": ("<|channel|><|message|>", "|<|channel|>"),
+    "messages": ("<|channel|><|message|>", "|<|channel|>final<|message|>a<|end|>"),
+}
+
+
+@pytest.mark.parametrize("piece", [4, 1 << 20], ids=["tokens", "whole"])
+@pytest.mark.parametrize("name", LONG)
+def test_the_cost_of_an_answer_is_linear(name: str, piece: int) -> None:
+    """An answer four times as long takes some four times as long; sixteen if it were quadratic."""
+    template, written = LONG[name]
+    start, _, part = written.partition("|")
+    parameters = {"properties": {"x": {"type": "string"}, "n": {"type": "array"}}}
+    format = chat_format(template, "", Tools((Tool("f", parameters, {}),)), parses_reasoning=True)
+
+    def seconds(size: int) -> float:
+        text, parser = start + part * (size // len(part)), format.parser()
+        began = time.process_time()
+        for at in range(0, len(text), piece):
+            parser.feed(text[at : at + piece])
+        parser.feed("", last=True)
+        return time.process_time() - began
+
+    assert any(seconds(80_000) < 9 * seconds(20_000) + 0.01 for _ in range(4))
 
 
 def test_mistrals_call_ids_have_nine_characters() -> None:

@@ -139,8 +139,8 @@ def test_slots_are_there_only_when_they_are_exposed(start: Start) -> None:
         ("GET", "/completion", 405),
         ("DELETE", "/v1/chat/completions", 405),
         ("GET", "/openapi.json", 404),
-        ("POST", "/v1/embeddings", 404),
-        ("POST", "/embedding", 404),
+        ("POST", "/v1/embeddings", 400),
+        ("POST", "/embedding", 400),
         ("GET", "/docs", 404),
     ],
 )

@@ -20,7 +20,8 @@ import httpx
 HUGE = [2**31, 2**63, 2**64, 10**310, -(2**63), 1e308, 9223372036854775808]
 NUMBERS = [
     "n_predict", "max_tokens", "top_k", "seed", "n_probs", "n", "min_keep", "repeat_last_n",
-    "n_keep", "dry_allowed_length", "dry_penalty_last_n", "id_slot", "t_max_predict_ms",
+    "n_keep", "n_discard", "reasoning_budget_tokens", "thinking_budget_tokens",
+    "dry_allowed_length", "dry_penalty_last_n", "id_slot", "t_max_predict_ms",
     "speculative.n_max",
     "speculative.ngram_mod.n_match", "speculative.ngram_cache.n_draft", "temperature", "top_p",
 ]  # fmt: skip

@@ -55,6 +55,9 @@ ENGINE = (
 )
 
 
+SHIFT = ("tests/engine/test_context_shift.py",)
+SAVING = ("tests/engine/test_saving.py", "tests/formats/test_slot_file.py")
+REASONING = ("tests/engine/test_reasoning_budget.py",)
 GRAMMAR = (
     "tests/native/grammar",
     "tests/grammar",
@@ -270,6 +273,29 @@ FAULTS = (
           "            if self.offers[i].chosen < slot.min_draft:\n                self.offers[i].chosen = 0\n", "", ("tests/engine/test_engine.py",)),
     Fault("penalties come first whatever the order", PACKAGE + "adapters/llama_cpp/chain.py",
           "usual = set(s.samplers[: last + 1]) <= PENALTIES", "usual = last >= -1", ("tests/adapters/llama_cpp/test_chain_sampler.py",)),
+    # -- long sessions -------------------------------------------------------------------------
+    Fault("session: a shift discards what is to be kept", PACKAGE + "engine/sequences.py",
+          "first = max(0, min(wanted, size - SPARE))", "first = 0", SHIFT),
+    Fault("session: what a shift has touched is reused", NATIVE + "engine/slot.pyx",
+          "self.num_reusable = min(self.num_reusable, first)", "self.num_reusable = self.size", SHIFT),
+    Fault("session: slots share cells that a shift moves", PACKAGE + "engine/sequences.py",
+          "None if shifts and target.shares_copies else target.min_copy", "target.min_copy", SHIFT),
+    Fault("session: a draft model does not follow a shift", PACKAGE + "engine/stepper.py",
+          "self._chain.shift(slot, first, count)", "pass", SHIFT),
+    Fault("session: a slot is saved before its cache has settled", PACKAGE + "engine/saving.py",
+          "if slot in self._sequences.unsettled:", "if slot is None:", SAVING),
+    Fault("session: another key's slot is saved", PACKAGE + "engine/saving.py",
+          "if owner and not slot.namespace.startswith(owner):", "if owner and not slot.namespace:", SAVING),
+    Fault("session: a restored slot's text is not taught", PACKAGE + "engine/saving.py",
+          "source.begin(slot.id, saved.history)", "source.begin(slot.id, NO_TOKENS)", SAVING),
+    Fault("session: damaged slots are restored", PACKAGE + "formats/slot_file.py",
+          "open_container(path, KIND, verify=True)", "open_container(path, KIND, verify=False)", SAVING),
+    Fault("session: forced tokens count as drafted", NATIVE + "engine/step.pyx",
+          "slot.num_credited = accepted if slot.draft_source is not None else 0", "slot.num_credited = accepted", REASONING),
+    Fault("session: a budget ends within a character", NATIVE + "engine/reasoning.pyx",
+          "if b.left <= 0 and (b.missing == 0 or b.left <= -PATIENCE):", "if b.left <= 0:", REASONING),
+    Fault("session: the open mark counts as reasoning", NATIVE + "engine/reasoning.pyx",
+          "    if not turned:\n", "    if True:\n", REASONING),
     # -- Go's templates ------------------------------------------------------------------------
     Fault("printf pads on the wrong side", PACKAGE + "gotemplate/printf.py",
           'if "-" in flags:', 'if "+" in flags:', ("tests/gotemplate",)),

@@ -28,6 +28,7 @@ class Timings:
     finished: float
     num_prompt: int
     num_cached: int
+    num_discarded: int
     num_steps: int
     num_drafts: int
     num_draft_tokens: int
@@ -56,6 +57,7 @@ class EngineStats:
     num_rollback_failures: int
     num_preempted: int
     longest: int
+    num_context_shifts: int
     prompt_seconds: float
     decode_seconds: float
     draft_seconds: float

@@ -82,16 +82,16 @@ class LlamaModel:
         kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
-        self.n_gpu_layers = placement.n_gpu_layers
+        self.n_gpu_layers, self.loading = placement.n_gpu_layers, loading
         self.handle = load_model(self.library, self.path, params)
         del kept  # llama.cpp has read it
         self.adapters = load_adapters(self.library, self.handle, adapters)
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        self._read(loading)
+        self._read()
 
-    def _read(self, loading: Loading) -> None:
+    def _read(self) -> None:
         """Read the properties that never change."""
         lib, address = self.library.lib, self.handle.address
         self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
@@ -108,7 +108,7 @@ class LlamaModel:
         self.has_encoder = bool(lib.llama_model_has_encoder(address))
         self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
         self.description = _text(lib.llama_model_desc, address)
-        self.metadata = {**_metadata(lib, address), **loading.shown()}
+        self.metadata = {**_metadata(lib, address), **self.loading.shown()}
         self.chat_template = self.metadata.get(TEMPLATE_KEY)
         special = self.vocabulary.special
         self.bos, self.eos, self.eot = special["bos"], special["eos"], special["eot"]

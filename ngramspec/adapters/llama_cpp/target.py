@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import file_digest
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.adapters.llama_cpp.threads import attach_threads
 from ngramspec.engine.request import Adapters
@@ -53,7 +55,7 @@ class LlamaTarget:
         self._lib = model.library.lib
         self._closed = True  # until it is fully made
         params = context_params(model, settings)
-        self._handle = _make_context(model, params)
+        self._handle = make_context(model, params)
         address = self._handle.address
         plans, counts = settings.thread_plans, settings.num_threads
         self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
@@ -71,6 +73,7 @@ class LlamaTarget:
         if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
         self.num_adapters = len(model.adapters)
+        self.shares_copies = settings.kv_unified
         self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(
             model.library.calls,
@@ -82,6 +85,7 @@ class LlamaTarget:
             max_outputs=int(params.n_outputs_max),
             pad_sequence=settings.slots if settings.pad else -1,
         )
+        self.no_shift = self._why_no_shift()
         self._chains = Chains(model, self.context_size)
         self._closed = False
         model.use(self)
@@ -131,6 +135,20 @@ class LlamaTarget:
         if self.min_copy is None:
             raise StateError("this target cannot copy parts of sequences")
         self._context.copy(source, sequence, length, whole=self.contiguous)
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Remove `count` tokens from position `first` on; those after them move down.
+
+        Returns:
+            bool: False when it cannot and nothing changed.
+
+        Raises:
+            InputError: No such sequence, or it does not hold these tokens.
+            StateError: The target cannot shift, or is closed.
+        """
+        if self.no_shift:
+            raise StateError(f"this target cannot shift: {self.no_shift}")
+        return bool(self._context.shift(sequence, first, count))
 
     def save(self, sequence: int) -> State:
         """Return the recurrent state of a sequence; needs can_save.
@@ -190,6 +208,72 @@ class LlamaTarget:
             raise StateError("the target is closed")
         apply_adapters(self._lib, self._handle.address, self.model.adapters, adapters)
 
+    @cached_property
+    def identity(self) -> bytes:
+        """Return a digest of the model, its adapters and what else decides what its cache holds.
+
+        Raises:
+            OSError: The model's file or an adapter's cannot be read.
+
+        Cost: reads 2 MiB of each the first time.
+        """
+        import llama_cpp
+        import xxhash
+
+        settings = self.settings
+        streams = 1 if settings.kv_unified else settings.slots
+        parts = (
+            *(file_digest(self.model.path), llama_cpp.__version__, settings.type_k),
+            *(file_digest(adapter.path) for adapter in self.model.adapters),
+            *(settings.type_v, str(settings.flash_attn), str(streams), str(self._snapshots)),
+        )
+        return xxhash.xxh3_128_digest("\n".join(parts).encode())
+
+    def dump(self, sequence: int) -> State:
+        """Return all that the cache holds of a sequence, an opaque copy.
+
+        Not between `copy` or `shift` and the next decode: what they do to the cache comes with it.
+
+        Raises:
+            BackendError: llama.cpp cannot.
+            InputError: No such sequence.
+            StateError: The target is closed.
+
+        Cost: a copy of the sequence's part of the cache; keeps the GIL free.
+        """
+        self._context.pos_max(sequence)
+        address = self._handle.address
+        size = int(self._lib.llama_state_seq_get_size_ext(address, sequence, 0))
+        state = np.empty(size, dtype=np.uint8)
+        pointer = state.ctypes.data_as(_BYTES)
+        call = self._lib.llama_state_seq_get_data_ext
+        if not size or int(call(address, pointer, size, sequence, 0)) != size:
+            raise BackendError(f"llama.cpp cannot save sequence {sequence}")
+        return state
+
+    def load(self, sequence: int, state: State, length: int) -> bool:
+        """Make an empty sequence hold what dump returned when it held `length` tokens.
+
+        The state must come from a target with the same `identity`: llama.cpp trusts it.
+
+        Returns:
+            bool: False when it cannot, such as for want of room; the sequence is empty then.
+
+        Raises:
+            InputError: No such sequence.
+            StateError: The target is closed.
+        """
+        context = self._context
+        context.forget_last(sequence)
+        data = np.ascontiguousarray(state)
+        call = self._lib.llama_state_seq_set_data_ext
+        pointer = data.ctypes.data_as(_BYTES)
+        read = int(call(self._handle.address, pointer, data.size, sequence, 0))
+        if read == data.size and context.pos_max(sequence) == length - 1:
+            return True
+        context.truncate(sequence, 0)
+        return False
+
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler for one request.
 
@@ -226,6 +310,13 @@ class LlamaTarget:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _why_no_shift(self) -> str:
+        if self.model.is_stateful:
+            return "it is recurrent, or partly so: its state does not forget single tokens"
+        if not self._context.can_shift():
+            return "llama.cpp cannot turn its cached keys to other positions"
+        return ""
+
     def _can_remove(self, sequence: int, length: int, removed: int) -> bool:
         """Return whether what is left would be complete, where llama.cpp does not check."""
         context = self._context
@@ -236,7 +327,8 @@ class LlamaTarget:
         return not window or context.pos_min(sequence) <= max(0, length - window + 1)
 
 
-def _make_context(model: LlamaModel, params: Any) -> Handle:
+def make_context(model: LlamaModel, params: Any) -> Handle:
+    """Return a context of llama.cpp. Raises: BackendError if it cannot be made."""
     lib = model.library.lib
     position = native_llama.log_position()
     address = lib.llama_init_from_model(model.handle.address, params)

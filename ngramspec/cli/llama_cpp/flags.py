@@ -1,7 +1,7 @@
-"""llama-server's options that do nothing here, and those that are refused: one table of data.
+"""llama.cpp's options that do nothing here, and those that are refused: tables of data.
 
-The names are those of `llama-server --help` (llama.cpp, MIT licence). Options that work are where
-their command is.
+The names are those of `llama-server --help` and `llama-completion --help` (llama.cpp, MIT licence).
+Options that work are where their command is.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from ngramspec.cli.llama_cpp.words import OFF
 from ngramspec.cli.options import Decorator, option, options
 
 Kind = Literal["silent", "note", "refused"]
-SECTION = "llama-server"
+SECTION = "llama.cpp"
+OPTIONAL = -1  # values: one, or none where another option follows
 
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of llama-server's.
+    """An option of llama.cpp's programs.
 
     names: All its names that mean the same, a `--no-` form only if it does as well.
     kind: What happens: nothing; a line says why it does nothing; the start ends with the reason.
     reason: The rest of a sentence that begins with the name and a colon.
-    values: How many values follow.
+    values: How many values follow; OPTIONAL: one or none.
     env: What follows LLAMA_ARG_ in a variable that sets it; only where it is not silent.
     harmless: Values with which it asks for nothing, so that it is silent.
     """
@@ -37,6 +38,11 @@ class Flag:
     values: int = 0
     env: str = ""
     harmless: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return its first long name."""
+        return next(name for name in self.names.split() if name.startswith("--"))
 
 
 def silent(names: str, values: int = 0) -> Flag:
@@ -55,8 +61,7 @@ def refused(names: str, reason: str, values: int = 0, env: str = "", *harmless: 
 
 
 DOWNLOAD = "nothing is downloaded: get the file, then start with --model FILE"
-IMAGES = "this server takes text only: leave it out, or keep llama-server for images and sound"
-EMBEDDINGS = "this server generates text: leave it out, or keep llama-server for embeddings"
+IMAGES = "only text is taken: leave it out, or keep llama.cpp's program for images and sound"
 RERANKING = "this server generates text: leave it out, or keep llama-server for reranking"
 ROUTER = "one server has one model: start one for each model, on ports of their own"
 AGENT = "this server runs no tools of its own: leave it out; clients can send tools with requests"
@@ -84,7 +89,6 @@ FLAGS = (
     silent("-cms --checkpoint-min-step", 1),
     silent("-cram --cache-ram", 1),
     silent("--cache-idle-slots --no-cache-idle-slots"),
-    silent("--embd-normalize", 1),
     silent("--no-mmproj --no-mmproj-auto --mmproj-auto"),
     silent("--mmproj-offload --no-mmproj-offload"),
     silent("-mmdev --mmproj-device", 1),
@@ -103,20 +107,13 @@ FLAGS = (
     silent("--log-timestamps --no-log-timestamps"),
     silent("--no-log-jsonl"),
     silent("--no-cors-credentials --cors-credentials"),
-    silent("--no-context-shift"),
     silent("--no-skip-chat-parsing"),
     # Old names that scripts still have.
     silent("-dio --direct-io -ndio --no-direct-io"),
     silent("--log-new --log-append"),
     silent("--log-test"),
-    # What belongs to a full context, to saved slots and to thinking.
-    silent("--keep", 1),
-    note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
+    # What belongs to models with a state.
     silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
-    refused("--slot-save-path", "slots are not saved: leave it out", 1),
-    refused("--reasoning-budget", "thinking cannot be ended in the middle: leave it out",
-            1, "THINK_BUDGET", "-1"),
-    silent("--reasoning-budget-message", 1),
     # What may be missed.
     note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
          1, "CACHE_REUSE", "0"),
@@ -152,9 +149,7 @@ FLAGS = (
     refused("-mm --mmproj", IMAGES, 1, "MMPROJ"),
     refused("-mmu --mmproj-url", IMAGES, 1, "MMPROJ_URL"),
     refused("--media-path", IMAGES, 1),
-    refused("--embedding --embeddings", EMBEDDINGS, 0, "EMBEDDINGS"),
-    refused("--embd-gemma-default", EMBEDDINGS),
-    refused("--pooling", EMBEDDINGS, 1, "POOLING", "none"),
+    refused("--embd-gemma-default", DOWNLOAD),
     refused("--rerank --reranking", RERANKING, 0, "RERANKING"),
     refused("--models-dir", ROUTER, 1, "MODELS_DIR"),
     refused("--models-preset", ROUTER, 1, "MODELS_PRESET"),
@@ -178,6 +173,41 @@ FLAGS = (
     refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
 )  # fmt: skip
 
+# What llama-cli and llama-completion have besides.
+ONE_ANSWER = "there is one answer per start: `ngramspec serve` chats, on its page too"
+CLI_FLAGS = (
+    silent("--display-prompt --no-display-prompt"),
+    silent("--verbose-prompt"),
+    silent("--show-timings --no-show-timings"),
+    silent("-st --single-turn"),
+    silent("-mli --multiline-input"),
+    silent("--simple-io"),
+    silent("-co --color", OPTIONAL),
+    silent("-ptc --print-token-count", 1),
+    note("--prompt-cache", "the prompt is read at every start", 1),
+    silent("--prompt-cache-all --prompt-cache-ro"),
+    refused("-i --interactive", ONE_ANSWER),
+    refused("-if --interactive-first", ONE_ANSWER),
+    refused("--in-prefix", ONE_ANSWER, 1),
+    refused("--in-suffix", ONE_ANSWER, 1),
+    silent("--in-prefix-bos"),
+    refused("--image --audio --video", IMAGES, 1),
+    refused("--server-base", "the model runs here: leave it out", 1),
+)
+# Of llama-server's table, what llama-cli and llama-completion have as well.
+SERVER_ONLY = (
+    *("--threads-http", "--slot-prompt-similarity", "--checkpoint-min-step", "--cache-ram"),
+    *("--cache-idle-slots", "--embd-normalize", "--models-max", "--models-autoload", "--no-agent"),
+    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--slot-save-path", "--cache-reuse"),
+    *("--sleep-idle-seconds", "--cors-methods", "--cors-headers", "--ui-config"),
+    *("--ui-config-file", "--media-path", "--embedding", "--embd-gemma-default", "--pooling"),
+    *("--rerank", "--models-dir", "--models-preset", "--tools", "--tools-runtime"),
+    *("--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui-mcp-proxy", "--path"),
+    *("--log-prompts-dir", "--cont-batching", "--no-cont-batching", "--ctx-checkpoints"),
+    "--skip-chat-parsing",
+)
+ALL_CLI_FLAGS = (*(flag for flag in FLAGS if flag.name not in SERVER_ONLY), *CLI_FLAGS)
+
 
 def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
     """Return the options of the table, hidden from --help; none of them reaches the command."""
@@ -186,7 +216,9 @@ def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
 
 def _option(number: int, flag: Flag) -> Decorator:
     names = flag.names.split()
-    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values else {}
+    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values > 0 else {}
+    if flag.values == OPTIONAL:
+        shape = {"is_flag": False, "flag_value": "on"}
     return option(
         SECTION,
         *names,
@@ -201,7 +233,6 @@ def _option(number: int, flag: Flag) -> Decorator:
 
 def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
     """Return what happens when the option is given."""
-    name = next(name for name in flag.names.split() if name.startswith("--"))
 
     def speak(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         given = value if flag.values == 1 else ()
@@ -209,8 +240,8 @@ def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
         if not value or harmless or ctx.resilient_parsing:
             return
         if flag.kind == "refused":
-            raise click.UsageError(f"{name}: {flag.reason}", ctx)
+            raise click.UsageError(f"{flag.name}: {flag.reason}", ctx)
         if flag.kind == "note":
-            click.echo(f"{name} does nothing: {flag.reason}", err=True)
+            click.echo(f"{flag.name} does nothing: {flag.reason}", err=True)
 
     return speak

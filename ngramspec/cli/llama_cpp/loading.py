@@ -38,10 +38,6 @@ def loading_options() -> Decorator:
                help="Repack weights for the CPU.  [default: unless llama.cpp has AMX kernels]"),
         option(SECTION, "--no-host", env="NO_HOST", is_flag=True,
                help="Bypass the host's buffer, so that others can be used."),
-        option(SECTION, "--numa", env="NUMA", metavar="TYPE",
-               type=click.Choice(["distribute", "isolate", "numactl"]),
-               help="On NUMA machines: distribute threads over the nodes, isolate them on one, or "
-               "as numactl says."),
     )  # fmt: skip
 
 

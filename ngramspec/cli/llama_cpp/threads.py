@@ -41,6 +41,10 @@ def thread_options() -> Decorator:
         option(SECTION, "--prio-batch", type=PRIORITY, help="As --prio, for prompts."),
         option(SECTION, "--poll-batch", type=click.IntRange(0, 100),
                help="As --poll, for prompts."),
+        option(SECTION, "--numa", env="NUMA", metavar="TYPE",
+               type=click.Choice(["distribute", "isolate", "numactl"]),
+               help="On NUMA machines: distribute threads over the nodes, isolate them on one, or "
+               "as numactl says."),
     )  # fmt: skip
 
 
@@ -59,6 +63,20 @@ def thread_plans_of(values: Mapping[str, Any]) -> tuple[ThreadPlan, ThreadPlan] 
     for name in ("cpu_strict", "prio", "poll"):
         batch[name] = single[name] if batch[name] is None else batch[name]
     return _plan(single), _plan(batch)
+
+
+def prepare_process(values: Mapping[str, Any]) -> None:
+    """Set this process's priority and NUMA strategy as the options say; before a model is loaded.
+
+    Raises:
+        BackendError: llama-cpp-python is not installed.
+    """
+    from ngramspec.adapters.llama_cpp.threads import set_numa, set_priority
+    from ngramspec.tokenizers.llama_library import load_library
+
+    set_priority(values.get("prio") or 0)
+    if values.get("numa"):
+        set_numa(load_library(), values["numa"])
 
 
 def _plan(given: Mapping[str, Any]) -> ThreadPlan:

@@ -28,7 +28,9 @@ from ngramspec.cli.options import (
     options,
 )
 from ngramspec.cli.serve.config import take_config
+from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
@@ -45,9 +47,13 @@ Examples:
   ngramspec serve --model model.gguf --spec-type ngram-mod,ngram-cache \\
       --spec-ngram-mod-n-min 16 -lcs code.ngc --pool server.ngp
   ngramspec serve --model model.gguf -md small.gguf --spec-draft-n-max 8
+  ngramspec serve -hf Qwen/Qwen3-8B-GGUF:Q8_0 --jinja -ngl 99 -fa on -c 40960
   ngramspec serve --model llama3:8b --spec-type ngram-mod
   ngramspec serve --modelfile Modelfile
   ngramspec serve --config server.yaml --port 9000
+
+Lines and LLAMA_ARG_ variables of llama-server work as they are: its options that do nothing
+here are accepted and not listed above, a few are refused with the reason.
 
 A configuration file sets these options by name, in YAML or TOML. The command line
 overrides the environment, which overrides the file:
@@ -125,6 +131,7 @@ def _with_more_flags(function: Function) -> Function:
     option(SLOTS, "--cache-prompt/--no-cache-prompt", env="CACHE_PROMPT", default=True,
            help="Reuse the part of a prompt that slots already hold."),
     running(SLOTS, "exact"),
+    embedding_options(SLOTS),
     option(SLOTS, "--max-queue", type=COUNT, default=256,
            help="Requests that can wait for a slot; more get 503. With several keys, "
            "a key can use at most as many places as it leaves free; more get 429."),
@@ -186,7 +193,8 @@ def _with_more_flags(function: Function) -> Function:
            help="Comma-separated origins whose pages can send requests, or *; others are refused."),
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
            type=click.IntRange(-2), default=-1,
-           help="Largest number of tokens of an answer; -1: until the context is full."),
+           help="Largest number of tokens of an answer; -1: until the context is full, or without "
+           "limit if it shifts."),
     option(DEFAULTS, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
     option(DEFAULTS, "--samplers", default="", metavar="LIST",
@@ -246,8 +254,8 @@ def _with_more_flags(function: Function) -> Function:
     option(DEFAULTS, "-sys", "--system-prompt", metavar="TEXT", default="",
            help="System message for chats that have none."),
     option(DEFAULTS, "--reasoning-format", env="THINK", default="auto",
-           type=click.Choice(["auto", "deepseek", "none"]),
-           help="Return <think> text as reasoning_content, or leave it in the content (none)."),
+           type=click.Choice(["auto", "deepseek", "deepseek-legacy", "none"]),
+           help="Return reasoning as reasoning_content, or leave it in the content (none)."),
     option(DEFAULTS, "-rea", "--reasoning", env="REASONING", type=Switch(), default="auto",
            metavar="[on|off|auto]", help="Let the model think, if its template can say so."),
     option(DEFAULTS, "--reasoning-effort", env="REASONING_EFFORT", metavar="LEVEL",
@@ -257,6 +265,7 @@ def _with_more_flags(function: Function) -> Function:
     option(DEFAULTS, "--prefill-assistant/--no-prefill-assistant", env="PREFILL_ASSISTANT",
            default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
+    session_options(),
     option(OUTPUT, "--log-level", metavar="LEVEL",
            type=click.Choice(["debug", "info", "warning", "error"]),
            help="Log level on stderr: debug, info, warning or error.  [default: info]"),

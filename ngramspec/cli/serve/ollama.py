@@ -86,6 +86,8 @@ def _set_defaults(
     wanted = _wanted(recipe.parameters, options["parallel"])
     wanted |= {"system_prompt": recipe.system, "alias": names_of(recipe)}
     wanted |= _drafts(recipe, roots)
+    if recipe.adapters:
+        wanted["lora"] = tuple(_row(path) for path in recipe.adapters)
 
     def given(name: str) -> bool:
         return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
@@ -97,6 +99,11 @@ def _set_defaults(
     for name, value in wanted.items():
         if not given(name):
             options[name] = value
+
+
+def _row(path: Path) -> str:
+    """Return a path as an option takes it that splits at commas outside of quotes."""
+    return '"{}"'.format(str(path).replace('"', '""'))
 
 
 def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_dr
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.adapters.llama_cpp.threads import set_priority
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
+from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import open_model, open_target
@@ -50,7 +50,7 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
-_PATHS = ("ssl_key_file", "ssl_cert_file")
+_PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
@@ -88,7 +88,6 @@ def run(
         model = models.enter_context(open_model(options))
         target = models.enter_context(open_target(options, model))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        set_priority(options["prio"] or 0)
         opened, notes = open_small(small, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
@@ -97,6 +96,8 @@ def run(
             aliases=tuple(aliases),
             model=model,
             engine=engine,
+            embedder=open_embedder(options, model, models),
+            embedding_norm=options["embd_normalize"],
             draft_notes=notes,
             adapters=served_adapters(options, model),
             **defaults,
@@ -262,6 +263,7 @@ def open_engine(
         kept_bytes=options["kept_memory"],
         order=choice.order,
         min_draft=choice.min_draft,
+        context_shift=options["context_shift"],
     )
 
 
@@ -275,6 +277,9 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "sampling": default_sampling(options),
         "max_tokens": max(-1, options["predict"]),
+        "num_keep": options["keep"],
+        "reasoning_budget": options["reasoning_budget"],
+        "reasoning_message": options["reasoning_budget_message"],
         "stop": default_stops(options),
         "system": options["system_prompt"],
         "recipe": options["recipe"],

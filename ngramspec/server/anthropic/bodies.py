@@ -17,6 +17,7 @@ class Thinking(Body):
     """Whether to think before the answer."""
 
     type: str
+    budget_tokens: Integer | None = None
 
 
 class OutputConfig(Body):

@@ -19,20 +19,23 @@ WITHOUT_TEXT = frozenset(("tool_reference", "redacted_thinking", "server_tool_us
 
 
 def messages_of(
-    given: Sequence[Mapping[str, Any]], system: str | Sequence[Mapping[str, Any]] | None
+    given: Sequence[Mapping[str, Any]],
+    system: str | Sequence[Mapping[str, Any]] | None,
+    late_system: bool,
 ) -> list[dict[str, Any]]:
     """Return the messages of a chat.
 
     Args:
         given: Messages whose contents are texts or lists of blocks.
         system: A text or a list of texts that comes first.
+        late_system: As Turns takes it.
 
     Raises:
         ApiError: There are no messages, one is not valid, or it holds more than text.
     """
     if not given:
         raise bad_request("messages must not be empty", "messages")
-    turns = Turns()
+    turns = Turns(late_system)
     for text in _texts(system or "", "system"):
         billed = BILLING.match(text)
         text = text[billed.end() :] if billed else text

@@ -35,7 +35,7 @@ def plan_message(
         InputError: A value is out of its bounds.
     """
     body = parse(raw, MessagesBody)
-    chat = _conversation(body)
+    chat = _conversation(body, served)
     if body.stop_sequences:
         body.stop = body.stop_sequences
     plan = plan_conversation(
@@ -58,14 +58,14 @@ def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
         ApiError, InputError: Its prompt cannot be made.
     """
     body = parse(raw, MessagesBody)
-    return {"input_tokens": count_tokens(_conversation(body), body, served)}
+    return {"input_tokens": count_tokens(_conversation(body, served), body, served)}
 
 
-def _conversation(body: MessagesBody) -> Conversation:
+def _conversation(body: MessagesBody, served: ServedModel) -> Conversation:
     choice = body.tool_choice
     one = choice is not None and choice.disable_parallel_tool_use
     return Conversation(
-        messages=messages_of(body.messages, body.system),
+        messages=messages_of(body.messages, body.system, served.takes_late_system),
         tools=chat_tools(body.tools or ()) or None,
         tool_choice=chat_choice(choice),
         parallel_tool_calls=False if one else None,
@@ -75,10 +75,7 @@ def _conversation(body: MessagesBody) -> Conversation:
 
 
 def _variables(body: MessagesBody) -> dict[str, Any] | None:
-    """Return the variables of the template; where thinking is disabled, make the prompt end it.
-
-    A budget of thinking is not kept to: Anthropic too calls it a target.
-    """
+    """Return the variables of the template; where thinking is disabled, make the prompt end it."""
     if body.thinking is None:
         return body.chat_template_kwargs
     kind = body.thinking.type
@@ -88,4 +85,6 @@ def _variables(body: MessagesBody) -> dict[str, Any] | None:
     if kind == "disabled":
         body.reasoning_budget_tokens = 0
         return body.chat_template_kwargs
+    if body.thinking.budget_tokens is not None:
+        body.thinking_budget_tokens = body.thinking.budget_tokens
     return {"enable_thinking": True, **(body.chat_template_kwargs or {})}

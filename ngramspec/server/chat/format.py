@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.server.chat.calls import call_format_of, formats_of
 from ngramspec.server.chat.calls.format import CallFormat
 from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.reasoning import reasoning_format_of
+from ngramspec.server.chat.reasoning.budget import reasoning_budget
 from ngramspec.server.chat.reasoning.format import ReasoningFormat
 from ngramspec.server.chat.tools import Tools
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import SamplingBody
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,22 @@ class ChatFormat:
     reasoning: ReasoningFormat
     tools: Tools
     reasons: bool  # the template knows the format of the reasoning
-    reasoning_begun: bool  # the prompt has opened the reasoning
+    begun: str  # the end of the prompt if it has opened the reasoning, else ""
+    ended: bool  # the prompt has ended the reasoning
     parses_reasoning: bool  # reasoning is split from the answer
     shows_special: bool  # the engine must show control tokens: marks are among them
+
+    @property
+    def may_reason(self) -> bool:
+        """Return whether an answer may begin with reasoning that the prompt has not opened."""
+        return self.reasons and self.parses_reasoning and not self.begun and not self.ended
+
+    def budget(
+        self, body: SamplingBody, served: ServedModel, tokens: int
+    ) -> ReasoningBudget | None:
+        """Return what bounds the reasoning of a request; see reasoning_budget."""
+        marks = self.reasoning.open, (self.reasoning.close,)
+        return reasoning_budget(body, served, tokens, *marks, bool(self.begun))
 
     def parser(self) -> ChatParser:
         """Return a parser for one answer."""
@@ -30,9 +47,17 @@ class ChatFormat:
             formats_of(self.calls),
             self.tools,
             reasoning=self.reasoning if self.parses_reasoning else None,
-            begun=self.reasoning_begun,
-            hidden=self.reasoning.around_content if self.reasons else (),
+            begun=bool(self.begun),
+            start="" if self.parses_reasoning else self.begun,
+            hidden=self._hidden,
         )
+
+    @property
+    def _hidden(self) -> list[str]:
+        """Return the marks that are left out of the content."""
+        shown = () if self.parses_reasoning else (self.reasoning.open, self.reasoning.close)
+        marks = self.reasoning.around_content if self.reasons else ()
+        return [mark for mark in marks if not any(mark in text for text in shown)]
 
 
 def end_of_reasoning(template: str, prompt: str) -> str:
@@ -73,7 +98,8 @@ def chat_format(
         reasoning=reasoning,
         tools=tools,
         reasons=reasons,
-        reasoning_begun=begun or reasoning.begun(prompt),
+        begun=reasoning.begun(prompt) or (reasoning.open if begun else ""),
+        ended=prompt.rstrip().endswith(reasoning.close),
         parses_reasoning=parses_reasoning,
         shows_special=bool(special) or (reasons and reasoning.special),
     )

@@ -42,8 +42,8 @@ def chat_grammar(
         answer = answer_rule(rules, schema, field, strict)
         parts.append(format.calls.answer_rule(rules, answer))
     root = " | ".join(parts)
-    if format.reasoning_begun:
+    if format.begun:
         return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
-    if format.reasons and format.parses_reasoning:
+    if format.may_reason:
         return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
     return rules.grammar(root)

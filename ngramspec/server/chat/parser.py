@@ -20,6 +20,7 @@ class ChatParser:
         reasoning: Splits reasoning from the answer, None = do not split.
         begun: The prompt has opened the reasoning.
         hidden: Marks that are left out of the content.
+        start: Text that the prompt holds already and the content shall have.
 
     parses_reasoning: Reasoning is told from content.
     plain: All further text is content.
@@ -34,6 +35,7 @@ class ChatParser:
         reasoning: ReasoningFormat | None = None,
         begun: bool = False,
         hidden: Sequence[str] = (),
+        start: str = "",
     ) -> None:
         self.num_calls = 0  # complete calls
         self.tools = tools
@@ -51,6 +53,7 @@ class ChatParser:
         self._format: CallFormat | None = None  # that is being read
         self._index = -1  # of the current or last call
         self._reader: Generator[None, None, None] | None = self._read(begun)
+        self._add("content", start)
 
     @property
     def called(self) -> bool:

@@ -12,6 +12,7 @@ from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoni
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.prediction import Prediction, prediction_of
 from ngramspec.server.chat.prompt import chat_text, continues_reasoning
+from ngramspec.server.chat.reasoning.budget import budget_tokens
 from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
@@ -69,7 +70,8 @@ def plan_conversation(
     """
     check_request(body, settings, choices)
     tools = tools_of(chat)
-    text, prompt_ids = chat_prompt(chat, body, served, tools)
+    budget = budget_tokens(body, served)
+    text, prompt_ids = chat_prompt(chat, budget, served, tools)
     check_length(prompt_ids, served, settings, field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
@@ -87,6 +89,7 @@ def plan_conversation(
         speculation=drafts.speculation,
         prediction_ids=prediction_of(prediction, served),
         special=format.shows_special,
+        budgets=[format.budget(body, served, budget)],
     )
     return ChatPlan(
         requests=requests,
@@ -98,17 +101,19 @@ def plan_conversation(
 
 
 def chat_prompt(
-    chat: Conversation, body: SamplingBody, served: ServedModel, tools: Tools
+    chat: Conversation, budget: int, served: ServedModel, tools: Tools
 ) -> tuple[str, TokenIds]:
     """Return the prompt of a conversation, as text and as tokens.
+
+    budget: Tokens of reasoning, -1 for any number.
 
     Raises:
         ApiError, InputError: It cannot be made.
     """
-    if body.reasoning_budget_tokens == 0:
+    if budget == 0:
         chat.reasoning_effort = "none"
     text = chat_text(chat, served, tools)
-    if body.reasoning_budget_tokens == 0:
+    if budget == 0:
         text += end_of_reasoning(served.chat_template, text)
     return text, served.model.tokenize_prompt(text)
 
@@ -119,4 +124,4 @@ def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) ->
     Raises:
         As chat_prompt.
     """
-    return int(chat_prompt(chat, body, served, tools_of(chat))[1].size)
+    return int(chat_prompt(chat, budget_tokens(body, served), served, tools_of(chat))[1].size)

@@ -36,7 +36,7 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
         InputError: The template refuses the messages.
     """
     messages = _messages(chat, served)
-    continued = _continued(chat, served, messages)
+    continued = _continued(chat, messages, served)
     if not (_knows_tools(served) or _knows_calls(served)):
         messages = without_tools(messages, tools)
     given = [_described(tool) for tool in _all_tools(chat, tools)] if _knows_tools(served) else []
@@ -138,7 +138,7 @@ def _messages(chat: Conversation, served: ServedModel) -> list[Message]:
     return with_examples(messages, served.recipe.messages)
 
 
-def _continued(chat: Conversation, served: ServedModel, messages: Sequence[Message]) -> bool | str:
+def _continued(chat: Conversation, messages: Sequence[Message], served: ServedModel) -> bool | str:
     """Return whether the last message is to be continued, or which part of it."""
     asked = chat.continue_final_message
     continued: bool | str = asked if asked in (True, "content", "reasoning_content") else False
@@ -148,7 +148,7 @@ def _continued(chat: Conversation, served: ServedModel, messages: Sequence[Messa
             "Cannot set both add_generation_prompt and continue_final_message to true.",
             "continue_final_message",
         )
-    if not continued and served.prefill and last["role"] == "assistant":
+    if not continued and last["role"] == "assistant" and served.prefill:
         if len(messages) > 1 and messages[-2]["role"] == "assistant":
             raise bad_request(
                 "Cannot have 2 or more assistant messages at the end of the list.", "messages"

@@ -103,7 +103,8 @@ class Text:
 
     def is_cut(self, mark: str) -> bool:
         """Return whether the text has ended within a mark, or before it."""
-        return self.ended and mark.startswith(self._held[self._at : self._at + len(mark)])
+        have = self._held[self._at : self._at + len(mark)]
+        return self.ended and have != mark and mark.startswith(have)
 
     def space(self) -> Read[None]:
         """Read whitespace."""

@@ -10,20 +10,26 @@ from ngramspec.server.request.bodies import MAX_OBJECTS
 
 
 class Turns:
-    """The turns of a chat so far. What the model wrote in a row is one turn of its own.
+    """The turns of a chat so far. What one side says in a row is one turn.
 
-    System texts in a row are one message, because most templates take only one at the start.
+    Anthropic combines such messages, and most templates want sides that alternate and one system
+    message at the start.
+
+    late_system: The template takes system messages within the chat; otherwise users say them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, late_system: bool = True) -> None:
+        self._late_system = late_system
         self._messages: list[dict[str, Any]] = []
         self._reasoning: list[str] = []  # of the model's turn that is the last message
 
     def say(self, role: str, text: str) -> None:
         """Add a text of anybody but the model."""
-        last = self._messages[-1] if self._messages else None
-        if role == "system" and last is not None and last["role"] == "system":
-            last["content"].append(_part(text))
+        last = self._messages[-1]["role"] if self._messages else ""
+        if role == "system" and last not in ("", "system") and not self._late_system:
+            role = "user"
+        if last == role:
+            self._messages[-1]["content"].append(_part(text))
         else:
             self._add({"role": role, "content": [_part(text)]})
 

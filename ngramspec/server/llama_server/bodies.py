@@ -31,6 +31,12 @@ class NativeBody(SamplingBody):
     input_extra: Objects | None = None
 
 
+class SlotBody(Body):
+    """POST /slots/{id}?action=save and =restore."""
+
+    filename: str
+
+
 class TokenizeBody(Body):
     """POST /tokenize."""
 

@@ -49,7 +49,7 @@ class NativeEvents:
             self._counts[index] += len(chunk.token_ids)
             if chunk.finish_reason is not None:
                 parts.append(json_event(self._last(index, chunk)))
-            elif self._slow or chunk.logprobs:
+            elif self._slow or chunk.logprobs or chunk.progress is not None:
                 parts.append(json_event(self._whole(index, chunk)))
             elif chunk.text or chunk.token_ids:
                 parts += (
@@ -116,8 +116,8 @@ def generation_settings(
         "stop": list(request.stop),
         "max_tokens": request.max_tokens,
         "n_predict": request.max_tokens,
-        "n_keep": 0,
-        "n_discard": 0,
+        "n_keep": _keep(request, served),
+        "n_discard": request.num_discard,
         "stream": stream,
         "n_probs": request.logprobs or 0,
         "speculative.types": ",".join(types) if wanted.enabled and types else "none",
@@ -143,7 +143,9 @@ def sampling_settings(sampling: Sampling) -> dict[str, Any]:
 def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:
     """Return the object of a finished answer."""
     request, predicted = made.request, made.num_tokens
-    size = made.timings.num_prompt + predicted
+    discarded = made.timings.num_discarded
+    size = made.timings.num_prompt + predicted - discarded
+    full = made.finish_reason == "length" and size >= served.engine.context_size
     final: dict[str, Any] = {
         "index": index,
         "content": made.text,
@@ -156,15 +158,21 @@ def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) 
         "generation_settings": generation_settings(request, served, made.seed, plan.stream),
         "prompt": served.model.detokenize(request.prompt_ids, special=True),
         "has_new_line": "\n" in made.text,
-        "truncated": made.finish_reason == "length" and size >= served.engine.context_size,
+        "truncated": full or discarded > 0,
         "stop_type": _stop_type(made),
         "stopping_word": made.stop_text,
-        "tokens_cached": size,
+        "tokens_cached": size - (_stop_type(made) != "eos"),  # the newest is not in the cache
         "timings": timings_of([made]),
     }
     if made.logprobs and not plan.stream:
         final["completion_probabilities"] = LogprobFormat(served).native(made.logprobs)
     return _picked(final, plan.fields) if plan.fields else final
+
+
+def _keep(request: Request, served: ServedModel) -> int:
+    """Return n_keep as the client wrote it, -1 for the whole prompt."""
+    kept = request.num_keep - served.model.add_bos
+    return -1 if kept == request.prompt_ids.size else kept
 
 
 def _stop_type(made: Generation) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.engine.request import Request, TokenIds
+from ngramspec.server.chat.reasoning.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.llama_server.infill import infill_prompt
@@ -58,6 +59,7 @@ def plan_native(
         max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
         logprobs=("n_probs", body.n_probs or None),
         speculation=drafts.speculation,
+        budgets=budgets_of_texts(body, served, prompts),
     )
     return NativePlan(
         requests=requests,

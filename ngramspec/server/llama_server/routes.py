@@ -22,8 +22,7 @@ from ngramspec.server.service import json_response, routes, service_of
 
 # Routes of llama-server that this server does not have.
 UNSUPPORTED_PATHS = (
-    *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank"),
-    *("/v1/reranking", "/v1/audio/transcriptions"),
+    *("/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v1/audio/transcriptions"),
 )
 MAX_TOKENS = 1 << 22  # in one answer of /tokenize
 MAX_PIECES = 1 << 17  # the same with pieces, which take a hundred times the memory

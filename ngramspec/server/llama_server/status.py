@@ -1,4 +1,4 @@
-"""The server's state: health, properties, slots."""
+"""The server's state: health and properties."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
-from ngramspec.engine import SlotInfo
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.llama_server.events import sampling_settings
 from ngramspec.server.model import ServedModel
@@ -37,49 +36,6 @@ async def change_props(request: Request) -> Response:
     return json_response({"success": True})
 
 
-async def slots(request: Request) -> Response:
-    """Return the state of every slot."""
-    service = service_of(request)
-    if not service.settings.exposes_slots:
-        raise not_supported(
-            "This server does not support slots endpoint. Start it with `--slots`, or one API key"
-        )
-    infos = service.served.engine.slots()
-    if request.query_params.get("fail_on_no_slot") and all(i.state != "idle" for i in infos):
-        raise ApiError(503, "no slot available", retry_after=service.settings.retry_after)
-    return json_response([_slot(info, service.served) for info in infos])
-
-
-async def change_slot(request: Request) -> Response:
-    """Refuse: slots cannot be saved."""
-    raise not_supported("This server does not support slots action")
-
-
-def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
-    return {
-        "id": info.id,
-        "id_task": info.request_id,
-        "n_ctx": served.engine.context_size,
-        "speculative": info.speculative,
-        "is_processing": info.state != "idle",
-        "state": info.state,
-        "n_prompt_tokens": info.num_prompt,
-        "n_prompt_tokens_cache": info.num_cached,
-        "n_prompt_tokens_processed": max(0, min(info.num_past, info.num_prompt) - info.num_cached),
-        "n_tokens": info.num_tokens,
-        "n_past": info.num_past,
-        "draft_n": info.num_draft_tokens,
-        "draft_n_accepted": info.num_accepted_tokens,
-        "next_token": [
-            {
-                "has_next_token": info.state != "idle",
-                "n_remain": info.num_remaining,
-                "n_decoded": info.num_emitted,
-            }
-        ],
-    }
-
-
 def _props(service: Service) -> dict[str, Any]:
     served, settings = service.served, service.settings
     model, engine = served.model, served.engine
@@ -88,6 +44,7 @@ def _props(service: Service) -> dict[str, Any]:
         "seed": -1 if served.sampling.seed is None else served.sampling.seed,
         "n_predict": served.max_tokens,
         "max_tokens": served.max_tokens,
+        "n_keep": served.num_keep,
         "stop": list(served.stop),
         "speculative.types": ",".join(engine.drafters.types) or "none",
     }
@@ -119,6 +76,4 @@ ROUTES = [
     *routes(health, "/health", "/v1/health"),
     *routes(props, "/props"),
     *routes(change_props, "/props", methods=["POST"]),
-    *routes(slots, "/slots"),
-    *routes(change_slot, "/slots/{slot_id}", methods=["POST"]),
 ]

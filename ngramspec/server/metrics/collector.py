@@ -48,6 +48,8 @@ OWN_COUNTERS: tuple[tuple[str, str, Value], ...] = (
      lambda s: s.num_rollback_failures),
     ("preempted_requests_total", "Requests that failed because the cache was full.",
      lambda s: s.num_preempted),
+    ("context_shifts_total", "Full contexts that lost a part of their tokens.",
+     lambda s: s.num_context_shifts),
 )  # fmt: skip
 SOURCE_COUNTERS: tuple[tuple[str, str, Callable[[SourceStats], int]], ...] = (
     ("source_drafts_total", "Drafts made.", lambda s: s.num_drafts),

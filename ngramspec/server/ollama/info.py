@@ -77,6 +77,7 @@ def modelfile_text(served: ServedModel) -> str:
             messages=tuple(ExampleMessage(*message) for message in messages),
             licenses=recipe.licenses,
             drafts=_drafts(served),
+            adapters=tuple(map(str, recipe.adapters)),
             capabilities=recipe.capabilities,
         ).to_text()
     except InputError as error:  # a text with quotes that Modelfiles cannot hold

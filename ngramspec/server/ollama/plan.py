@@ -11,6 +11,7 @@ from ngramspec.engine.request import MAX_STOPS, Request
 from ngramspec.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
 from ngramspec.server.chat.format import ChatFormat
 from ngramspec.server.chat.grammar import chat_grammar
+from ngramspec.server.chat.reasoning.budget import budget_tokens
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
@@ -106,6 +107,7 @@ def _filled(
         logprobs=("top_logprobs", (body.top_logprobs or 0) if body.logprobs else None),
         speculation=drafts.speculation,
         special=prompt.format.shows_special,
+        budgets=[prompt.format.budget(sampling, served, budget_tokens(sampling, served))],
     )
     return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 
@@ -145,7 +147,7 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
     stop = list(options.get("stop", ()))
     if len(stop) > MAX_STOPS:
         raise bad_request(f"stop must have at most {MAX_STOPS} texts, got {len(stop)}", "stop")
-    return SamplingBody(**fields, stop=stop)
+    return SamplingBody(**fields, stop=stop, n_keep=options.get("num_keep"))
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:

@@ -79,11 +79,6 @@ async def change_models(request: Request) -> Response:
     raise not_supported(_NO_CHANGES)
 
 
-async def embed(request: Request) -> Response:
-    """Refuse: there are no embeddings."""
-    raise not_supported("this server does not support embeddings")
-
-
 ROUTES = [
     *routes(generate, "/api/generate", methods=["POST"]),
     *routes(chat, "/api/chat", methods=["POST"]),
@@ -95,5 +90,4 @@ ROUTES = [
     *routes(change_models, "/api/push", "/api/create", "/api/copy", methods=["POST"]),
     *routes(change_models, "/api/blobs/{digest}", methods=["POST", "HEAD"]),
     *routes(change_models, "/api/delete", methods=["DELETE"]),
-    *routes(embed, "/api/embed", "/api/embeddings", methods=["POST"]),
 ]

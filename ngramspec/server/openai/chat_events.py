@@ -64,9 +64,13 @@ class ChatEvents(OpenAIEvents):
         """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
-            if not self._begun[index]:
+            if chunk.progress is not None or not self._begun[index]:
                 self._begun[index] = True
-                parts.append(self._event(index, {"role": "assistant", "content": None}))
+                role = {"role": "assistant", "content": None}
+                told = optional_members(chunk, False, False)  # the progress
+                parts.append(self._event(index, role, extra=told))
+            if chunk.progress is not None:
+                continue
             if self._quick and self._parsers[index].plain and chunk.finish_reason is None:
                 if chunk.text:
                     parts += (self._heads[index], json_text(chunk.text), self._tail)

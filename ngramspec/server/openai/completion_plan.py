@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ngramspec.engine.request import Request, TokenIds
 from ngramspec.server.chat.prediction import prediction_of
+from ngramspec.server.chat.reasoning.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import CompletionBody, schema_of
@@ -63,6 +64,7 @@ def plan_completion(
         logprobs=("logprobs", _logprobs(body)),
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body.prediction, served),
+        budgets=budgets_of_texts(body, served, prompts),
     )
     return CompletionPlan(
         requests=requests,

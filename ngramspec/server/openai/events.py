@@ -53,7 +53,8 @@ class OpenAIEvents:
             self._common["usage"] = None
         with_logprobs = any(made.request.logprobs is not None for made in generations)
         # Most events are a text between bytes prepared ahead: see encode.
-        self._quick = not (with_logprobs or any(self._members))
+        with_progress = any(made.request.progress for made in generations)
+        self._quick = not (with_logprobs or with_progress or any(self._members))
 
     def heads(self, field: bytes) -> list[bytes]:
         """Return the start of an event per generation, up to the text in a field of its choice."""

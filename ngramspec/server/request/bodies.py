@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 
+from ngramspec.engine.reasoning import MAX_MARKS
 from ngramspec.engine.request import MAX_STOPS
 from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
@@ -93,7 +94,15 @@ class SamplingBody(Body):
     timings_per_token: bool | None = None
     t_max_predict_ms: Integer | None = None
     n_indent: Integer | None = None
+    return_progress: bool | None = None
+    n_keep: Integer | None = None
+    n_discard: Integer | None = None
     reasoning_budget_tokens: Integer | None = None
+    thinking_budget_tokens: Integer | None = None
+    reasoning_budget_message: str | None = None
+    reasoning_budget_start_tag: str | None = None
+    reasoning_budget_end_tag: str | None = None
+    reasoning_budget_end_tags: Annotated[list[str], at_most(MAX_MARKS)] | None = None
 
 
 B = TypeVar("B", bound=Body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
@@ -26,7 +27,7 @@ MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
     "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "return_progress", "backend_sampling",
+    "backend_sampling",
 )  # fmt: skip
 
 
@@ -43,9 +44,11 @@ def make_requests(
     speculation: Speculation,
     prediction_ids: TokenIds = NO_TOKENS,
     special: bool = False,
+    budgets: Sequence[ReasoningBudget | None] = (),
 ) -> list[Request]:
     """Return the requests of all prompts, `choices` in a row for each.
 
+    budgets: Of their reasoning, one per prompt, or none.
     logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
     value; None = none.
 
@@ -63,6 +66,7 @@ def make_requests(
     same: dict[str, Any] = {
         "max_tokens": wanted,
         "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
+        "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
         "stop": stops_of(body, served),
         "speculation": speculation,
         "prediction_ids": prediction_ids,
@@ -70,12 +74,19 @@ def make_requests(
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "adapters": _adapters(body, served),
         "slot": _slot(body, served),
+        "progress": bool(body.return_progress),
         "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
     return [
-        Request(prompt_ids=prompt_ids, sampling=with_seed(sampling, index), **same)
-        for prompt_ids in prompts
+        Request(
+            prompt_ids=prompt_ids,
+            sampling=with_seed(sampling, index),
+            num_keep=_keep(body, prompt_ids, served),
+            reasoning_budget=budget,
+            **same,
+        )
+        for prompt_ids, budget in zip(prompts, budgets or [None] * len(prompts), strict=True)
         for index in range(choices)
     ]
 
@@ -93,11 +104,6 @@ def check_request(body: SamplingBody, settings: ServerSettings, choices: int) ->
     for name in UNSUPPORTED_FIELDS:
         if extra.get(name) or getattr(body, name, None):
             raise not_supported(f"{name} is not supported by this server", name)
-    if (body.reasoning_budget_tokens or 0) > 0:  # 0: none, -1: any
-        raise not_supported(
-            "reasoning_budget_tokens must be 0 or -1: reasoning cannot be ended in the middle",
-            "reasoning_budget_tokens",
-        )
     target = extra.get("adaptive_target")
     if isinstance(target, (int, float)) and target >= 0:
         raise not_supported("adaptive_target is not supported by this server", "adaptive_target")
@@ -112,7 +118,8 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
     if not 0 <= reported <= MAX_LOGPROBS:
         raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
     most = MAX_REPORTED // ((reported + 1) * generations)
-    if min(wanted, served.engine.context_size) > most:
+    longest = MAX_COUNT if served.engine.context_shift else served.engine.context_size
+    if min(wanted, longest) > most:
         raise bad_request(
             f"{field} must be less: with {reported} and {generations} generations an answer can "
             f"have at most {most} tokens, but {wanted} were requested",
@@ -125,6 +132,13 @@ def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
     """Return the LoRA adapters of a request, or the server's if it says nothing."""
     wanted = (body.model_extra or {}).get("lora")
     return served.adapters.applied if wanted in (None, []) else served.adapters.chosen(wanted)
+
+
+def _keep(body: SamplingBody, prompt_ids: TokenIds, served: ServedModel) -> int:
+    """Return how many tokens a context shift keeps: one more for the begin token."""
+    wanted = served.num_keep if body.n_keep is None else body.n_keep
+    kept = int(prompt_ids.size) if wanted < 0 else wanted
+    return min(kept, MAX_COUNT - 1) + served.model.add_bos
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:

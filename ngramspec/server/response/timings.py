@@ -41,9 +41,18 @@ def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]
     """Return further members of a chunk's event.
 
     timings: Add llama-server's timings so far. spans: Add "speculative": the text in pieces, each
-    with True if accepted draft tokens made it, and the number of accepted tokens.
+    with True if accepted draft tokens made it, and the number of accepted tokens. A chunk with the
+    progress of the prompt has "prompt_progress" besides.
     """
     made: dict[str, Any] = {}
+    if chunk.progress is not None:
+        total, cached, processed, seconds = chunk.progress
+        made["prompt_progress"] = {
+            "total": total,
+            "cache": cached,
+            "processed": processed,
+            "time_ms": int(1e3 * seconds),
+        }
     if timings:
         made["timings"] = timings_of([chunk.generation])
     if spans:

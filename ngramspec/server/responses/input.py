@@ -17,20 +17,21 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def messages_of(
-    given: str | Sequence[Mapping[str, Any]], instructions: str
+    given: str | Sequence[Mapping[str, Any]], instructions: str, late_system: bool
 ) -> list[dict[str, Any]]:
     """Return the messages of an input.
 
     Args:
         given: A text of the user, or items.
         instructions: What the model is told first, "" for nothing.
+        late_system: As Turns takes it.
 
     Raises:
         ApiError: An item is not valid, or of a type that this server does not take.
     """
     if given == [] and not instructions:
         raise bad_request("input must not be empty", "input")
-    turns = Turns()
+    turns = Turns(late_system)
     if instructions:
         turns.say("system", instructions)
     if isinstance(given, str):

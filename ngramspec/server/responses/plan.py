@@ -39,7 +39,7 @@ def plan_response(
     """
     body = parse(raw, ResponsesBody)
     check_stateless(body)
-    chat, tools = _conversation(body)
+    chat, tools = _conversation(body, served)
     plan = plan_conversation(
         chat,
         body,
@@ -70,12 +70,12 @@ def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
     """
     body = parse(raw, ResponsesBody)
     check_stateless(body)
-    count = count_tokens(_conversation(body)[0], body, served)
+    count = count_tokens(_conversation(body, served)[0], body, served)
     return {"object": "response.input_tokens", "input_tokens": count}
 
 
-def _conversation(body: ResponsesBody) -> tuple[Conversation, ResponseTools]:
-    messages = messages_of(body.input, body.instructions or "")
+def _conversation(body: ResponsesBody, served: ServedModel) -> tuple[Conversation, ResponseTools]:
+    messages = messages_of(body.input, body.instructions or "", served.takes_late_system)
     tools = response_tools(body.tools or ())
     given, choice = choose(tools, body.tool_choice)
     made = Conversation(

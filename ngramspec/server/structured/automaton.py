@@ -195,7 +195,7 @@ def product(automata: Sequence[Automaton], spend: Spend, together: bool) -> Auto
         for low, high, hit in swept([[*moves] for moves in cuts]):
             if not together or all(to >= 0 for to in hit):
                 found.append((low, high, hit))
-        spend(sum(map(len, cuts)) // STEP)
+        spend((sum(map(len, cuts)) + len(found) * len(cuts)) // STEP)
         return found
 
     def ends_of(state: tuple[int, ...]) -> int:
@@ -266,7 +266,7 @@ def of_tree(tree: Regular, spend: Spend) -> Automaton:
 
     Source: Thompson's construction and the construction of subsets.
     """
-    graph = _Graph()
+    graph = _Graph(spend)
     last = graph.add(tree, 0)
     work = 0
 
@@ -306,7 +306,8 @@ def of_tree(tree: Regular, spend: Spend) -> Automaton:
 class _Graph:
     """A tree as a graph: per state the characters it reads, and states that follow for free."""
 
-    def __init__(self) -> None:
+    def __init__(self, spend: Spend) -> None:
+        self._spend = spend
         self.read: list[list[Move[int]]] = [[]]
         self.free: list[list[int]] = [[]]
 
@@ -350,6 +351,8 @@ class _Graph:
     def _state(self) -> int:
         if len(self.read) >= MAX_PARTS:
             raise TooLargeError
+        if len(self.read) % STEP == 0:
+            self._spend(4)
         self.read.append([])
         self.free.append([])
         return len(self.read) - 1

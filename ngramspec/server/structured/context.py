@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ngramspec.server.errors import ApiError, bad_request
+from ngramspec.server.structured.automaton import Automaton, TooLargeError, of_tree
 from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_pattern import pattern_tree
+from ngramspec.server.structured.regular import Regular
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,32 @@ class Context:
 
     rules: Rules
     strict: bool = False
+    _known: dict[Regular, Automaton | None] = field(default_factory=dict)
+    _patterns: dict[Any, Regular] = field(default_factory=dict)
+
+    def automaton(self, tree: Regular) -> Automaton:
+        """Return the texts of a tree; it is made once.
+
+        Raises:
+            TooLargeError: It would have too many states.
+        """
+        if tree not in self._known:
+            self._known[tree] = None
+            self._known[tree] = of_tree(tree, self.rules.spend)
+        found = self._known[tree]
+        if found is None:
+            raise TooLargeError
+        return found
+
+    def pattern(self, pattern: Any) -> Regular:
+        """Return the texts that a pattern matches; it is read once.
+
+        Raises:
+            ApiError: It is not a pattern that a grammar can express.
+        """
+        if pattern not in self._patterns:
+            self._patterns[pattern] = pattern_tree(pattern)
+        return self._patterns[pattern]
 
     def cannot(self, keyword: str, reason: str = "cannot be enforced") -> None:
         """Leave a keyword out.

@@ -50,9 +50,9 @@ FORMATS = {
     "ipv4": _IPV4,
     "ipv6": _ipv6(),
     "uri": (
-        f"[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}:(//({_HOST}|{_IPV4})(:\\d{{1,5}})?(/([:@{_PLAIN}]|{_ENCODED})*)*"
-        f"|([:@{_PLAIN}]|{_ENCODED})+)"
-        f"(\\?([:@/?{_PLAIN}]|{_ENCODED})*)?(#([:@/?{_PLAIN}]|{_ENCODED})*)?"
+        f"[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}:(//({_HOST}|{_IPV4})(:\\d{{1,5}})?(/([:@/{_PLAIN}]|{_ENCODED}){{0,300}})?"
+        f"|([:@{_PLAIN}]|{_ENCODED}){{1,100}})"
+        f"(\\?([:@/?{_PLAIN}]|{_ENCODED}){{0,200}})?(#([:@/?{_PLAIN}]|{_ENCODED}){{0,50}})?"
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ngramspec.server.structured.context import Context
+from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.json_value import implied_type, listed, types_of, value_key
 
 MAX_DEPTH = 3  # of members that tell alternatives apart
@@ -29,7 +29,10 @@ def excludes(one: Any, other: Any, flat: Flat, context: Context, depth: int = 0)
     if one is True or other is True or depth > MAX_DEPTH:
         return False
     context.rules.spend(1)
-    one, other = flat(one), flat(other)
+    try:
+        one, other = flat(one), flat(other)
+    except NothingError:
+        return True
     for word in ("anyOf", "oneOf"):
         if word in one:
             return all(excludes(part, other, flat, context, depth + 1) for part in one[word])
@@ -43,10 +46,13 @@ def excludes(one: Any, other: Any, flat: Flat, context: Context, depth: int = 0)
         lenient = Context(context.rules)
         known = None if other_values is None else {value_key(value) for value in other_values}
         context.rules.spend(len(values))
-        return not any(
-            listed(value, other, lenient) and (known is None or value_key(value) in known)
-            for value in values
-        )
+        try:
+            return not any(
+                listed(value, other, lenient) and (known is None or value_key(value) in known)
+                for value in values
+            )
+        except NothingError:
+            return True
     return kinds == {"object"} and _members_exclude(one, other, flat, context, depth)
 
 

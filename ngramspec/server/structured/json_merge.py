@@ -26,7 +26,9 @@ class Merger:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._pairs: dict[tuple[int, int], tuple[Any, Any, Any]] = {}  # keeps the ids unique
+        # By the ids of schemas that hold together: these schemas, and the one they make.
+        self._sets: dict[frozenset[int], tuple[tuple[Any, ...], Any]] = {}
+        self._parts: dict[int, tuple[Any, ...]] = {}  # of a schema made here, by its id
 
     def both(self, one: Any, other: Any) -> Any:
         """Return a schema for what fits two schemas."""
@@ -36,10 +38,15 @@ class Merger:
             return other
         if one is False or other is False:
             return False
-        key = id(one), id(other)
-        if key not in self._pairs:
-            self._pairs[key] = one, other, {"allOf": [one, other]}
-        return self._pairs[key][2]
+        parts = (*self._parts.get(id(one), (one,)), *self._parts.get(id(other), (other,)))
+        whole = {id(part): part for part in parts}
+        key = frozenset(whole)
+        if key not in self._sets:
+            self._context.rules.spend(len(whole))
+            made = {"allOf": list(whole.values())}
+            self._sets[key] = parts, made
+            self._parts[id(made)] = tuple(whole.values())
+        return self._sets[key][1]
 
     def merged(self, one: Schema, other: Schema) -> Schema:
         """Return one schema for what fits two, both without $ref and allOf.

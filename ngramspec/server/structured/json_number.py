@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.automaton import Automaton, Move, Spend, explored
+from ngramspec.server.structured.automaton import (
+    MAX_STATES,
+    Automaton,
+    Move,
+    Spend,
+    TooLargeError,
+    explored,
+)
 
 MAX_DIGITS = 16  # before the point where no bound asks for more, as in the rule `digits`
 MAX_BOUND_DIGITS = 40  # before the point of a bound
 EXACT_DIGITS = 15  # that a float tells apart
 MAX_FRACTION = 30  # digits behind the point
+MAX_FACTORS = 20  # 2 or 5 in a step; what is beyond counts as another factor
 MINUS = ord("-")
 ZERO = Decimal(0)
+_HOPELESS = 2 * MAX_STATES  # states that need not be explored to know that they are too many
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,11 @@ def number_automaton(limits: Limits, whole: bool, spend: Spend) -> Automaton:
         TooLargeError: The multiples take too many states.
     """
     below, above = _sides(limits, whole)
+    if (
+        max((side.least_states for side in (below, above) if side is not None), default=0)
+        > _HOPELESS
+    ):
+        raise TooLargeError
 
     def side_of(state: _State | str) -> _Side | None:
         return below if state == "-" or (isinstance(state, _State) and state.below) else above
@@ -162,6 +176,15 @@ class _Side:
     most_fraction: int
     step: int  # in the last place
     step_places: int
+    odd: int  # the step without its factors 2 and 5
+    deciding: int  # how many digits decide about these factors
+    rests: dict[int, int] = field(default_factory=dict)  # each with the one that stands for it
+    same: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    @property
+    def least_states(self) -> int:
+        """Return about how many states there are to explore, without the bounds' own."""
+        return sum(min(10**places, self.odd) for places in range(1, self.most_digits + 1))
 
     def first(self, digit: int, below: bool) -> _State | None:
         """Return the state after the first digit."""
@@ -200,8 +223,7 @@ class _Side:
             return None
         low = _compared(state.low, self.low.digits, at, digit)
         high = 0 if self.high is None else _compared(state.high, self.high.digits, at, digit)
-        rest = (state.rest * 10 + digit) % self.step
-        return _State(state.below, False, at + 1, low, high, rest)
+        return _State(state.below, False, at + 1, low, high, self._rest(state.rest * 10 + digit))
 
     def _point(self, state: _State) -> _State | None:
         """Return the state behind the point: the digits before it settle what they can."""
@@ -224,7 +246,21 @@ class _Side:
             high = _sign(digit - int(self.high.fraction[at : at + 1] or 0))
         if low < 0 or high > 0:
             return None
-        return _State(state.below, True, at + 1, low, high, (state.rest * 10 + digit) % self.step)
+        return _State(state.below, True, at + 1, low, high, self._rest(state.rest * 10 + digit))
+
+    def _rest(self, number: int) -> int:
+        """Return what is left of a number, the same for all that the same digits complete.
+
+        Of a step's factors 2 and 5 only the last digits matter: how many that is says how many
+        digits decide, and for fewer than that what they would have to be.
+        """
+        rest = number % self.step
+        if rest not in self.rests:
+            ends = [rest * 10**more % self.step for more in range(self.deciding)]
+            reached = [-end % self.step < 10**more for more, end in enumerate(ends)]
+            key = rest % self.odd, *(e if r else -1 for e, r in zip(ends, reached, strict=True))
+            self.rests[rest] = self.same.setdefault(key, rest)
+        return self.rests[rest]
 
 
 def _compared(so_far: int, digits: str, at: int, digit: int) -> int:
@@ -267,7 +303,7 @@ def _sides(limits: Limits, whole: bool) -> tuple[_Side | None, _Side | None]:
         digits = max(MAX_DIGITS, len(least.digits) + 1)
         if most is not None:
             digits = len(most.digits)
-        return _Side(least, most, digits, most_fraction, step, places)
+        return _Side(least, most, digits, most_fraction, step, places, *_factors(step))
 
     below = above = None
     if low is None or low[0] < 0:
@@ -288,6 +324,17 @@ def _step(step: Fraction | None, whole: bool) -> tuple[int, int]:
     while (step * 10**places).denominator != 1:
         places += 1
     return (step * 10**places).numerator, places
+
+
+def _factors(step: int) -> tuple[int, int]:
+    """Return a step without its factors 2 and 5, and how often the more frequent one is in it."""
+    often = [0]
+    for factor in (2, 5):
+        count = 0
+        while step % factor == 0 and count < MAX_FACTORS:
+            step, count = step // factor, count + 1
+        often.append(count)
+    return step, max(often)
 
 
 def _edge(bound: tuple[Decimal, bool]) -> _Edge:

@@ -11,7 +11,6 @@ from ngramspec.server.structured.automaton import Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.gbnf import MAX_NAME, json_literal, literal
 from ngramspec.server.structured.json_merge import Merger
-from ngramspec.server.structured.json_pattern import pattern_tree
 from ngramspec.server.structured.json_string import bounds_of, fits, string_automaton
 from ngramspec.server.structured.json_value import listed
 from ngramspec.server.structured.regular import ANY_TEXT
@@ -162,7 +161,7 @@ class _Object:
     def _kinds(self, known: list[str], patterns: list[str], names: Any) -> list[tuple[int, str]]:
         """Return kinds of names that are not known: the patterns that hold, as bits, and GBNF."""
         spend, rules = self.context.rules.spend, self.context.rules
-        parts = [automata.of_tree(pattern_tree(pattern), spend) for pattern in patterns]
+        parts = [self.context.automaton(self.context.pattern(pattern)) for pattern in patterns]
         parts.append(automata.of_words(known, spend))
         parts.append(self._names(names))
         whole = automata.product(parts, spend, together=False)
@@ -179,7 +178,7 @@ class _Object:
     def _names(self, rule: Any) -> Automaton:
         spend = self.context.rules.spend
         if rule is True:
-            return automata.of_tree(ANY_TEXT, spend)
+            return self.context.automaton(ANY_TEXT)
         self._check_names(rule)
         words = rule.get("enum", [rule["const"]] if "const" in rule else None)
         if words is not None:

@@ -10,7 +10,6 @@ from ngramspec.server.structured import automaton as automata
 from ngramspec.server.structured.automaton import Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.formats import FORMATS, format_tree
-from ngramspec.server.structured.json_pattern import pattern_tree
 from ngramspec.server.structured.regular import NOTHING, Regular, fitted, gbnf
 
 _WORDS = ("pattern", "format", "minLength", "maxLength")
@@ -62,8 +61,7 @@ def fits(text: str, schema: Mapping[str, Any], context: Context) -> bool:
     low, high = length_bounds(schema)
     if len(text) < low or (high is not None and len(text) > high):
         return False
-    spend = context.rules.spend
-    return all(automata.of_tree(tree, spend).mask(text) for tree in _trees(schema, context))
+    return all(context.automaton(tree).mask(text) for tree in _trees(schema, context))
 
 
 def length_bounds(schema: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -87,7 +85,7 @@ def bounds_of(schema: Mapping[str, Any], low_name: str, high_name: str) -> tuple
 
 
 def _trees(schema: Mapping[str, Any], context: Context) -> list[Regular]:
-    trees = [pattern_tree(pattern) for pattern in several(schema.get("pattern"))]
+    trees = [context.pattern(pattern) for pattern in several(schema.get("pattern"))]
     for format in several(schema.get("format")):
         if format in FORMATS:
             trees.append(format_tree(format))
@@ -105,7 +103,7 @@ def several(value: Any) -> tuple[Any, ...]:
 
 def _all(trees: list[Regular], low: int, high: int | None, context: Context) -> Automaton:
     spend = context.rules.spend
-    parts = [automata.of_tree(tree, spend) for tree in trees]
+    parts = [context.automaton(tree) for tree in trees]
     if low or high is not None or not parts:
         parts.append(automata.of_lengths(low, high, spend))
     return parts[0] if len(parts) == 1 else automata.product(parts, spend, together=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ngramspec.server.structured.gbnf import Rules, class_char, json_text, literal
+from ngramspec.server.structured.gbnf import NEVER, Rules, class_char, json_text, literal
 
 Range = tuple[int, int]  # first and last code point
 # What a JSON string can hold plainly or as one of ESCAPED.
@@ -111,7 +111,9 @@ def fitted(tree: Regular, low: int, high: int | None) -> Regular | None:
         at = loose[0]
         rest = sum(lengths(part)[0] for part in tree.parts if part is not tree.parts[at])
         found = fitted(tree.parts[at], max(0, low - rest), None if high is None else high - rest)
-        return found and Row((*tree.parts[:at], found, *tree.parts[at + 1 :]))
+        if found is None or found == NOTHING:
+            return found
+        return Row((*tree.parts[:at], found, *tree.parts[at + 1 :]))
     if isinstance(tree, Repeat) and _has_one_length(tree.part):
         size = lengths(tree.part)[0]
         least = max(tree.low, -(-low // size))
@@ -137,7 +139,7 @@ def gbnf(tree: Regular, rules: Rules, name: str) -> str:
         return chars_text(tree.ranges)
     if isinstance(tree, Choice):
         parts = [gbnf(part, rules, name) or EMPTY_TEXT for part in tree.parts]
-        return f"({' | '.join(parts)})"
+        return f"({' | '.join(parts)})" if parts else NEVER
     if isinstance(tree, Repeat):
         item = gbnf(tree.part, rules, name)
         if not item:

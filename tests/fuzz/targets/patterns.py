@@ -75,7 +75,10 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.server.structured.json_pattern", "ngramspec.server.structured.gbnf"),
+    instrumented=(
+        "ngramspec.server.structured.json_pattern",
+        "ngramspec.server.structured.regular",
+    ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=300,

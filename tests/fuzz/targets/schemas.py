@@ -1,16 +1,21 @@
 """JSON schemas: refused, or made into a grammar of bounded size.
 
-What is then written by the grammar must be JSON, and fit the schema where a slow validator
-(tests/reference/json_schema.py) knows all of its keywords.
+What is then written by the grammar must be JSON, and valid by jsonschema if the schema passes as a
+strict one, of which nothing is left out.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
+
+import jsonschema
+import referencing.exceptions
 
 from fuzz import json_inputs
 from fuzz.grammar_writer import Writer
@@ -19,7 +24,6 @@ from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.grammar import grammar_of as grammar_of_body
-from reference.json_schema import fits, is_plain
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
 MOST_SECONDS = 5.0  # of processor time; milliseconds are usual
@@ -50,7 +54,16 @@ MEMBERS: dict[str, tuple[Any, ...]] = {
     "pattern": ("^a$", "x", "^[a-c]{2,3}$", "\\d+", "^(yes|no)$", "^\\S\\s$", "(", "^[^x]*$"),
     "minLength": (0, 1, 2, 2000, 2001),
     "maxLength": (0, 1, 2, 2000, 2001),
-    "format": ("date", "time", "date-time", "uuid", "email"),
+    "format": ("date", "time", "date-time", "uuid", "email", "ipv6", "uri", "iri"),
+    "multipleOf": (1, 2, 3, 7, 100, 0.5, 0.01, 2.5, 1e-300, 1e300, 0, 99991),
+    "minProperties": (0, 1, 2, 3),
+    "maxProperties": (0, 1, 2, 3),
+    "patternProperties": ({"^a": {"type": "null"}}, {"b": {}, "^[a-c]+$": {"type": "integer"}}),
+    "propertyNames": ({"pattern": "^[ab]"}, {"maxLength": 1}, {"enum": ["a", "x"]}, False),
+    "dependentRequired": ({"a": ["b"]}, {"b": ["a"]}, {"a": ["c"]}, {"a": ["b"], "b": ["a"]}),
+    "uniqueItems": (True, False),
+    "not": ({"type": "null"}, {"const": 1}),
+    "unevaluatedProperties": (False, True),
     "minimum": (0, 1, -1, 0.5, 12, -(10**17)),
     "maximum": (0, 100, -7, 99.5, 1234567, 10**400),
     "exclusiveMinimum": (0, 9, -10.5),
@@ -71,8 +84,8 @@ def opened() -> Iterator[Run]:
             return
         grammar = grammar_of(schema)
         for value in [] if grammar is None else written(writer, grammar, data):
-            if is_plain(schema) and not fits(value, schema):
-                raise Finding(f"what the grammar wrote does not fit: {value!r}")
+            if (reason := wrong(value, schema)) is not None:
+                raise Finding(f"what the grammar wrote does not fit: {reason}")
 
     try:
         yield run
@@ -97,6 +110,22 @@ def grammar_of(schema: Any) -> str | None:
     return grammar or None
 
 
+def wrong(value: Any, schema: Any) -> str | None:
+    """Return why a value is not valid, None if it is or that cannot be told."""
+    try:
+        grammar_of_body(SamplingBody(), schema, strict=True)
+        exact = json.loads(json.dumps(schema), parse_float=Decimal)
+        jsonschema.Draft202012Validator.check_schema(exact)
+        error = jsonschema.exceptions.best_match(
+            jsonschema.Draft202012Validator(exact).iter_errors(value)
+        )
+    except (ApiError, jsonschema.SchemaError, RecursionError, ArithmeticError):
+        return None
+    except (referencing.exceptions.Unresolvable, re.error):
+        return None
+    return None if error is None else f"{value!r}: {error.message}"
+
+
 def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
     """Write by a grammar; return the value in a list, nothing if it did not end."""
     try:
@@ -106,7 +135,7 @@ def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
     if not made.ended:
         return []
     try:
-        return [json.loads(made.text)]
+        return [json.loads(made.text, parse_float=Decimal)]
     except ValueError as error:
         raise Finding(f"the grammar wrote no JSON: {made.text!r}") from error
 
@@ -115,7 +144,14 @@ TARGET = Target(
     opened=opened,
     instrumented=(
         "ngramspec.server.structured.json_schema",
+        "ngramspec.server.structured.json_array",
+        "ngramspec.server.structured.json_merge",
+        "ngramspec.server.structured.json_number",
+        "ngramspec.server.structured.json_object",
         "ngramspec.server.structured.json_pattern",
+        "ngramspec.server.structured.json_string",
+        "ngramspec.server.structured.automaton",
+        "ngramspec.server.structured.regular",
         "ngramspec.server.structured.gbnf",
     ),
     mutate=json_inputs.mutation(MEMBERS),

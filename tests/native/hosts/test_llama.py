@@ -43,6 +43,8 @@ class FakeLlama:
         self.batches: list[list[tuple[int, int, int, int]]] = []
         self.removed: list[tuple[int, int, int]] = []
         self.copied: list[tuple[int, ...]] = []
+        self.moved: list[tuple[int, ...]] = []
+        self.can_shift = True
         self.num_cleared = 0
         self.can_remove: Callable[[int, int], bool] = lambda sequence, first: True
         self.logits = np.arange(16 * VOCAB, dtype=np.float32)
@@ -53,6 +55,8 @@ class FakeLlama:
             ("llama_get_memory", _maker(ctypes.c_void_p)(lambda _: self.memory)),
             ("llama_memory_seq_rm", _maker(ctypes.c_bool, INT, INT, INT)(self.remove)),
             ("llama_memory_seq_cp", _maker(None, INT, INT, INT, INT)(self.copy)),
+            ("llama_memory_seq_add", _maker(None, INT, INT, INT, INT)(self.move)),
+            ("llama_memory_can_shift", _maker(ctypes.c_bool)(lambda _: self.can_shift)),
             ("llama_memory_seq_pos_min", _maker(INT, INT)(lambda _, s: min(0, self.last(s)))),
             ("llama_memory_seq_pos_max", _maker(INT, INT)(lambda _, s: self.last(s))),
             ("llama_memory_clear", _maker(None, ctypes.c_bool)(self.clear)),
@@ -78,6 +82,9 @@ class FakeLlama:
 
     def copy(self, memory: int, *arguments: int) -> None:
         self.copied.append(arguments)
+
+    def move(self, memory: int, *arguments: int) -> None:
+        self.moved.append(arguments)
 
     def clear(self, memory: int, data: bool) -> None:
         self.num_cleared += 1

@@ -31,6 +31,8 @@ cdef struct SamplerC:
     token_t (*choose)(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil
     # the chosen token is emitted: penalties, grammar and the like advance
     void (*accept)(void* state, token_t token) noexcept nogil
+    # write the tokens that are chosen next whatever the logits, `limit` at most; return their number
+    Py_ssize_t (*certain)(void* state, token_t* out, Py_ssize_t limit) noexcept nogil
 
 cdef class Sampler:
     cdef SamplerC c

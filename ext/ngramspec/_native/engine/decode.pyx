@@ -238,6 +238,10 @@ cdef void _ignore(void* state, token_t token) noexcept nogil:
     pass
 
 
+cdef Py_ssize_t _uncertain(void* state, token_t* out, Py_ssize_t limit) noexcept nogil:
+    return 0
+
+
 cdef token_t _greedy_choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     return row_argmax(row, vocab_size)
 
@@ -248,6 +252,7 @@ cdef class Sampler:
     def __cinit__(self):
         self.c.choose = _nothing
         self.c.accept = _ignore
+        self.c.certain = _uncertain
 
     @property
     def problem(self):

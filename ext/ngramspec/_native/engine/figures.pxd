@@ -17,6 +17,7 @@ cdef class Timings:
     cdef public double finished
     cdef public int64_t num_prompt
     cdef public int64_t num_cached
+    cdef public int64_t num_discarded
     cdef public int64_t num_steps
     cdef public int64_t num_drafts
     cdef public int64_t num_draft_tokens
@@ -39,6 +40,7 @@ cdef class EngineStats:
     cdef public int64_t num_rollback_failures
     cdef public int64_t num_preempted
     cdef public int64_t longest
+    cdef public int64_t num_context_shifts
     cdef public double prompt_seconds
     cdef public double decode_seconds
     cdef public double draft_seconds

@@ -88,6 +88,7 @@ cdef class Timings:
             on; 0.0 until that happens.
         num_prompt: Prompt tokens.
         num_cached: Prompt tokens found in the cache.
+        num_discarded: Tokens of prompt and answer that context shifts discarded.
         num_steps: Decodes in which tokens were chosen for the request.
         num_drafts: Decodes that verified a draft.
         num_draft_tokens, num_accepted_tokens: Draft tokens, and how many of them were accepted.
@@ -128,6 +129,7 @@ cdef class EngineStats:
         num_rollback_failures: Sequences recomputed because tokens could not be rolled back.
         num_preempted: Requests that failed because the cache was full.
         longest: Most tokens of prompt and answer that a slot held when its request ended.
+        num_context_shifts: How often a full context lost a part of its tokens.
         prompt_seconds, decode_seconds: Time of decodes with prompt tokens, and of the others.
         draft_seconds, verify_seconds: Time to propose drafts, and to choose tokens.
         time_to_first_token, inter_token_latency, request_latency, queue_time: Histograms, in seconds.

@@ -61,9 +61,11 @@ cdef class Slot:
     cdef readonly object tokens          # int32, shape (size,)
     cdef token_t* data                   # of tokens
     cdef readonly Py_ssize_t size        # the context's
+    cdef readonly bint shifts            # a full context shifts instead of ending the answer
     cdef readonly Py_ssize_t room        # of guess; chosen has room for one more
     cdef public Py_ssize_t length        # tokens held: prompt and emitted ones
     cdef public Py_ssize_t num_past      # number of these, from the first on, in the target's cache
+    cdef public Py_ssize_t num_reusable  # of the cached ones, those before which nothing was discarded
     cdef public Py_ssize_t num_before    # num_past before the last decode
     cdef public Py_ssize_t num_prompt
     cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it
@@ -71,6 +73,7 @@ cdef class Slot:
     cdef public int64_t used             # order in which slots were assigned
     cdef public bint decoding            # the prompt is read and the first token was chosen
     cdef public str namespace
+    cdef public tuple adapters
     # The running request, None between requests.
     cdef readonly object generation
     cdef readonly object on_chunk
@@ -94,6 +97,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t num_out
     cdef readonly Py_ssize_t num_drafted
     cdef readonly Py_ssize_t num_accepted
+    cdef readonly Py_ssize_t num_credited  # of these, those that a draft source had guessed
     cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
     cdef readonly int ending             # of Ending
     cdef readonly bint begun             # its first tokens: the sources have not seen the prompt

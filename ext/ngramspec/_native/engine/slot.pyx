@@ -8,7 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memmove
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.history cimport common_prefix
@@ -407,12 +407,13 @@ _no_tokens.flags.writeable = False
 
 @cython.final
 cdef class Slot:
-    """Slot(id, context_size, max_draft): one sequence of the target and the request that runs on it.
+    """Slot(id, context_size, max_draft, shifts=False): one sequence of the target and the request that runs on it.
 
     Args:
         id: Its number, and the sequence's.
         context_size: Most tokens it holds, >= 1.
         max_draft: Longest draft it gets, >= 0.
+        shifts: A full context does not end the answer: the engine discards a part of it.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -422,17 +423,20 @@ cdef class Slot:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
         num_past: How many of these, from the first on, are in the target's cache. While a request decodes
             all but the newest; fewer while a prompt is read or after a checkpoint was restored.
+        num_reusable: How many of the cached ones another prompt may reuse: what follows was computed after
+            tokens that a shift has discarded.
         count: How many tokens after num_past are in the step's decode.
         draft: The draft of this step, a new int32 array; set to change it.
 
     Thread-safety: one thread; others may read the numbers.
     """
 
-    def __cinit__(self, Py_ssize_t id, Py_ssize_t context_size, Py_ssize_t max_draft):
+    def __cinit__(self, Py_ssize_t id, Py_ssize_t context_size, Py_ssize_t max_draft, bint shifts=False):
         cdef token_t[::1] view
         if context_size < 1 or max_draft < 0:
             raise InputError(f"context_size must be >= 1 and max_draft >= 0, got {context_size} and {max_draft}")
         self.id, self.size, self.max_draft = id, context_size, max_draft
+        self.num_reusable, self.shifts = context_size, shifts
         self.tokens = np.zeros(context_size, dtype=np.int32)
         view = self.tokens
         self.data = &view[0]
@@ -440,7 +444,7 @@ cdef class Slot:
         self.chosen = <token_t*>malloc(<size_t>(max_draft + 1) * sizeof(token_t))
         if not (self.guess and self.chosen):
             raise MemoryError(f"no memory for drafts of {max_draft} tokens")
-        self.namespace, self.first_row = "", -1
+        self.namespace, self.adapters, self.first_row = "", (), -1
         self.room, self._sources = max_draft, ()
 
     def __dealloc__(self):
@@ -527,13 +531,27 @@ cdef class Slot:
         return self.count > 0 and self.count == self.length - self.num_past
 
     def common_prefix(self, token_ids):
-        """Return how many cached tokens match the start of token_ids, int32 of shape (n,)."""
+        """Return how many reusable cached tokens match the start of token_ids, int32 of shape (n,)."""
         cdef TokensC tokens
         cdef Py_ssize_t count
         tokens_view(token_ids, "token_ids", &tokens)
-        count = common_prefix(self.data, tokens.data, min(self.num_past, tokens.len))
+        count = common_prefix(self.data, tokens.data, min(self.num_past, self.num_reusable, tokens.len))
         tokens_release(&tokens)
         return count
+
+    def discard(self, Py_ssize_t first, Py_ssize_t count):
+        """Drop `count` tokens from index `first` on; those after them close the gap, as in the cache.
+
+        Raises:
+            InputError: The cache does not hold these tokens and one more.
+        """
+        if not (first >= 0 and count >= 1 and first < self.num_past - count):
+            raise InputError(f"cannot discard {count} tokens from {first} on of {self.num_past}")
+        memmove(self.data + first, self.data + first + count,
+                <size_t>(self.length - first - count) * sizeof(token_t))
+        self.length -= count
+        self.num_past -= count
+        self.num_reusable = min(self.num_reusable, first)
 
     def clear_draft(self):
         """Forget the draft of the step."""

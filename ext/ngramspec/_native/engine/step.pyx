@@ -378,6 +378,8 @@ cdef class Proposer:
     def propose(self):
         """Set the drafts of slots with one native source; return the others that have sources, a list.
 
+        What a sampler is certain of goes as a draft, without asking a source.
+
         Cost: O(slots + drafted tokens). Threads: keeps the GIL.
         """
         cdef Slot slot
@@ -387,7 +389,11 @@ cdef class Proposer:
         if self.auto is not None:
             self.count_tokens()
         for slot in self.plan.work:
-            if not (slot.decoding and slot._sources and slot.count == slot.length - slot.num_past):
+            if not (slot.decoding and slot.count == slot.length - slot.num_past):
+                continue
+            slot.num_guessed = slot.sampler.c.certain(slot.sampler.c.state, slot.guess,
+                                                      slot.draft_room(self.plan.capacity))
+            if slot.num_guessed or not slot._sources:
                 continue
             if 0 <= self.most_behind < slot.count:
                 continue
@@ -513,8 +519,8 @@ cdef class Verifier:
         here.
 
         Returns:
-            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, a
-            rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
+            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, their
+            context is full, a rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
             `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
             clears their drafts.
 
@@ -577,6 +583,7 @@ cdef class Verifier:
         cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
         slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
+        slot.num_credited = accepted if slot.draft_source is not None else 0
         slot.begun = count > 0 and not slot.decoding
         memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
         slot.length += count
@@ -617,15 +624,15 @@ cdef class Verifier:
         """Add the tokens to the answer; return whether the slot needs more work."""
         cdef Transcript transcript = slot.transcript
         cdef Py_ssize_t before = transcript.c.len
-        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_accepted)
+        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_credited)
         slot.num_added = transcript.c.len - before
         if reason != ENDING_NONE:
             slot.ending = reason
-        elif slot.ending == ENDING_NONE and slot.length >= slot.size:
+        elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
             slot.ending = ENDING_FULL
         self.note_time(slot, now)
         return (slot.ending != ENDING_NONE or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
-                or slot.num_accepted < slot.num_drafted or slot.saved is not None)
+                or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
 
     cdef void note_time(self, Slot slot, double now):
         cdef Timings timings = slot.timings
@@ -652,6 +659,6 @@ cdef bint teach(Slot slot):
     """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
     with slot.native._lock:
-        if not s.active or slot.num_accepted > draft_right(s, slot.chosen, slot.num_out):
+        if not s.active or slot.num_credited > draft_right(s, slot.chosen, slot.num_out):
             return False
-        return drafter_commit(slot.native, slot.id, slot.chosen, slot.num_out, slot.num_accepted, NULL) == STATUS_OK
+        return drafter_commit(slot.native, slot.id, slot.chosen, slot.num_out, slot.num_credited, NULL) == STATUS_OK

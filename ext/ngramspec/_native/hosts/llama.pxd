@@ -22,12 +22,14 @@ cdef extern from "ngs_llama.h" nogil:
     ctypedef void* (*ngs_memory_fn)(void* context) noexcept
     ctypedef cbool (*ngs_seq_rm_fn)(void* memory, int32_t sequence, int32_t first, int32_t end) noexcept
     ctypedef void (*ngs_seq_cp_fn)(void* memory, int32_t source, int32_t sequence, int32_t first, int32_t end) noexcept
+    ctypedef void (*ngs_seq_add_fn)(void* memory, int32_t sequence, int32_t first, int32_t end, int32_t delta) noexcept
+    ctypedef cbool (*ngs_can_shift_fn)(void* memory) noexcept
     ctypedef int32_t (*ngs_seq_pos_fn)(void* memory, int32_t sequence) noexcept
     ctypedef void (*ngs_clear_fn)(void* memory, cbool data) noexcept
     ctypedef cbool (*ngs_is_end_fn)(const void* vocab, int32_t token) noexcept
     int32_t ngs_decode(ngs_decode_fn decode, ngs_logits_fn logits, void* context, ngs_llama_batch batch,
                        Py_ssize_t num_outputs, float** rows)
-    cbool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void* memory, int32_t sequence, int32_t first)
+    cbool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void* memory, int32_t sequence, int32_t first, int32_t end)
 
 cdef void* call_address(calls, str name) except? NULL
 
@@ -37,6 +39,8 @@ cdef struct ContextCallsC:
     ngs_logits_fn get_logits
     ngs_seq_rm_fn seq_rm
     ngs_seq_cp_fn seq_cp
+    ngs_seq_add_fn seq_add
+    ngs_can_shift_fn can_shift
     ngs_seq_pos_fn pos_min
     ngs_seq_pos_fn pos_max
     ngs_clear_fn clear

@@ -171,6 +171,8 @@ cdef class LlamaContext:
         self.calls.get_logits = <ngs_logits_fn>call_address(calls, "llama_get_logits")
         self.calls.seq_rm = <ngs_seq_rm_fn>call_address(calls, "llama_memory_seq_rm")
         self.calls.seq_cp = <ngs_seq_cp_fn>call_address(calls, "llama_memory_seq_cp")
+        self.calls.seq_add = <ngs_seq_add_fn>call_address(calls, "llama_memory_seq_add")
+        self.calls.can_shift = <ngs_can_shift_fn>call_address(calls, "llama_memory_can_shift")
         self.calls.pos_min = <ngs_seq_pos_fn>call_address(calls, "llama_memory_seq_pos_min")
         self.calls.pos_max = <ngs_seq_pos_fn>call_address(calls, "llama_memory_seq_pos_max")
         self.calls.clear = <ngs_clear_fn>call_address(calls, "llama_memory_clear")
@@ -270,7 +272,7 @@ cdef class LlamaContext:
         self.note(batch)
         status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
         if n != batch.len:
-            ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0)
+            ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0, -1)
         if status == 0:
             for i in range(self.num_sequences):
                 self.last_counts[i] = 0
@@ -295,8 +297,8 @@ cdef class LlamaContext:
             if self.first_positions[i] < 0:
                 continue
             self.last_counts[i] = 0
-            if not ngs_seq_rm(self.calls.seq_rm, self.memory, i, self.first_positions[i]):
-                ngs_seq_rm(self.calls.seq_rm, self.memory, i, 0)
+            if not ngs_seq_rm(self.calls.seq_rm, self.memory, i, self.first_positions[i], -1):
+                ngs_seq_rm(self.calls.seq_rm, self.memory, i, 0, -1)
 
     def truncate(self, int32_t sequence, int32_t length):
         """Remove the tokens of a sequence from position `length` on.
@@ -315,8 +317,47 @@ cdef class LlamaContext:
         if length < 0:
             raise InputError(f"length must be >= 0, got {length}")
         with nogil:
-            done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length)
+            done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length, -1)
         if done and length == 0:
+            self.last_counts[sequence] = 0
+        return done
+
+    def can_shift(self):
+        """Return whether the cache can move tokens to other positions.
+
+        Raises:
+            StateError: The context is closed.
+        """
+        self.opened()
+        return self.calls.can_shift(self.memory)
+
+    def shift(self, int32_t sequence, int32_t first, int32_t count):
+        """Remove `count` tokens of a sequence from position `first` on; those after them close the gap.
+
+        The keys are turned to their new positions in the next decode.
+
+        Returns:
+            bool: False if the cache cannot remove them; nothing has changed then.
+
+        Raises:
+            InputError: No such sequence, or it does not hold these tokens.
+            StateError: The context is closed, or its cache cannot shift.
+
+        Cost: one walk over the cells of the cache; the next decode reads and writes all keys.
+        """
+        cdef int32_t held
+        cdef bint done
+        self.known(sequence)
+        if not self.calls.can_shift(self.memory):  # llama.cpp would end the process
+            raise StateError("this cache cannot shift")
+        held = self.calls.pos_max(self.memory, sequence) + 1
+        if not (first >= 0 and count >= 1 and first <= held - count):
+            raise InputError(f"cannot remove {count} tokens from {first} on: sequence {sequence} holds {held}")
+        with nogil:
+            done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, first, first + count)
+            if done:
+                self.calls.seq_add(self.memory, sequence, first + count, -1, -count)
+        if done:
             self.last_counts[sequence] = 0
         return done
 
@@ -342,7 +383,7 @@ cdef class LlamaContext:
         with nogil:
             self.calls.seq_cp(self.memory, source, sequence, -1 if whole else 0, -1 if whole else length)
             if whole and length < held:
-                ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length)
+                ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length, -1)
         self.last_counts[sequence] = 0
 
     def pos_min(self, int32_t sequence):

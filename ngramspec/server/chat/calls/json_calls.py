@@ -98,7 +98,7 @@ class JsonCalls(CallFormat):
             rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
         )
         if self.name_key:
-            first = f"{literal(_start(self.id_key, DOUBLE))} [0-9]+ {literal(DOUBLE + ', ')}"
+            first = f"{literal(_start(self.id_key, DOUBLE))} [0-9]{{1,4}} {literal(DOUBLE + ', ')}"
             parts = [
                 first if self.id_key else "",
                 literal(_start(self.name_key)),

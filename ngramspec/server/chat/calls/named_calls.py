@@ -53,10 +53,10 @@ class NamedCalls(CallFormat):
         """Read calls behind the name of the first one."""
         while True:
             yield from text.space()
-            if not name or not (yield from text.starts("{")):
+            if not name or not ((yield from text.starts("{")) or text.is_cut("{")):
                 raise NotACallError
             sink.begin(name, call_id)
-            if not (yield from json_value(text, sink.arguments, self.stops)):
+            if text.is_cut("{") or not (yield from json_value(text, sink.arguments, self.stops)):
                 return
             sink.end()
             yield from closing(text, *self.close.split())
@@ -121,7 +121,8 @@ class DeepSeekCalls(NamedCalls):
         if not (yield from text.starts("{")):
             name = yield from text.match(FENCED_NAME, MOST_NAME)
             yield from text.space()
-            yield from text.passes("```json")
+            if not (yield from text.passes("```json")) and not (yield from text.starts("{")):
+                return "", ""
         return name.strip(), ""
 
 
@@ -142,7 +143,7 @@ class KimiCalls(NamedCalls):
 
     def written_name(self, name: str) -> str:
         """Return the grammar of an id."""
-        return f"{literal(f'functions.{name}:')} [0-9]+"
+        return f"{literal(f'functions.{name}:')} [0-9]{{1,4}}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,8 +110,7 @@ class TaggedCalls(CallFormat):
         if not (yield from tags(text, self.opened)):
             raise NotACallError
         yield from text.space()
-        starts = yield from text.starts(self.key)
-        if not starts and self.known and not (yield from text.starts(self.close.strip())):
+        if self.known and not (yield from self._continues(text)):
             raise NotACallError
         sink.begin(name)
         sink.arguments("{")
@@ -120,6 +119,13 @@ class TaggedCalls(CallFormat):
         sink.arguments("}")
         sink.end()
         return True
+
+    def _continues(self, text: Text) -> Read[bool]:
+        """Return whether a parameter or the end of the call is next."""
+        for token in (self.key, self.close.strip()):
+            if (yield from text.starts(token)) or text.is_cut(token):
+                return True
+        return False
 
     def _read_parameters(self, text: Text, sink: AnswerSink, tool: Tool | None) -> Read[bool]:
         """Read parameters and the end of a call; return False if the text ends before it."""
@@ -135,16 +141,13 @@ class TaggedCalls(CallFormat):
             sink.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
             before = ", "
             types = told or types_of(properties_of(tool).get(key), tool.parameters if tool else {})
-            mark = yield from self._read_value(text, sink.arguments, types)
-            if not mark:
+            if not (yield from self._read_value(text, sink.arguments, types)):
                 return False
-            if mark != self.value_end.strip():
-                return True
         close = self.close.strip()
         return (yield from text.passes(close)) or not any(map(text.is_cut, (close, self.key)))
 
-    def _read_value(self, text: Text, sink: Sink, types: frozenset[str]) -> Read[str]:
-        """Read a value and return the mark behind it, "" if the text ends before that."""
+    def _read_value(self, text: Text, sink: Sink, types: frozenset[str]) -> Read[bool]:
+        """Read a value and what ends it; return False if the text ends before that."""
         if self.lines:
             yield from text.passes("\n")
         pieces: list[str] = []
@@ -154,15 +157,12 @@ class TaggedCalls(CallFormat):
         take = pieces.append if value is None else value.take
         end = self.value_end.strip()
         if self.data and (yield from text.passes(CDATA)):
-            if not (yield from text.until(DATA_END, take)):
-                return ""
-            mark = end if (yield from tags(text, end)) else ""
+            whole = bool((yield from text.until(DATA_END, take))) and (yield from tags(text, end))
         else:
-            ends = (end, f"{self.close.strip()}\n{self.end}") if self.each else (end,)
-            mark = yield from text.until(_stops(ends), take)
-        if mark:
+            whole = bool((yield from text.until(_stops(end), take)))
+        if whole:
             sink('"' if value is not None else typed("".join(pieces), types, self.lines))
-        return mark
+        return whole
 
     def _call(self, rules: Rules, tool: Tool, string: str) -> str:
         name, parameters = tool.name[:80], list[str]()
@@ -230,5 +230,5 @@ class _String:
 
 
 @lru_cache(64)
-def _stops(marks: tuple[str, ...]) -> Stops:
-    return Stops(marks)
+def _stops(mark: str) -> Stops:
+    return Stops((mark,))

@@ -33,10 +33,13 @@ class ReasoningFormat:
         """Return whether the model with this chat template reasons in this format."""
         return all(sign in template for sign in self.signs or (self.open,))
 
-    def begun(self, prompt: str) -> bool:
-        """Return whether a prompt ends with the open mark."""
-        opens = (self.open, self.opened_by or self.open)
-        return prompt.rstrip().endswith(tuple(text.rstrip() for text in opens))
+    def begun(self, prompt: str) -> str:
+        """Return the end of a prompt from the open mark on, "" if it ends with something else."""
+        bare = prompt.rstrip()
+        for mark in (self.open.rstrip(), self.opened_by):
+            if mark and bare.endswith(mark):
+                return prompt[len(bare) - len(mark) :]
+        return ""
 
     def rule(self, rules: Rules) -> str:
         """Return the grammar of reasoning after the open mark, up to the answer."""

@@ -1,0 +1,38 @@
+# MarkC: a text that is looked for in a stream of bytes.
+# BudgetC: how much of its reasoning a request has left, and what ends it.
+from ngramspec._native.core.types cimport int64_t, token_t
+from ngramspec._native.engine.decode cimport Sampler, SamplerC
+from ngramspec._native.engine.slot cimport Pieces
+
+cdef struct MarkC:
+    char* text
+    Py_ssize_t size        # >= 1
+    Py_ssize_t* back       # per length 1..size: the longest shorter prefix that ends it too
+    Py_ssize_t at          # bytes matched so far, < size
+
+# Where the request is.
+cdef enum Stage:
+    OUTSIDE = 0            # looks for the open mark
+    INSIDE = 1             # counts tokens, and looks for the close marks
+    UNFINISHED = 2         # none are left, but the last character is not complete
+    ENDING = 3             # the end is forced
+
+cdef struct BudgetC:
+    SamplerC* inner
+    const char* pieces     # of all tokens
+    const int64_t* starts
+    Py_ssize_t num_tokens  # of the vocabulary
+    MarkC* marks           # the open mark, then the close marks
+    Py_ssize_t num_marks
+    int stage
+    Py_ssize_t budget      # tokens of a reasoning, >= 0
+    Py_ssize_t left        # tokens until its end is forced; UNFINISHED: until it is forced anyway
+    int missing            # bytes that the last character lacks
+    token_t* end           # what is forced
+    Py_ssize_t end_len     # >= 1
+    Py_ssize_t forced      # tokens of `end` that are emitted
+
+cdef class ReasoningSampler(Sampler):
+    cdef BudgetC b
+    cdef Sampler _inner
+    cdef Pieces _pieces

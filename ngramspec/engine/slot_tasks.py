@@ -1,0 +1,55 @@
+"""SlotTasks: work on idle slots, done by the engine's thread between decodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ngramspec._native.engine.slot import Slot
+
+T = TypeVar("T")
+Task = tuple[int, Callable[[Slot], Any], "Future[Any]"]  # slot, work, where its result goes
+
+
+class SlotTasks:
+    """Work that waits until its slot is idle. It comes before requests that wait for the slot.
+
+    Thread-safety: `put` and len from any thread, the rest from the engine's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _waiting
+        self._waiting: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, slot: int, work: Callable[[Slot], T]) -> Future[T]:
+        """Queue work(slot); cancelling the future drops it if it has not begun."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.append((slot, work, future))
+        return future
+
+    def run(self, slots: Sequence[Slot]) -> None:
+        """Do all work whose slot is idle; its errors go to the futures."""
+        with self._lock:
+            ready = [task for task in self._waiting if slots[task[0]].generation is None]
+            self._waiting = [task for task in self._waiting if task not in ready]
+        for slot, work, future in ready:
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(work(slots[slot]))
+            except Exception as error:
+                future.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        """End all waiting work with an error."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)

@@ -1,0 +1,89 @@
+"""Ollama's embeddings: what its bodies ask for, and how its answers look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.server.embeddings.bodies import EmbedBody, OldEmbedBody
+from ngramspec.server.embeddings.texts import check_size, embedder_of
+from ngramspec.server.embeddings.vectors import (
+    EUCLIDEAN,
+    Vectors,
+    check_dimensions,
+    normalized,
+    plain,
+)
+from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
+
+
+@dataclass(frozen=True)
+class EmbedPlan:
+    """Texts and the shape of the answer."""
+
+    texts: Sequence[TokenIds]
+    model: str
+    dimensions: int
+    began: float = field(default_factory=time.perf_counter)
+
+
+def plan_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
+    """Read the body of POST /api/embed.
+
+    Raises:
+        ApiError: It cannot be answered.
+    """
+    body, embedder = parse(raw, EmbedBody), embedder_of(served)
+    name = body.named(served)
+    texts = ([body.input] if isinstance(body.input, str) else body.input) if body.input else []
+    made = [_tokens(text, served, body.truncate is not False) for text in texts]
+    if not all(ids.size for ids in made):
+        raise bad_request("input must not hold an empty text", "input")
+    check_size(made, embedder, "input")
+    return EmbedPlan(made, name, check_dimensions(body.dimensions, embedder.size))
+
+
+def plan_old_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
+    """Read the body of POST /api/embeddings; no prompt has no vector.
+
+    Raises:
+        ApiError: It cannot be answered.
+    """
+    body, embedder = parse(raw, OldEmbedBody), embedder_of(served)
+    name = body.named(served)
+    texts = [_tokens(body.prompt, served, True)] if body.prompt else []
+    return EmbedPlan(texts, name, embedder.size)
+
+
+def embed_json(plan: EmbedPlan, found: Sequence[Vectors]) -> dict[str, Any]:
+    """Return the answer of POST /api/embed."""
+    made = [normalized(_whole(vectors)[:, : plan.dimensions], EUCLIDEAN) for vectors in found]
+    return {
+        "model": plan.model,
+        "embeddings": [plain(vectors[0]) for vectors in made],
+        "total_duration": int((time.perf_counter() - plan.began) * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": sum(map(len, plan.texts)),
+    }
+
+
+def old_embed_json(plan: EmbedPlan, found: Sequence[Vectors]) -> dict[str, Any]:
+    """Return the answer of POST /api/embeddings: the vector as the model makes it."""
+    return {"embedding": plain(_whole(found[0])[0]) if found else []}
+
+
+def _whole(vectors: Vectors) -> Vectors:
+    """Return the vector of a text; without a pooling that of its last token, as Ollama does."""
+    return vectors[-1:]
+
+
+def _tokens(text: str, served: ServedModel, truncate: bool) -> TokenIds:
+    ids, most = served.model.tokenize(text), embedder_of(served).most_tokens
+    if ids.size > most and not truncate:
+        raise bad_request(f"the input length exceeds the context length of {most} tokens", "input")
+    return ids[:most]

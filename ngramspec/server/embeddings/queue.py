@@ -1,0 +1,170 @@
+"""EmbeddingQueue: computes the vectors of requests in a thread of its own, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from starlette.types import Receive
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.errors import CapacityError, StateError
+from ngramspec.server.bridge.preparation import until_gone
+from ngramspec.server.errors import ApiError
+from ngramspec.server.model import Embedder
+
+MOST_WAITING = 64  # requests, the running ones included
+CLOSE_SECONDS = 10.0
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class _Job:
+    """Texts of one request that are still to be computed, and the vectors so far.
+
+    left: Nobody waits for it any more.
+    """
+
+    texts: deque[TokenIds]
+    left: bool = False
+    done: Future[list[Vectors]] = field(default_factory=Future)
+    made: list[Vectors] = field(default_factory=list)
+
+
+class EmbeddingQueue:
+    """Requests wait for their turns: each turn computes the next texts of one request.
+
+    Args:
+        embedder: Computes vectors; it is only used by the queue's thread.
+
+    The thread starts with the first request. Used by one event loop; any thread can close it.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._jobs: deque[_Job] = deque()  # without the one that is computed
+        self._now: _Job | None = None
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def run(self, texts: Sequence[TokenIds], receive: Receive) -> list[Vectors]:
+        """Return the vectors of texts.
+
+        Args:
+            texts: Each has 1..embedder.most_tokens tokens.
+            receive: The connection's; nothing more is computed if the client leaves.
+
+        Raises:
+            ApiError: The client left.
+            CapacityError: Too many requests wait.
+            StateError: It is closed.
+            BackendError: The model failed.
+        """
+        if not texts:
+            return []
+        job = _Job(deque(texts))
+        self._add(job)
+        waiting = asyncio.ensure_future(asyncio.wrap_future(job.done))
+        watch = asyncio.ensure_future(until_gone(receive))
+        try:
+            await asyncio.wait((waiting, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ApiError(499, "the client disconnected")
+            return waiting.result()
+        finally:
+            self._forget(job)
+            waiting.cancel()
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many requests have texts that are not computed yet."""
+        with self._changed:
+            return self._num_jobs
+
+    @property
+    def _num_jobs(self) -> int:
+        return len(self._jobs) + (self._now is not None and not self._now.left)
+
+    def close(self) -> None:
+        """Refuse all requests, and wait for the texts that are being computed."""
+        with self._changed:
+            self._closed = True
+            jobs, thread = [*self._jobs, *filter(None, [self._now])], self._thread
+            self._jobs.clear()
+            self._changed.notify()
+        for job in jobs:
+            job.left = True
+            _fail(job, StateError("the server is closing"))
+        if thread is not None:
+            thread.join(CLOSE_SECONDS)
+
+    def _add(self, job: _Job) -> None:
+        with self._changed:
+            if self._closed:
+                raise StateError("the server is closing")
+            if self._num_jobs >= MOST_WAITING:
+                raise CapacityError(f"{MOST_WAITING} requests for embeddings wait already")
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="ngramspec-embeddings", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def _forget(self, job: _Job) -> None:
+        with self._changed, contextlib.suppress(ValueError):
+            job.left = True
+            self._jobs.remove(job)
+
+    def _work(self) -> None:
+        while (turn := self._next()) is not None:
+            job, texts = turn
+            error = None
+            try:
+                job.made += self.embedder.embed(texts)
+            except Exception as caught:
+                error = caught
+            with self._changed:
+                self._now = None
+                if error is None and job.texts and not job.left:
+                    self._jobs.append(job)  # behind those that wait
+                    continue
+            if error is not None:
+                _fail(job, error)
+            else:
+                with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
+                    job.done.set_result(job.made)
+
+    def _next(self) -> tuple[_Job, list[TokenIds]] | None:
+        """Wait for a request; return it with its next texts."""
+        with self._changed:
+            while not self._jobs:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            self._now = job = self._jobs.popleft()
+        texts = [job.texts.popleft()]
+        room = self.embedder.most_tokens - len(texts[0])
+        while job.texts and len(texts) < self.embedder.most_texts:
+            room -= len(job.texts[0])
+            if room < 0:
+                break
+            texts.append(job.texts.popleft())
+        return job, texts
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
+        job.done.set_exception(error)

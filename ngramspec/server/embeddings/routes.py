@@ -1,0 +1,158 @@
+"""Routes for embeddings: OpenAI's, and llama-server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.server.embeddings.bodies import EmbeddingsBody
+from ngramspec.server.embeddings.ollama import (
+    EmbedPlan,
+    embed_json,
+    old_embed_json,
+    plan_embed,
+    plan_old_embed,
+)
+from ngramspec.server.embeddings.queue import EmbeddingQueue
+from ngramspec.server.embeddings.texts import embedder_of, texts_of
+from ngramspec.server.embeddings.vectors import (
+    Vectors,
+    check_dimensions,
+    check_norm,
+    in_base64,
+    normalized,
+    plain,
+)
+from ngramspec.server.errors import api_error, bad_request
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.service import json_response, routes, service_of
+
+
+@dataclass(frozen=True)
+class EmbeddingsPlan:
+    """Texts and the shape of the answer."""
+
+    texts: Sequence[TokenIds]
+    model: str
+    openai: bool  # else a list, in which every text has a list of vectors
+    base64: bool
+    norm: int
+    dimensions: int
+
+
+P = TypeVar("P", EmbeddingsPlan, EmbedPlan)
+
+
+def plan_openai(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+    """Read the body of POST /v1/embeddings.
+
+    Raises:
+        ApiError: It cannot be answered.
+    """
+    if embedder_of(served).pooling == "none":
+        raise bad_request(
+            "the pooling is none, so there is no vector of a whole text: start the server with "
+            "--pooling mean or last, or ask /embeddings for vectors of tokens"
+        )
+    body = parse(raw, EmbeddingsBody)
+    return _plan(body, served, body.input is not None)
+
+
+def plan_native(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+    """Read the body of POST /embeddings or /embedding.
+
+    Raises:
+        ApiError: It cannot be answered.
+    """
+    embedder_of(served)
+    return _plan(parse(raw, EmbeddingsBody), served, False)
+
+
+def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> EmbeddingsPlan:
+    field = "input" if body.input is not None else "content"
+    given = body.input if body.input is not None else body.content
+    if given is None:
+        raise bad_request("input or content is required", "input")
+    if body.encoding_format not in (None, "float", "base64"):
+        raise bad_request(
+            f"encoding_format must be float or base64, got {body.encoding_format!r:.80}",
+            "encoding_format",
+        )
+    embedder = embedder_of(served)
+    given_norm = body.embd_normalize
+    norm = served.embedding_norm if given_norm is None else check_norm(given_norm)
+    return EmbeddingsPlan(
+        texts_of(given, served, field),
+        body.model or served.name,
+        openai,
+        body.encoding_format == "base64",
+        -1 if embedder.pooling == "none" else norm,
+        check_dimensions(body.dimensions, embedder.size),
+    )
+
+
+def _json(plan: EmbeddingsPlan, found: Sequence[Vectors]) -> Any:
+    made = [normalized(vectors[:, : plan.dimensions], plan.norm) for vectors in found]
+    if not plan.openai:
+        return [{"index": i, "embedding": plain(vectors)} for i, vectors in enumerate(made)]
+    data: list[dict[str, Any]] = []
+    for i, vectors in enumerate(made):
+        if plan.base64:
+            vector: Any = in_base64(vectors[0])
+            more = {"encoding_format": "base64"}
+        else:
+            vector, more = plain(vectors[0]), {}
+        data.append({"embedding": vector, "index": i, "object": "embedding", **more})
+    num_tokens = sum(map(len, plan.texts))
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    return {"model": plan.model, "object": "list", "usage": usage, "data": data}
+
+
+async def _answer(
+    request: Request,
+    plan: Callable[[bytes, ServedModel], P],
+    whole: Callable[[P, Sequence[Vectors]], Any],
+) -> Response:
+    """Answer a request: read it and make the JSON in threads, compute in the queue's."""
+    service = service_of(request)
+    raw = await service.read(request)
+    made = await service.bridge.prepare(
+        lambda: plan(raw, service.served), request.receive, len(raw)
+    )
+    queue: EmbeddingQueue = request.app.state.embeddings
+    try:
+        found = await queue.run(made.texts, request.receive)
+    except Exception as error:
+        raise api_error(error, service.settings.retry_after) from error
+    return await service.bridge.finish(lambda: json_response(whole(made, found)))
+
+
+async def _openai(request: Request) -> Response:
+    return await _answer(request, plan_openai, _json)
+
+
+async def _native(request: Request) -> Response:
+    return await _answer(request, plan_native, _json)
+
+
+async def _embed(request: Request) -> Response:
+    return await _answer(request, plan_embed, embed_json)
+
+
+async def _old_embed(request: Request) -> Response:
+    return await _answer(request, plan_old_embed, old_embed_json)
+
+
+ROUTES: list[Route] = [
+    *routes(_openai, "/v1/embeddings", methods=["POST"]),
+    *routes(_native, "/embeddings", "/embedding", methods=["POST"]),
+    *routes(_embed, "/api/embed", methods=["POST"]),
+    *routes(_old_embed, "/api/embeddings", methods=["POST"]),
+]

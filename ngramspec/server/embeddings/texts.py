@@ -1,0 +1,96 @@
+"""What a request asks vectors for, as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.server.embeddings.bodies import MAX_TEXTS
+from ngramspec.server.errors import ApiError, bad_request, not_supported
+from ngramspec.server.model import Embedder, ServedModel
+from ngramspec.server.request.prompts import is_list, tokenize_mixed
+
+MAX_FLOATS = 1 << 22  # in one answer
+HINT = "start it with --embeddings, and --pooling mean or last where the model names none"
+
+
+def embedder_of(served: ServedModel) -> Embedder:
+    """Return what makes vectors.
+
+    Raises:
+        ApiError: The server was started without.
+    """
+    if served.embedder is None:
+        raise not_supported(f"this server does not support embeddings: {HINT}", status=400)
+    return served.embedder
+
+
+def texts_of(given: Any, served: ServedModel, field: str) -> list[TokenIds]:
+    """Return the token ids of every text of an `input` in llama-server's shapes.
+
+    Raises:
+        ApiError: It has another shape, is empty, or has too many or too long texts.
+    """
+    embedder = embedder_of(served)
+    if isinstance(given, list) and not given:
+        raise bad_request(f"{field} must not be empty", field)
+    parts = given if is_list(given) else [given]
+    if len(parts) > MAX_TEXTS:
+        raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {len(parts)}", field)
+    made = [_tokens(part, served, field) for part in parts]
+    for ids in made:
+        if not ids.size:
+            raise bad_request(f"{field} must not hold an empty text", field)
+        if ids.size > embedder.most_tokens:
+            raise ApiError(
+                400,
+                f"{field} ({ids.size} tokens) is too large to process: the most is "
+                f"{embedder.most_tokens}, which --ubatch-size sets",
+                type="exceed_context_size_error",
+                code="context_length_exceeded",
+                param=field,
+            )
+    check_size(made, embedder, field)
+    return made
+
+
+def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> None:
+    """Refuse texts whose vectors would make too large an answer.
+
+    Raises:
+        ApiError: They would.
+    """
+    rows = sum(map(len, texts)) if embedder.pooling == "none" else len(texts)
+    if rows * embedder.size > MAX_FLOATS:
+        most = MAX_FLOATS // embedder.size
+        raise bad_request(f"{field} asks for {rows} vectors, the most is {most}", field)
+
+
+def _tokens(given: Any, served: ServedModel, field: str) -> TokenIds:
+    if isinstance(given, dict):
+        if "content" in given:
+            given = "".join(_part(part, field) for part in _list(given["content"], field))
+        elif isinstance(given.get("prompt_string"), (str, list)):
+            if given.get("multimodal_data"):
+                raise not_supported("this server takes text only, no multimodal_data", field)
+            given = given["prompt_string"]
+        else:
+            raise bad_request(f"{field}: an object must have prompt_string or content", field)
+    made = tokenize_mixed(given, served, add_special=True, parse_special=True, field=field)
+    return np.asarray(made, dtype=np.int32)
+
+
+def _list(given: Any, field: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise bad_request(f"{field}: content must be a list of parts", field)
+    return given
+
+
+def _part(given: Any, field: str) -> str:
+    text = given.get("text") if isinstance(given, dict) and given.get("type") == "text" else None
+    if not isinstance(text, str):
+        raise not_supported(f"{field}: this server takes parts of the type text only", field)
+    return text

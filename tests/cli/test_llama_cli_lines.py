@@ -1,0 +1,82 @@
+"""Lines of llama-cli and llama-completion from llama.cpp's documents run `ngramspec generate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.lora_files import write_lora
+from ngramspec.models import embedded_model
+
+MODEL = str(embedded_model())
+LINES = {  # source -> line; MODEL stands for a file. Facts about llama.cpp, MIT licence.
+    "docs/multi-gpu.md": "-m MODEL -ts 3,1 -p Hello",
+    "docs/backend/SYCL.md": "-no-cnv -m MODEL -p 'Building a website can be done in 10 simple "
+    "steps:' -n 8 -e -ngl 99 -sm none -mg 0 --load-mode auto",
+    "docs/backend/SYCL.md, layers": "-m MODEL -p 'Building a website can be done in 10 simple "
+    "steps:' -n 8 -e -ngl 33 -sm layer",
+    "docs/backend/CANN.md": "-m MODEL -p 'Building a website can be done in 10 steps:' -ngl 32",
+    "docs/backend/hexagon": "-m MODEL -p 'most popular cookie' --jinja -st --ctx-size 1024 -n 8 "
+    "-ngl 99 --ubatch-size 1024 -fa on -t 2",
+    "tools/completion/README.md": "-m MODEL -no-cnv --prompt 'Once upon a time' -n 8",
+    "tools/completion/README.md, single": "-m MODEL --jinja --single-turn -sys 'You are helpful' "
+    "-p Hello -n 8",
+    "Qwen3 README": "-m MODEL --jinja --color -ngl 99 -fa -sm row --temp 0.6 --top-k 20 "
+    "--top-p 0.95 --min-p 0 -c 1024 -n 8 --no-context-shift -p hi",
+    "a flag for each type": "-m MODEL -fa -ngl 99 --cache-type-k q8_0 --cache-type-v q8_0 "
+    "--batch-size 1024 -p 'your prompt' -n 8 --color on --seed -1 --simple-io --no-display-prompt",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("LLAMA_"):
+            monkeypatch.delenv(name)
+
+
+def run(invoke: Any, line: str) -> Any:
+    words = [MODEL if word == "MODEL" else word for word in shlex.split(line)]
+    result = invoke("generate", *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("source", LINES)
+def test_a_line_generates(invoke: Any, source: str) -> None:
+    line = LINES[source]
+    made = run(invoke, line if " -n " in line else f"{line} -n 8")
+    assert 0 < len(made["token_ids"]) <= 8
+
+
+def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
+    lora = write_lora(tmp_path / "a.gguf")
+    plain = "-m MODEL -p 'def area(width, height):' --raw -n 12 -t 1 -c 512"
+    said = [run(invoke, f"{plain} {more}")["text"] for more in (
+        "", f"--lora {lora}", f"--lora-scaled {lora}:0.5", "--rope-freq-base 300",
+        "--override-kv llama.rope.freq_base=float:90",
+    )]  # fmt: skip
+    assert len(set(said)) == len(said)
+    assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == said[0]
+    assert run(invoke, f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
+
+
+def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
+    for line, count in (("-e", 2), ("", 3), ("--no-escape", 3)):
+        made = run(invoke, f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
+        assert (made["prompt_tokens"] < 4) is (count == 2), made
+
+
+def test_a_stretched_context_may_be_longer(invoke: Any, tmp_path: Path) -> None:
+    long = tmp_path / "long.txt"
+    long.write_text("word " * 2100)
+    line = f"-m MODEL --raw -t 1 -n 1 -c 4096 -f {long}"
+    refused = invoke("generate", *shlex.split(line.replace("MODEL", MODEL)))
+    assert refused.exit_code == 2
+    assert "the context of a slot 2048" in refused.stderr
+    assert run(invoke, f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048

@@ -1,0 +1,104 @@
+"""Files of slots: what is written is read, and everything else is refused."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.machines import SETTINGS
+from ngramspec.errors import FormatError
+from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
+from ngramspec.formats.statistics import open_statistics
+
+NAMES = ("tokens", "state", "history")
+
+
+def saved(**given: Any) -> SavedSlot:
+    made: dict[str, Any] = {
+        "tokens": np.arange(7, dtype=np.int32),
+        "state": np.arange(200, dtype=np.uint8),
+        "history": np.arange(3, 9, dtype=np.int32),
+        "identity": b"0123456789abcdef",
+        "vocab_size": 50,
+        "num_prompt": 4,
+        "num_reusable": 7,
+        "namespace": "key:ä",
+    }
+    return SavedSlot(**{**made, **given})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    size = write_slot(path, saved())
+    read, again = read_slot(path)
+    assert size == again == path.stat().st_size
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for name in NAMES:
+        assert getattr(read, name).tolist() == getattr(saved(), name).tolist()
+        assert getattr(read, name).dtype == getattr(saved(), name).dtype
+    for name in ("identity", "vocab_size", "num_prompt", "num_reusable", "namespace"):
+        assert getattr(read, name) == getattr(saved(), name)
+
+
+def test_an_empty_slot_is_a_file_too(tmp_path: Path) -> None:
+    empty = np.empty(0, np.int32)
+    made = saved(
+        tokens=empty, state=np.empty(0, np.uint8), history=empty, num_prompt=0, num_reusable=0
+    )
+    write_slot(tmp_path / "a", made)
+    assert read_slot(tmp_path / "a")[0].tokens.size == 0
+
+
+@settings(SETTINGS)
+@given(at=st.integers(0, 1 << 30), bit=st.integers(0, 7), cut=st.booleans())
+def test_every_damaged_byte_is_found(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int, cut: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    write_slot(path, saved())
+    data = bytearray(path.read_bytes())
+    at %= len(data)
+    data[at] ^= 1 << bit
+    path.write_bytes(data[:at] if cut else data)
+    with pytest.raises(FormatError):
+        read_slot(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": np.array([50], np.int32), "num_reusable": 1}, "token ids in 0..49"),
+        ({"history": np.array([-1], np.int32)}, "token ids in 0..49"),
+        ({"num_prompt": 8}, "num_prompt in 0..7, found 8"),
+        ({"num_reusable": -1}, "num_reusable in 0..7, found -1"),
+        ({"num_reusable": True}, "num_reusable in 0..7, found True"),
+        ({"namespace": 3}, "a namespace, found 3"),
+    ],
+)
+def test_values_that_no_slot_has_are_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    write_slot(tmp_path / "a", saved(**change))
+    with pytest.raises(FormatError, match=message):
+        read_slot(tmp_path / "a")
+
+
+def test_a_slot_is_no_statistics_file(tmp_path: Path) -> None:
+    write_slot(tmp_path / "a.ngc", saved())
+    with pytest.raises(FormatError, match="a saved slot of a server, not statistics"):
+        open_statistics(tmp_path / "a.ngc")
+
+
+def test_a_statistics_file_is_no_slot(tmp_path: Path) -> None:
+    from ngramspec.formats.cache_file import Origin
+    from ngramspec.formats.pool_file import PoolShape, create_pool
+
+    create_pool(tmp_path / "a.ngp", PoolShape(capacity=1024), Origin())
+    with pytest.raises(FormatError, match="kind slot at offset 10, found hash-pool"):
+        read_slot(tmp_path / "a.ngp")

@@ -1,0 +1,120 @@
+"""Context shift over HTTP: fields, figures and refusals as llama-server has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.command import Process
+from helpers.serving import CODE, Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+
+CONTEXT = 128
+LONG: dict[str, Any] = {"prompt": CODE, "ignore_eos": True, "n_predict": 5 * CONTEXT}
+
+
+@pytest.fixture(scope="module")
+def shifting(model: LlamaModel) -> Iterator[Serving]:
+    with serving(model, slots=2, context_size=CONTEXT, context_shift=True, metrics=True) as made:
+        yield made
+
+
+def test_an_answer_goes_on_past_the_context(shifting: Serving) -> None:
+    made = shifting.post("/completion", **LONG).json()
+    prompt = made["tokens_evaluated"]
+    assert (made["tokens_predicted"], made["stop_type"]) == (5 * CONTEXT, "limit")
+    assert made["truncated"] is True
+    assert made["timings"]["predicted_n"] == 5 * CONTEXT
+    assert made["tokens_cached"] < CONTEXT < made["tokens_predicted"] + prompt
+    shifts = shifting.engine.stats().num_context_shifts
+    assert shifts > 0
+    assert f"ngramspec:context_shifts_total {shifts}" in shifting.client.get("/metrics").text
+
+
+def test_drafts_change_nothing(shifting: Serving) -> None:
+    """The server of these tests runs in an exact setting."""
+    for more in (
+        {},
+        {"n_keep": 9},
+        {"n_keep": -1, "n_discard": 11},
+        {"temperature": 0.9, "seed": 4},
+    ):
+        texts = [
+            shifting.post("/completion", **LONG, **more, speculative=drafts).json()["content"]
+            for drafts in (False, True)
+        ]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, (0, 0)),
+        ({"n_keep": 5, "n_discard": 3}, (5, 3)),
+        ({"n_keep": -1}, (-1, 0)),
+        ({"n_keep": -7, "n_discard": -7}, (-1, 0)),
+        ({"n_keep": 1 << 40, "n_discard": 1 << 40}, ((1 << 31) - 2, (1 << 31) - 1)),
+        ({"n_keep": 5.0}, (5, 0)),
+    ],
+)
+def test_fields_are_brought_into_their_bounds(
+    shifting: Serving, given: dict[str, Any], told: tuple[int, int]
+) -> None:
+    made = shifting.post("/completion", **{**LONG, "n_predict": 2 * CONTEXT}, **given).json()
+    assert made["tokens_predicted"] == 2 * CONTEXT
+    settings = made["generation_settings"]
+    assert (settings["n_keep"], settings["n_discard"]) == told
+
+
+@pytest.mark.parametrize("field", ["n_keep", "n_discard"])
+@pytest.mark.parametrize("value", ["1", 1.5, True, []])
+def test_other_values_are_refused(shifting: Serving, field: str, value: Any) -> None:
+    answer = shifting.post("/completion", **LONG, **{field: value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{field} is wrong")
+
+
+def test_a_prompt_that_does_not_fit_is_refused_anyway(shifting: Serving) -> None:
+    answer = shifting.post("/completion", prompt=[5] * CONTEXT)
+    assert answer.json()["error"]["type"] == "exceed_context_size_error"
+
+
+def test_openai_clients_get_long_answers_too(shifting: Serving) -> None:
+    made = shifting.complete(prompt=CODE, max_tokens=3 * CONTEXT, extra={"ignore_eos": True})
+    assert made.usage.completion_tokens == 3 * CONTEXT
+    assert made.choices[0].finish_reason == "length"
+
+
+def test_log_probabilities_stay_bounded(shifting: Serving) -> None:
+    answer = shifting.post("/completion", **{**LONG, "n_predict": 1 << 20}, n_probs=1000)
+    assert answer.status_code == 400
+    assert "n_probs must be less" in answer.json()["error"]["message"]
+
+
+def test_without_the_option_a_full_context_ends_the_answer(start: Callable[..., Serving]) -> None:
+    server = start(context_size=CONTEXT)
+    made = server.post("/completion", **LONG).json()
+    assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
+    assert (made["truncated"], made["stop_type"]) == (True, "limit")
+
+
+def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) -> None:
+    server = spawn("-c", str(CONTEXT), "-np", "1", "--context-shift", "--keep", "7", "--temp", "0")
+    body = {**LONG, "n_predict": 2 * CONTEXT}
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert (made["tokens_predicted"], made["truncated"]) == (2 * CONTEXT, True)
+    assert made["generation_settings"]["n_keep"] == 7
+
+
+def test_a_recurrent_model_ends_the_start_with_the_reason(
+    spawn: Callable[..., Process], tmp_path: Path
+) -> None:
+    from helpers.gguf_models import build
+
+    server = spawn("-m", build("mamba", tmp_path), "-c", "512", "-np", "1", "--context-shift")
+    assert server.wait() == 1
+    assert "cannot shift: it is recurrent" in server.text

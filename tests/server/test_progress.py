@@ -1,0 +1,100 @@
+"""return_progress: how much of a prompt is read, told while it is read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget
+from helpers.serving import CODE, Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.engine import Chunk, Engine, Request
+
+LONG = CODE * 20
+CHAT = [{"role": "user", "content": LONG}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/completion": {"prompt": LONG, "n_predict": 5},
+    "/v1/completions": {"prompt": LONG, "max_tokens": 5, "echo": True},
+    "/v1/chat/completions": {"messages": CHAT, "max_tokens": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def server(model: LlamaModel) -> Iterator[Serving]:
+    with serving(model, slots=2, params=None) as made:
+        yield made
+
+
+def events(server: Serving, path: str, **body: Any) -> list[dict[str, Any]]:
+    """Return the events of a stream."""
+    given = {**BODIES[path], **body, "stream": True}
+    with server.client.stream("POST", path, json=given) as answer:
+        assert answer.status_code == 200
+        lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def text_of(told: list[dict[str, Any]]) -> str:
+    text = ""
+    for event in told:
+        for choice in event.get("choices", ()):
+            text += choice.get("text") or choice.get("delta", {}).get("content") or ""
+        text += event.get("content") or ""
+    return text
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_progress_comes_from_the_cache_to_the_whole_prompt(server: Serving, path: str) -> None:
+    for seed in range(2):
+        told = events(server, path, return_progress=True, cache_prompt=seed > 0)
+        progress = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+        assert len(progress) >= 2
+        assert progress[0]["processed"] == progress[0]["cache"]
+        assert (progress[0]["cache"] > 0) == (seed > 0)
+        assert progress[-1]["processed"] == progress[-1]["total"]
+        for before, after in itertools.pairwise(progress):
+            assert before["processed"] < after["processed"]
+            assert before["time_ms"] <= after["time_ms"]
+            assert (before["total"], before["cache"]) == (after["total"], after["cache"])
+        assert ["prompt_progress" in event for event in told[: len(progress)]] == [True] * len(
+            progress
+        )
+        assert text_of(told) == text_of(events(server, path))
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_without_the_field_there_is_none(server: Serving, path: str) -> None:
+    for body in ({}, {"return_progress": False}):
+        assert not any("prompt_progress" in event for event in events(server, path, **body))
+
+
+def test_an_answer_that_is_not_streamed_has_none(server: Serving) -> None:
+    made = server.post("/completion", **BODIES["/completion"], return_progress=True).json()
+    assert "prompt_progress" not in made
+
+
+def test_every_batch_of_a_prompt_is_told() -> None:
+    engine = Engine(FakeTarget(max_batch=10), None)
+    chunks: list[Chunk] = []
+    engine.submit(
+        Request(prompt_ids=int32(list(range(1, 36))), max_tokens=3, progress=True), chunks.append
+    )
+    while engine.step():
+        pass
+    told = [chunk.progress for chunk in chunks if chunk.progress is not None]
+    assert [(one.total, one.cached, one.processed) for one in told] == [
+        (35, 0, count) for count in (0, 10, 20, 30, 35)
+    ]
+    assert all(not chunk.text and not chunk.token_ids for chunk in chunks if chunk.progress)
+    assert sum(len(chunk.token_ids) for chunk in chunks) == 3
+
+
+@pytest.mark.parametrize("value", ["yes", 1, []])
+def test_other_values_are_refused(server: Serving, value: Any) -> None:
+    answer = server.post("/completion", **BODIES["/completion"], return_progress=value)
+    assert answer.status_code == 400

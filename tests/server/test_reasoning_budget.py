@@ -1,0 +1,179 @@
+"""Budgets of reasoning over HTTP: fields, defaults and marks as llama-server has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.command import Process
+from helpers.serving import CODE, Serving, serving
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+
+THINK: list[Any] = [
+    {
+        "role": "user",
+        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
+    }
+]
+PROMPT = f"<|im_start|>user\n{THINK[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+TAGS = {"reasoning_budget_start_tag": "<think>", "reasoning_budget_end_tag": "</think>"}
+
+
+@pytest.fixture(scope="module")
+def thinking(model: LlamaModel) -> Iterator[Serving]:
+    with serving(model, drafter="suffix") as made:
+        yield made
+
+
+def answer(server: Serving, **extra: Any) -> tuple[str, str]:
+    """Return reasoning and content of a chat."""
+    made = server.chat(messages=THINK, max_tokens=150, extra=extra).choices[0].message
+    return (made.model_extra or {}).get("reasoning_content") or "", made.content or ""
+
+
+def size(server: Serving, text: str) -> int:
+    return len(server.served.model.tokenize(text, add_special=False))
+
+
+@pytest.mark.parametrize("field", ["reasoning_budget_tokens", "thinking_budget_tokens"])
+@pytest.mark.parametrize("budget", [1, 5, 12])
+def test_reasoning_ends_after_its_budget(thinking: Serving, field: str, budget: int) -> None:
+    free, _ = answer(thinking)
+    assert size(thinking, free) > 12
+    reasoning, content = answer(thinking, **{field: budget})
+    assert free.startswith(reasoning)
+    assert budget - 2 <= size(thinking, reasoning) <= budget  # white space around it is dropped
+    assert content
+    assert not content.startswith("</think>")
+
+
+def test_what_ends_in_time_is_not_touched(thinking: Serving) -> None:
+    for budget in (-1, -5, 140, 1 << 40):
+        assert answer(thinking, reasoning_budget_tokens=budget) == answer(thinking)
+
+
+def test_a_budget_of_0_ends_reasoning_at_once(thinking: Serving) -> None:
+    assert answer(thinking, reasoning_budget_tokens=0)[0] == ""
+
+
+def test_the_message_comes_before_the_end(thinking: Serving) -> None:
+    message = "\nI must answer now.\n"
+    given = {"reasoning_budget_tokens": 5, "reasoning_budget_message": message}
+    reasoning, content = answer(thinking, **given)
+    assert reasoning.endswith("I must answer now.")
+    assert content
+
+
+def test_drafts_change_nothing(thinking: Serving) -> None:
+    for sampling in ({"temperature": 0}, {"temperature": 0.9, "seed": 5}):
+        for budget in (3, 8):
+            given = {"reasoning_budget_tokens": budget, **sampling, "n": 2, **TAGS}
+            texts = [
+                [made["content"] for made in thinking.post(
+                    "/completion", prompt=PROMPT, n_predict=80, speculative=drafts, **given
+                ).json()]
+                for drafts in (False, True)
+            ]  # fmt: skip
+            assert texts[0] == texts[1]
+
+
+def test_a_stream_has_the_same_parts(thinking: Serving) -> None:
+    extra = {"reasoning_budget_tokens": 6, "reasoning_budget_message": " ... so"}
+    whole = answer(thinking, **extra)
+    parts = {"reasoning": "", "content": ""}
+    for event in thinking.chat(messages=THINK, max_tokens=150, stream=True, extra=extra):
+        if event.choices:
+            delta = event.choices[0].delta
+            parts["reasoning"] += (delta.model_extra or {}).get("reasoning_content") or ""
+            parts["content"] += delta.content or ""
+    assert (parts["reasoning"], parts["content"]) == whole
+
+
+def test_a_prompt_that_opens_the_reasoning_counts_from_its_end(thinking: Serving) -> None:
+    given = {"n_predict": 60, "reasoning_budget_tokens": 4, "return_tokens": True}
+    made = thinking.post("/completion", prompt=PROMPT + "<think>\n", **given).json()
+    close = thinking.served.model.tokenize("</think>", add_special=False).tolist()
+    assert made["tokens"][4 : 4 + len(close)] == close
+
+
+def test_completions_take_marks_of_their_own(thinking: Serving) -> None:
+    marks = {"reasoning_budget_start_tag": "area(", "reasoning_budget_end_tags": ["): #", "!!"]}
+    given = {"prompt": CODE + "def area(", "reasoning_budget_tokens": 3, "n_predict": 30, **marks}
+    made = thinking.post("/completion", **given).json()["content"]
+    free = thinking.post("/completion", **{**given, "reasoning_budget_tokens": -1}).json()[
+        "content"
+    ]
+    head, _, _ = made.partition("): #")
+    assert free.startswith(head)
+    assert size(thinking, head) == 3
+    text = thinking.complete(prompt=given["prompt"], max_tokens=30, extra=marks | {
+        "reasoning_budget_tokens": 3
+    }).choices[0].text  # fmt: skip
+    assert text == made
+
+
+def test_a_grammar_goes_on_after_the_forced_end(thinking: Serving) -> None:
+    schema = {"type": "object", "properties": {"w": {"type": "integer"}}, "required": ["w"]}
+    made = thinking.chat(
+        messages=THINK,
+        max_tokens=150,
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+        extra={"reasoning_budget_tokens": 4, "reasoning_budget_message": "(enough)"},
+    )
+    message = made.choices[0].message
+    reasoning = (message.model_extra or {}).get("reasoning_content")
+    assert message.content.startswith("{")
+    assert reasoning is None or reasoning.endswith("(enough)")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reasoning_budget_tokens", "5"),
+        ("reasoning_budget_tokens", 1.5),
+        ("thinking_budget_tokens", True),
+        ("reasoning_budget_message", 3),
+        ("reasoning_budget_message", "a" * ((1 << 14) + 1)),
+        ("reasoning_budget_end_tags", ["a"] * 17),
+    ],
+)
+def test_wrong_values_are_refused(thinking: Serving, field: str, value: Any) -> None:
+    body = {"messages": THINK, "max_tokens": 2, "reasoning_budget_tokens": 3, field: value}
+    made = thinking.post("/v1/chat/completions", **body)
+    assert made.status_code == 400
+    assert field in made.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("field", ["reasoning_budget_start_tag", "reasoning_budget_end_tag"])
+def test_long_marks_are_refused(thinking: Serving, field: str) -> None:
+    body = {"prompt": "x", "n_predict": 2, "reasoning_budget_tokens": 3, **TAGS, field: "a" * 2000}
+    made = thinking.post("/completion", **body)
+    assert made.status_code == 400
+    assert "mark of reasoning" in made.json()["error"]["message"]
+
+
+def test_the_server_has_a_budget_of_its_own(start: Callable[..., Serving]) -> None:
+    defaults = {"reasoning_budget": 6, "reasoning_message": " (enough)"}
+    server = start(slots=1, served=defaults)
+    reasoning, _ = answer(server)
+    assert reasoning.endswith("(enough)")
+    assert size(server, reasoning) < 14
+    assert answer(server, reasoning_budget_tokens=-1)[0] == reasoning
+    assert len(answer(server, reasoning_budget_tokens=100)[0]) > len(reasoning)
+    free = server.post("/completion", prompt=PROMPT, n_predict=60).json()["content"]
+    assert "(enough)" not in free  # without marks no budget, as in llama-server
+    ollama = server.post(
+        "/api/chat", model="tiny", messages=THINK, stream=False, options={"temperature": 0}
+    ).json()["message"]
+    assert "(enough)" in ollama.get("thinking", "") + ollama["content"]
+
+
+def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) -> None:
+    server = spawn("-c", "2048", "-np", "1", "--temp", "0", "--reasoning-budget", "5",
+                   "--reasoning-budget-message", " (enough)")  # fmt: skip
+    body = {"messages": THINK, "max_tokens": 100}
+    made = httpx.post(f"{server.url()}/v1/chat/completions", json=body, timeout=60).json()
+    assert made["choices"][0]["message"]["reasoning_content"].endswith("(enough)")
