@@ -67,7 +67,11 @@ def end_of_reasoning(template: str, prompt: str) -> str:
 
 
 def chat_format(
-    template: str, prompt: str, tools: Tools | None = None, parses_reasoning: bool = False
+    template: str,
+    prompt: str,
+    tools: Tools | None = None,
+    parses_reasoning: bool = False,
+    begun: bool = False,
 ) -> ChatFormat:
     """Return how the model with a chat template answers a prompt.
 
@@ -76,6 +80,7 @@ def chat_format(
         prompt: As the template wrote it.
         tools: The tools that the model can call.
         parses_reasoning: Split reasoning from the answer.
+        begun: The prompt ends within reasoning that is continued.
     """
     tools, calls, reasoning = (
         tools or Tools(),
@@ -93,7 +98,7 @@ def chat_format(
         reasoning=reasoning,
         tools=tools,
         reasons=reasons,
-        begun=reasoning.begun(prompt),
+        begun=reasoning.begun(prompt) or (reasoning.open if begun else ""),
         ended=prompt.rstrip().endswith(reasoning.close),
         parses_reasoning=parses_reasoning,
         shows_special=bool(special) or (reasons and reasoning.special),

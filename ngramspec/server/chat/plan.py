@@ -11,7 +11,7 @@ from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.prediction import Prediction, prediction_of
-from ngramspec.server.chat.prompt import chat_text
+from ngramspec.server.chat.prompt import chat_text, continues_reasoning
 from ngramspec.server.chat.reasoning.budget import budget_tokens
 from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.model import ServedModel
@@ -74,7 +74,8 @@ def plan_conversation(
     text, prompt_ids = chat_prompt(chat, budget, served, tools)
     check_length(prompt_ids, served, settings, field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
-    format = chat_format(served.chat_template, text, tools, parses)
+    begun = continues_reasoning(chat, text)
+    format = chat_format(served.chat_template, text, tools, parses, begun)
     drafts = speculation_of(body.model_extra, key_id)
     requests = make_requests(
         body,

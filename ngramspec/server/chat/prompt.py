@@ -57,6 +57,14 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     return text + text_of(begun["content"], "messages")
 
 
+def continues_reasoning(chat: Conversation, prompt: str) -> bool:
+    """Return whether a prompt ends within the reasoning of a begun answer."""
+    last = chat.messages[-1]
+    thought = last.get("reasoning_content")
+    only = chat.continue_final_message == "reasoning_content" or not last.get("content")
+    return only and isinstance(thought, str) and bool(thought) and prompt.endswith(thought)
+
+
 def parsed_template(text: str) -> ChatTemplate:
     """Return a parsed Go template.
 
