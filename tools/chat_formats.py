@@ -27,6 +27,7 @@ EXPECTED = {
     "HuggingFaceTB-SmolLM3": ("Hermes, Qwen", "<think>"),
     "Kimi-K2-Instruct": ("Kimi K2", ""),
     "Kimi-K2-Thinking": ("Kimi K2", "<think>"),
+    "Kimi-K3": ("Kimi K3", "<|open|>think<|sep|>"),
     "LFM2-": ("LFM2", ""),
     "LFM2.5-8B": ("LFM2.5", "<think>"),
     "LFM2.5-Instruct": ("LFM2.5", ""),

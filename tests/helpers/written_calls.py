@@ -119,6 +119,25 @@ def gemma(calls: Calls) -> str:
     return "".join(f"<|tool_call>call:{n}{value(a)}<tool_call|>" for n, a in calls)
 
 
+def kimi_k3(calls: Calls) -> str:
+    def kind(one: Any) -> str:
+        kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+        return kinds.get(type(one), "object")
+
+    def written(arguments: Arguments) -> str:
+        return "".join(
+            f'<|open|>argument key="{k}" type="{kind(v)}"<|sep|>'
+            f"{v if isinstance(v, str) else dumped(v)}<|close|>argument<|sep|>"
+            for k, v in arguments.items()
+        )
+
+    made = (
+        f'<|open|>call tool="{n}" index="1"<|sep|>{written(a)}<|close|>call<|sep|>'
+        for n, a in calls
+    )
+    return f"<|open|>tools<|sep|>{''.join(made)}<|close|>tools<|sep|>"
+
+
 def command_r7b(calls: Calls) -> str:
     made = (
         f'{{"tool_call_id": "{i}", "tool_name": "{n}", "parameters": {dumped(a)}}}'
@@ -265,6 +284,14 @@ FAMILIES: dict[str, Family] = {
             "<|tool_calls_section_end|>",
         ),
         ("<think>", "</think>"),
+    ),
+    "Kimi K3": Family(
+        "<|open|><|close|><|end_of_msg|>",
+        kimi_k3,
+        (
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>",
+        ),
     ),
     "Solar Open": Family(
         "<|begin|>assistant<|think|> <|tool_call:begin|>",

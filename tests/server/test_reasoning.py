@@ -40,7 +40,7 @@ ANSWERS = [
         "x",
     ),
     (
-        "<|START_THINKING|>",
+        "<|START_THINKING|> <|START_TEXT|>",
         "<|START_THINKING|>",
         "a<|END_THINKING|><|START_TEXT|>x<|END_TEXT|>",
         "a",
@@ -59,6 +59,14 @@ ANSWERS = [
         "<|think|> <|begin|>assistant",
         "<|begin|>assistant",
         "<|think|>a<|end|><|begin|>assistant<|content|>x<|end|>",
+        "a",
+        "x",
+    ),
+    ("<|START_THINKING|> <|START_TEXT|>", "<|START_THINKING|>", "a<|START_TEXT|>x", "a", "x"),
+    (
+        "<|open|> <|close|> <|end_of_msg|>",
+        "<|open|>think<|sep|>",
+        "a<|close|>think<|sep|><|open|>response<|sep|>x<|close|>response<|sep|>",
         "a",
         "x",
     ),

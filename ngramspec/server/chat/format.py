@@ -56,7 +56,7 @@ class ChatFormat:
     def _hidden(self) -> list[str]:
         """Return the marks that are left out of the content."""
         shown = () if self.parses_reasoning else (self.reasoning.open, self.reasoning.close)
-        marks = self.reasoning.around_content if self.reasons else ()
+        marks = self.reasoning.hidden if self.reasons else ()
         return [mark for mark in marks if not any(mark in text for text in shown)]
 
 

@@ -142,14 +142,15 @@ class ChatParser:
         self._space.clear()
         yield from self._text.space()
         marks = self._marks_in_reasoning()
-        stops = Stops((reasoning.close, *marks))
+        ends = [mark for mark in (reasoning.close, reasoning.content_open) if mark]
+        stops = Stops((*ends, *marks))
         while True:
             mark = yield from self._text.until(stops, self.reasoning)
             if mark in marks and not (yield from self._read_calls(mark)):
                 self.reasoning(mark)
                 continue
             self._space.clear()
-            if mark == reasoning.close:
+            if mark in ends:
                 yield from self._text.space()
             return
 

@@ -19,6 +19,7 @@ class Stops:
         self.marks = tuple(sorted(set(marks), key=len, reverse=True))
         self._find = re.compile("|".join(map(re.escape, self.marks)) or r"(?!)")
         self._longest = len(self.marks[0]) if self.marks else 0
+        self._firsts = {mark[0] for mark in self.marks if mark}
         self._beginnings = {mark[:size] for mark in self.marks for size in range(1, len(mark))}
 
     def find(self, text: str, start: int, ended: bool) -> tuple[int, str] | None:
@@ -33,7 +34,10 @@ class Stops:
 
     def open_end(self, text: str, start: int) -> int:
         """Return how many characters at the end of a text may be the beginning of a mark."""
-        for size in range(min(self._longest - 1, len(text) - start), 0, -1):
+        most = min(self._longest - 1, len(text) - start)
+        if self._firsts.isdisjoint(text[len(text) - most :]):
+            return 0
+        for size in range(most, 0, -1):
             if text[len(text) - size :] in self._beginnings:
                 return size
         return 0

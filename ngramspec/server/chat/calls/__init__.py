@@ -20,7 +20,7 @@ from ngramspec.server.chat.calls.named_calls import (
     SolarCalls,
 )
 from ngramspec.server.chat.calls.python_calls import PythonCalls
-from ngramspec.server.chat.calls.tagged_calls import DeepSeekTags, TaggedCalls
+from ngramspec.server.chat.calls.tagged_calls import DeepSeekTags, KimiTags, TaggedCalls
 
 HERMES = JsonCalls(
     name="Hermes, Qwen",
@@ -114,6 +114,7 @@ KIMI = KimiCalls(
     special=True,
     ends_reasoning=True,
 )
+KIMI_K3 = KimiTags(name="Kimi K3", signs=("<|open|>", "<|close|>", "<|end_of_msg|>"))
 SOLAR = SolarCalls(
     name="Solar Open",
     signs=("<|tool_call:begin|>",),
@@ -356,6 +357,7 @@ CALL_FORMATS: list[CallFormat] = [
     DEEPSEEK_R1,
     DEEPSEEK_V31,
     KIMI,
+    KIMI_K3,
     SOLAR,
     FUNCTIONARY_32,
     SEED,

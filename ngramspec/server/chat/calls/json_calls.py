@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from ngramspec.server.chat.calls.format import (
     AnswerSink,
@@ -74,19 +75,15 @@ class JsonCalls(CallFormat):
                 yield from closing(text, *self.stops)
                 return
 
-    @property
+    @cached_property
     def stops(self) -> tuple[str, ...]:
         """Return the tokens that end a row of calls."""
         return ("]", *re.findall(r"[^\s\]]+", self.end))
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose arguments follow the schemas of their tools."""
-        calls = [self._call(rules, tool) for tool in tools.tools]
-        call, start, end = (
-            rules.add("call", " | ".join(calls)),
-            literal(self.start),
-            literal(self.end),
-        )
+        call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
+        start, end = literal(self.start), literal(self.end)
         if not self.listed:
             call = rules.add("call", f"{start} {call} {end}")
             return several(call, f"{literal(self.between)} {call}", tools)

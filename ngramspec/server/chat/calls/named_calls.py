@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ngramspec.server.chat.calls.format import (
     AnswerSink,
@@ -68,7 +69,7 @@ class NamedCalls(CallFormat):
         text.give_back()
         yield from closing(text, *self.end.split())
 
-    @property
+    @cached_property
     def stops(self) -> tuple[str, ...]:
         """Return marks that end a call in which a brace is missing."""
         return tuple(dict.fromkeys((*self.close.split(), *self.end.split(), self.open)))

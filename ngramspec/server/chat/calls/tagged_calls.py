@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -89,6 +90,10 @@ class TaggedCalls(CallFormat):
             return several(call, f"{literal(self.between)} {call}", tools)
         return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
 
+    def read_opened(self, text: Text) -> Read[bool]:
+        """Read what stands behind a name; return whether it is there."""
+        return (yield from tags(text, self.opened))
+
     def read_value_start(self, text: Text) -> Read[frozenset[str] | None]:
         """Read what stands between a parameter's name and its value.
 
@@ -97,8 +102,8 @@ class TaggedCalls(CallFormat):
         """
         return frozenset() if (yield from tags(text, self.value)) else None
 
-    def value_start(self, is_string: bool) -> str:
-        """Return what stands between a parameter's name and its value."""
+    def value_start(self, types: frozenset[str]) -> str:
+        """Return what stands between a parameter's name and a value of one of the types."""
         return self.value
 
     def _read_call(self, text: Text, sink: AnswerSink) -> Read[bool]:
@@ -107,7 +112,7 @@ class TaggedCalls(CallFormat):
         tool = sink.tools.named(name)
         if not name or (self.known and tool is None):
             raise NotACallError
-        if not (yield from tags(text, self.opened)):
+        if not (yield from self.read_opened(text)):
             raise NotACallError
         yield from text.space()
         if self.known and not (yield from self._continues(text)):
@@ -177,7 +182,7 @@ class TaggedCalls(CallFormat):
             else:
                 written = add_schema(rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict)
                 written = f"{written} {literal(self.value_end)}"
-            head = literal(f"{self.key}{key}{self.value_start(told)}")
+            head = literal(f"{self.key}{key}{self.value_start(types)}")
             one = rules.add(f"{name}-{key}", f"{head} {written}")
             parameters.append(one if needed else f"{one}?")
         head = literal(f"{self.open}{tool.name}{self.opened}")
@@ -206,9 +211,46 @@ class DeepSeekTags(TaggedCalls):
             return None
         return STRING if word == "true" else NO_STRING
 
-    def value_start(self, is_string: bool) -> str:
+    def value_start(self, types: frozenset[str]) -> str:
         """Return the attribute that tells the type."""
-        return f'" string="{json.dumps(is_string)}">'
+        return f'" string="{json.dumps(not types or "string" in types)}">'
+
+
+@dataclass(frozen=True, kw_only=True)
+class KimiTags(TaggedCalls):
+    """Kimi K3: tags have attributes, a call's number and a value's type."""
+
+    marks: Sequence[Mark] = (Mark("<|open|>tools<|sep|>"), Mark('<|open|>call tool="'))
+    start: str = "<|open|>tools<|sep|>"
+    open: str = '<|open|>call tool="'
+    opened: str = '" index="1"<|sep|>'
+    key: str = '<|open|>argument key="'
+    value: str = ""
+    value_end: str = "<|close|>argument<|sep|>"
+    close: str = "<|close|>call<|sep|>"
+    end: str = "<|close|>tools<|sep|>"
+    special: bool = True
+
+    def read_opened(self, text: Text) -> Read[bool]:
+        """Read the attribute behind a name."""
+        if not (yield from tags(text, '" index="')):
+            return False
+        yield from text.match(KEY, MOST_NAME)
+        return (yield from tags(text, '"<|sep|>'))
+
+    def read_value_start(self, text: Text) -> Read[frozenset[str] | None]:
+        """Read the attribute that tells the type."""
+        if not (yield from tags(text, '" type="')):
+            return None
+        word = yield from text.match(KEY, MOST_NAME)
+        if not (yield from tags(text, '"<|sep|>')):
+            return None
+        return STRING if word == "string" else frozenset()
+
+    def value_start(self, types: frozenset[str]) -> str:
+        """Return the attribute that tells the type."""
+        kind = "string" if not types or "string" in types else min(types)
+        return f'" type="{"number" if kind == "integer" else kind}"<|sep|>'
 
 
 class _String:

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from ngramspec.server.chat.tools import Tool
 
 Schema = Mapping[str, Any]
+SHARED = ("properties", "$defs", "definitions")  # members of a schema that its parts refer to
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -33,12 +34,13 @@ def properties_of(tool: Tool | None) -> Mapping[str, Any]:
 def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
     """Return name, schema and whether it is required of each parameter.
 
-    The schemas refer to the tool's, so that they can stand alone.
+    The schemas hold what they may refer to, so that they can stand alone.
     """
     required, place = _object_of(tool).get("required"), _place_of(tool)
-    needed = required if isinstance(required, list) else ()
+    needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
+    shared = {key: tool.parameters[key] for key in SHARED if key in tool.parameters}
     return [
-        (key, {**tool.parameters, "$ref": f"{place}/properties/{_escaped(key)}"}, key in needed)
+        (key, {**shared, "$ref": f"{place}/properties/{_escaped(key)}"}, key in needed)
         for key in properties_of(tool)
     ]
 

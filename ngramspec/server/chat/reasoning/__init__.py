@@ -13,12 +13,28 @@ REASONING_FORMATS: list[ReasoningFormat] = [
     ReasoningFormat(
         open="<|START_THINKING|>",
         close="<|END_THINKING|>",
+        signs=("<|START_THINKING|>", "<|START_TEXT|>"),
         special=True,
+        content_open="<|START_TEXT|>",
+        around_content=("<|END_TEXT|>",),
+    ),
+    ReasoningFormat(
+        open="<|START_THINKING|>",
+        close="<|END_THINKING|>",
+        special=True,
+        content_open="<|START_RESPONSE|>",
+        around_content=("<|END_RESPONSE|>",),
+    ),
+    ReasoningFormat(
+        open="<|open|>think<|sep|>",
+        close="<|close|>think<|sep|>",
+        signs=("<|open|>", "<|close|>", "<|end_of_msg|>"),
+        special=True,
+        content_open="<|open|>response<|sep|>",
         around_content=(
-            "<|START_RESPONSE|>",
-            "<|END_RESPONSE|>",
-            "<|START_TEXT|>",
-            "<|END_TEXT|>",
+            "<|close|>response<|sep|>",
+            "<|close|>message<|sep|>",
+            "<|end_of_msg|>",
         ),
     ),
     ReasoningFormat(

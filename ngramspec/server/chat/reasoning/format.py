@@ -18,6 +18,7 @@ class ReasoningFormat:
     signs: Texts that are all in the chat templates of these models; by default the open mark.
     special: The marks can be control tokens, which the engine hides by default.
     again: There can be more reasoning after content.
+    content_open: A mark before the content, with which the reasoning ends too.
     around_content: Further marks, which are left out of the content.
     """
 
@@ -27,11 +28,17 @@ class ReasoningFormat:
     signs: Sequence[str] = ()
     special: bool = False
     again: bool = False
+    content_open: str = ""
     around_content: Sequence[str] = ()
 
     def fits(self, template: str) -> bool:
         """Return whether the model with this chat template reasons in this format."""
         return all(sign in template for sign in self.signs or (self.open,))
+
+    @property
+    def hidden(self) -> list[str]:
+        """Return all marks that are left out of the content."""
+        return [*filter(None, (self.content_open,)), *self.around_content]
 
     def begun(self, prompt: str) -> str:
         """Return the end of a prompt from the open mark on, "" if it ends with something else."""
