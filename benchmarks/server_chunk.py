@@ -25,6 +25,8 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServedModel, ServerSettings
+from ngramspec.server.anthropic.events import MessageEvents
+from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.chat.format import chat_format
@@ -35,6 +37,9 @@ from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_events import CompletionEvents
 from ngramspec.server.openai.completion_plan import CompletionPlan
 from ngramspec.server.response.sse import Events, EventStream
+from ngramspec.server.responses.events import ResponseEvents
+from ngramspec.server.responses.plan import ResponsePlan
+from ngramspec.server.responses.tools import ResponseTools
 
 WARM = 500  # chunks that are not counted
 TURNS = 3  # of the event loop, until a chunk is written
@@ -84,6 +89,15 @@ def make_events(api: str, generation: Generation) -> Events:
         format = chat_format("", "", parses_reasoning=True)
         plan = ChatCompletionPlan(**common, **quick, format=format, include_usage=False)
         return ChatEvents(plan, served, [generation])
+    if api == "responses":
+        own: dict[str, Any] = {"summarizes": False, "predicts": False, "echo": {}}
+        format = chat_format("", "", parses_reasoning=True)
+        response = ResponsePlan(**common, **quick, **own, format=format, tools=ResponseTools())
+        return ResponseEvents(response, served, [generation])
+    if api == "messages":
+        format = chat_format("", "", parses_reasoning=True)
+        message = MessagePlan(**common, **quick, format=format, stops=frozenset())
+        return MessageEvents(message, served, [generation])
     if api == "completions":
         text = CompletionPlan(**common, **quick, choices=1, echoes=[""], include_usage=False)
         return CompletionEvents(text, served, [generation])
@@ -137,7 +151,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=20_000)
     count = parser.parse_args().chunks
     print("| API | put, us | loop, us | bytes |\n|---|---|---|---|")
-    for api in ("chat", "completions", "llama-server"):
+    for api in ("chat", "responses", "messages", "completions", "llama-server"):
         put, loop, size = asyncio.run(measure(api, count))
         print(f"| {api} | {put:.1f} | {loop:.1f} | {size:.0f} |")
 
