@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.chat.reasoning import reasoning_format_of
 from ngramspec.server.chat.tools import Tool, Tools
+from ngramspec.server.errors import ApiError
 from ngramspec.server.request.bodies import SamplingBody
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "20"))
@@ -254,6 +256,40 @@ def test_what_the_forced_grammar_makes_is_read_as_calls(name: str, seed: int) ->
         assert called in ("get_weather", "now")
         assert set(arguments) <= set(PARAMETERS["properties"])
         assert called == "now" or isinstance(arguments["city"], str)
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(0, 3)
+    | st.sampled_from(["string", "#/properties/x", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "properties", "required", "$ref", "enum", "anyOf", "allOf", "const", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@families()
+@given(junk=JUNK, member=JUNK)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_bad_schemas_are_refused_and_read_without_harm(name: str, junk: Any, member: Any) -> None:
+    family = FAMILIES[name]
+    for parameters in (junk, {"properties": junk}, {"properties": {"x": junk}, "required": member}):
+        schema = parameters if isinstance(parameters, dict) else {"properties": parameters}
+        tools = Tools((Tool("now", schema, {}),), required=True)
+        format = chat_format(family.template, "", tools, parses_reasoning=True)
+        with suppress(ApiError):
+            forced(format)
+        message = read(format, family.write([("now", {"x": "1"})]), [])
+        assert [call["function"]["name"] for call in message.calls] == ["now"]
 
 
 @pytest.mark.parametrize("name", BROKEN)
