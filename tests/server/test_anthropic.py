@@ -403,6 +403,23 @@ def test_thinking_can_be_disabled(start: Start) -> None:
             assert made.content[0].type == expected, thinking
 
 
+def test_thinking_has_a_budget(client: anthropic.Anthropic) -> None:
+    free = ask(client, messages=THINK, max_tokens=150).content[0].thinking
+    thinking: Any = {"type": "enabled", "budget_tokens": 5}
+    made = ask(client, messages=THINK, thinking=thinking, max_tokens=150)
+    assert [block.type for block in made.content] == ["thinking", "text"]
+    assert len(made.content[0].thinking) < len(free)
+    assert free.startswith(made.content[0].thinking.rstrip())
+
+
+def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
+    body = {"messages": [{"role": "user", "content": "x = 1\n" * 400}], "return_progress": True}
+    events = events_of(server.client, **body, cache_prompt=False, max_tokens=2)
+    told = [event for event in events if "prompt_progress" in event]
+    assert {event["type"] for event in told} == {"ping"}
+    assert told[-1]["prompt_progress"]["total"] > 800
+
+
 @pytest.mark.parametrize(
     ("given", "shown"), [("low", "low"), ("high", "high"), ("max", "high"), ("xhigh", "high")]
 )

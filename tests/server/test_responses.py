@@ -259,6 +259,16 @@ def test_spans_and_timings_come_when_asked_for(server: Serving) -> None:
     assert sum(one["accepted"] for one in told) == events[-1]["timings"]["draft_n_accepted"]
 
 
+def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
+    long = "x = 1\n" * 400
+    body = {"input": long, "return_progress": True, "cache_prompt": False, "max_output_tokens": 2}
+    told = [event for event in events_of(server.client, **body) if "prompt_progress" in event]
+    assert {event["type"] for event in told} == {"response.in_progress"}
+    counts = [event["prompt_progress"]["processed"] for event in told]
+    assert counts == sorted(counts)
+    assert told[-1]["prompt_progress"]["total"] > 800
+
+
 def test_spans_of_text_that_is_held_back_come_with_the_next_event() -> None:
     body = {"tools": [WEATHER], "speculative": {"spans": True}}
     with serving_script("It is " + CALL.format("get_weather", '{"city": "Oslo"}')) as client:

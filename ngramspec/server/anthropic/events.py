@@ -105,7 +105,7 @@ class MessageEvents:
             usage = _usage(made, made.num_tokens)
             events.append({"type": "message_delta", "delta": stop, "usage": usage})
         extras = optional_members(chunk, *self._members)
-        if extras and not events and chunk.token_ids:
+        if extras and not events and (chunk.token_ids or chunk.progress is not None):
             events.append({"type": "ping"})
         if events:
             events[-1].update(extras)

@@ -130,6 +130,8 @@ class ResponseEvents:
         self._logprobs += self._format.chat(chunk.logprobs)["content"]
         self._collect(optional_members(chunk, *self._members))
         events: list[Event] = []
+        if chunk.progress is not None:
+            events.append(self._told("response.in_progress"))
         for delta in self._parser.feed(chunk.text, last):
             told = self._output.add(delta)
             if delta.kind == "content":
