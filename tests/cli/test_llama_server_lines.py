@@ -134,7 +134,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             defaults = serve_run.served_defaults(options)
             model = stack.enter_context(serve_run.open_model(options))
             target = stack.enter_context(serve_run.open_target(options, model))
-            engine = serve_run.open_engine(options, choice, target, stack, stack, small)
+            opened, _ = serve_run.open_small(small, target, stack, None)
+            engine = serve_run.open_engine(options, choice, target, stack, opened)
             prompt = model.tokenize_prompt("import os")
             sampling = defaults["sampling"]
             request = Request(

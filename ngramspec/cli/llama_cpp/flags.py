@@ -176,6 +176,13 @@ FLAGS = (
 # What llama-cli and llama-completion have besides.
 ONE_ANSWER = "there is one answer per start: `ngramspec serve` chats, on its page too"
 CLI_FLAGS = (
+    silent("--no-context-shift"),
+    note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
+    silent("--keep", 1),
+    note("--reasoning-format", "the text is printed as it comes", 1, "THINK"),
+    refused(
+        "--reasoning-budget", "`ngramspec serve` has it: leave it out", 1, "THINK_BUDGET", "-1"
+    ),
     silent("--display-prompt --no-display-prompt"),
     silent("--verbose-prompt"),
     silent("--show-timings --no-show-timings"),
@@ -197,10 +204,10 @@ CLI_FLAGS = (
 # Of llama-server's table, what llama-cli and llama-completion have as well.
 SERVER_ONLY = (
     *("--threads-http", "--slot-prompt-similarity", "--checkpoint-min-step", "--cache-ram"),
-    *("--cache-idle-slots", "--embd-normalize", "--models-max", "--models-autoload", "--no-agent"),
-    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--slot-save-path", "--cache-reuse"),
+    *("--cache-idle-slots", "--models-max", "--models-autoload", "--no-agent"),
+    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--cache-reuse"),
     *("--sleep-idle-seconds", "--cors-methods", "--cors-headers", "--ui-config"),
-    *("--ui-config-file", "--media-path", "--embedding", "--embd-gemma-default", "--pooling"),
+    *("--ui-config-file", "--media-path", "--embd-gemma-default"),
     *("--rerank", "--models-dir", "--models-preset", "--tools", "--tools-runtime"),
     *("--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui-mcp-proxy", "--path"),
     *("--log-prompts-dir", "--cont-batching", "--no-cont-batching", "--ctx-checkpoints"),
