@@ -49,6 +49,8 @@ def test_a_restored_slot_goes_on_where_it_was() -> None:
     assert done(engine, engine.erase_slot(1)) == 49
     assert engine.slots()[1].num_past == 0
     assert done(engine, engine.restore_slot(0, saved)) == 49
+    (drafter,) = engine.drafters.of_namespace("")
+    assert drafter.history(0).tolist() == saved.history.tolist()
     text = int32([*first.request.prompt_ids.tolist(), *first.token_ids])
     again = engine.generate([Request(prompt_ids=text, max_tokens=30, slot=0)])[0]
     assert again.timings.num_cached == 49
