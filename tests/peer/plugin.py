@@ -24,9 +24,10 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.path.insert(0, TESTS)
     import utils
 
-    def local(make: Any, path: str) -> Any:
+    def local(make: Any, path: str, pooling: str | None = None) -> Any:
         def made() -> Any:
             server = make()
+            server.pooling = pooling
             server.model_hf_repo = server.model_hf_file = None
             server.model_file = path
             return server
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return staticmethod(made)
 
     presets = utils.ServerPreset
+    for name in ("bert_bge_small", "bert_bge_small_with_fa"):  # says itself how it pools
+        setattr(presets, name, local(getattr(presets, name), MODEL, "last"))
     for name in ("tinyllama2", "stories15m_moe"):
         setattr(presets, name, local(getattr(presets, name), MODEL))
     presets.tinyllama_infill = local(presets.tinyllama_infill, INFILL_MODEL)
