@@ -19,6 +19,14 @@ from helpers.cache_files import make_files
 from helpers.cli import BY_JSONL, CORPORA
 
 
+@pytest.fixture(autouse=True)
+def priorities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Keep the priority of this process, which --prio would change; return what was asked for."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "setpriority", lambda which, who, value: asked.append(value))
+    return asked
+
+
 @pytest.fixture
 def invoke() -> Callable[..., Result]:
     """Return a function that runs the command in this process."""

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from helpers.command import Process
+from ngramspec.adapters.llama_cpp.threads import NICE
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
@@ -162,6 +163,14 @@ def test_a_line_starts_the_server(
     told = [text for text in result.stderr.splitlines() if " does nothing: " in text]
     may = ("--cache-reuse", "--ui-config")
     assert [text.partition(" ")[0] for text in told] == [flag for flag in may if flag in line]
+
+
+def test_a_priority_is_that_of_the_process(
+    invoke: Any, words_of: Any, started: list[dict[str, Any]], priorities: list[int]
+) -> None:
+    for given in ("", "--prio 0", "--prio -1", "--prio 3"):
+        assert invoke("serve", *words_of(f"-m MODEL -c 256 {given}")).exit_code == 0
+    assert priorities == [NICE[-1], NICE[3]]
 
 
 def test_variables_start_the_server(
