@@ -40,6 +40,20 @@ def test_usage_and_timings_add_up(server: Serving) -> None:
     assert timings["predicted_per_second"] > 0
 
 
+def test_a_verbose_answer_has_llama_servers_object_too(server: Serving) -> None:
+    made = server.chat(max_tokens=4, extra={"verbose": True})
+    told = made.model_extra["__verbose"]
+    assert told["content"] == made.choices[0].message.content
+    assert told["prompt"].endswith("<|im_start|>assistant\n")
+    assert told["generation_settings"]["max_tokens"] == 4
+    assert len(told["tokens"]) == 4
+    text = server.openai.completions.create(
+        model="tiny", prompt="x", max_tokens=2, extra_body={"verbose": True}
+    )
+    assert text.model_extra["__verbose"]["prompt"] == "x"
+    assert "__verbose" not in server.chat(max_tokens=1).model_extra
+
+
 def test_the_rate_leaves_out_the_first_token(server: Serving) -> None:
     first = server.chat(max_tokens=1).model_extra["timings"]
     assert first["predicted_n"] == 1

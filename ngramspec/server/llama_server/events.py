@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,12 @@ from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.response.logprobs import LogprobFormat
+from ngramspec.server.response.native import native_object
 from ngramspec.server.response.sse import SSE, SSE_PING, json_event, json_text
-from ngramspec.server.response.timings import optional_members, timings_of
+from ngramspec.server.response.timings import optional_members
 
 if TYPE_CHECKING:
-    from ngramspec.engine import Chunk, Generation, Request, Sampling
+    from ngramspec.engine import Chunk, Generation
 
 
 def native_json(
@@ -104,81 +104,10 @@ class NativeEvents:
         return event
 
 
-def generation_settings(
-    request: Request, served: ServedModel, seed: int, stream: bool
-) -> dict[str, Any]:
-    """Return llama-server's view of a request's parameters."""
-    wanted = request.speculation
-    types = served.engine.drafters.types if wanted.types is None else wanted.types
-    return {
-        **sampling_settings(request.sampling),
-        "seed": seed,
-        "stop": list(request.stop),
-        "max_tokens": request.max_tokens,
-        "n_predict": request.max_tokens,
-        "n_keep": _keep(request, served),
-        "n_discard": request.num_discard,
-        "stream": stream,
-        "n_probs": request.logprobs or 0,
-        "speculative.types": ",".join(types) if wanted.enabled and types else "none",
-        "speculative.n_max": wanted.max_draft,
-        "timings_per_token": False,
-        "post_sampling_probs": False,
-        "lora": [{"id": number, "scale": scale} for number, scale in request.adapters],
-    }
-
-
-def sampling_settings(sampling: Sampling) -> dict[str, Any]:
-    """Return the sampling parameters under llama-server's names."""
-    made = {name: value for name, value in vars(sampling).items() if name != "seed"}
-    made["samplers"] = list(sampling.samplers)
-    made["logit_bias"] = [
-        {"token": token, "bias": bias if math.isfinite(bias) else None}
-        for token, bias in sampling.logit_bias.items()
-    ]
-    made["dry_sequence_breakers"] = list(sampling.dry_sequence_breakers)
-    return made
-
-
 def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:
-    """Return the object of a finished answer."""
-    request, predicted = made.request, made.num_tokens
-    discarded = made.timings.num_discarded
-    size = made.timings.num_prompt + predicted - discarded
-    full = made.finish_reason == "length" and size >= served.engine.context_size
-    final: dict[str, Any] = {
-        "index": index,
-        "content": made.text,
-        "tokens": made.token_ids if plan.return_tokens else [],
-        "id_slot": made.slot,
-        "stop": True,
-        "model": served.name,
-        "tokens_predicted": predicted,
-        "tokens_evaluated": made.timings.num_prompt,
-        "generation_settings": generation_settings(request, served, made.seed, plan.stream),
-        "prompt": served.model.detokenize(request.prompt_ids, special=True),
-        "has_new_line": "\n" in made.text,
-        "truncated": full or discarded > 0,
-        "stop_type": _stop_type(made),
-        "stopping_word": made.stop_text,
-        "tokens_cached": size - (_stop_type(made) != "eos"),  # the newest is not in the cache
-        "timings": timings_of([made]),
-    }
-    if made.logprobs and not plan.stream:
-        final["completion_probabilities"] = LogprobFormat(served).native(made.logprobs)
+    """Return the object of a finished answer, or the members of it that the request names."""
+    final = native_object(made, served, index, stream=plan.stream, tokens=plan.return_tokens)
     return _picked(final, plan.fields) if plan.fields else final
-
-
-def _keep(request: Request, served: ServedModel) -> int:
-    """Return n_keep as the client wrote it, -1 for the whole prompt."""
-    kept = request.num_keep - served.model.add_bos
-    return -1 if kept == request.prompt_ids.size else kept
-
-
-def _stop_type(made: Generation) -> str:
-    if made.finish_reason == "length":
-        return "limit"
-    return "word" if made.stop_text else "eos"
 
 
 def _picked(final: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class OpenAIBody(SamplingBody):
     n_predict: Integer | None = None
     max_tokens: Integer | None = None
     max_completion_tokens: Integer | None = None
+    verbose: bool | None = None
 
     @property
     def num_tokens(self) -> int | None:

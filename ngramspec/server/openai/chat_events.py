@@ -10,7 +10,7 @@ from ngramspec.server.chat.delta import Delta
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
-from ngramspec.server.openai.events import OpenAIEvents, head, usage_of
+from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import json_event, json_text
 from ngramspec.server.response.timings import optional_members, timings_of
@@ -42,6 +42,7 @@ def chat_json(
         "choices": choices,
         "usage": usage_of(generations, len(generations)),
         "timings": timings_of(generations),
+        **verbose_of(plan, served, generations),
     }
 
 

@@ -20,6 +20,7 @@ class ChatCompletionPlan(ChatPlan):
     """A chat as engine requests, and the shape of the response."""
 
     include_usage: bool
+    verbose: bool
 
 
 def plan_chat(
@@ -47,7 +48,9 @@ def plan_chat(
         prediction=body.prediction,
         reasoning_format=body.reasoning_format,
     )
-    return ChatCompletionPlan(**vars(plan), include_usage=body.include_usage)
+    return ChatCompletionPlan(
+        **vars(plan), include_usage=body.include_usage, verbose=bool(body.verbose)
+    )
 
 
 def _logprobs(body: ChatBody) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.completion_plan import CompletionPlan
-from ngramspec.server.openai.events import OpenAIEvents, head, usage_of
+from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import json_event, json_text
 from ngramspec.server.response.timings import optional_members, timings_of
@@ -38,6 +38,7 @@ def completion_json(
         "choices": choices,
         "usage": usage_of(generations, plan.choices),
         "timings": timings_of(generations),
+        **verbose_of(plan, served, generations),
     }
 
 

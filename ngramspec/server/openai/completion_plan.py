@@ -29,6 +29,7 @@ class CompletionPlan:
     choices: int  # how many requests in a row belong to one prompt
     echoes: Sequence[str]  # per request, the prompt text to repeat before the answer
     include_usage: bool
+    verbose: bool
     timings_per_token: bool
     spans: bool
 
@@ -72,6 +73,7 @@ def plan_completion(
         choices=choices,
         echoes=[_echo(body, served, request.prompt_ids) for request in requests],
         include_usage=body.include_usage,
+        verbose=bool(body.verbose),
         timings_per_token=bool(body.timings_per_token),
         spans=drafts.spans,
     )

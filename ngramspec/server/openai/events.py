@@ -13,6 +13,7 @@ from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_plan import CompletionPlan
+from ngramspec.server.response.native import native_object
 from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.response.timings import timings_of
 
@@ -85,6 +86,18 @@ def head(served: ServedModel, kind: str) -> dict[str, Any]:
         "model": served.name,
         "system_fingerprint": FINGERPRINT,
     }
+
+
+def verbose_of(
+    plan: ChatCompletionPlan | CompletionPlan,
+    served: ServedModel,
+    generations: Sequence[Generation],
+) -> dict[str, Any]:
+    """Return llama-server's `__verbose` if the request wants it: the first answer's own object."""
+    if not plan.verbose:
+        return {}
+    made = native_object(generations[0], served, 0, stream=False, tokens=True)
+    return {"__verbose": made}
 
 
 def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, Any]:
