@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,16 @@ from click.testing import CliRunner, Result
 
 from helpers.cache_files import make_files
 from helpers.cli import BY_JSONL, CORPORA
+from helpers.scheduling import same_scheduling
 
 
 @pytest.fixture(autouse=True)
-def priorities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def priorities(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Keep the priority of this process, which --prio would change; return what was asked for."""
     asked: list[int] = []
     monkeypatch.setattr(os, "setpriority", lambda which, who, value: asked.append(value))
-    return asked
+    with same_scheduling():
+        yield asked
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from helpers.decoding import rows_of
+from helpers.scheduling import same_scheduling
 from ngramspec.adapters.llama_cpp import threads
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -37,7 +38,7 @@ USABLE = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else [0]
 def test_threads_of_its_own_compute_the_same(
     plans: tuple[ThreadPlan, ThreadPlan], counts: tuple[int, int]
 ) -> None:
-    with LlamaModel(embedded_model()) as model:
+    with same_scheduling(), LlamaModel(embedded_model()) as model:
         settings = {"slots": 1, "context_size": 256, "flash_attn": True}
         with LlamaTarget(model, threads=1, **settings) as target:
             plain = rows_of(target, IDS, step=8)
