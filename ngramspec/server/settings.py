@@ -51,6 +51,7 @@ class ServerSettings(BaseModel):
     page: bool = True  # the page at /
     api_prefix: str = ""  # of all paths, "/api" for example
     access_log: bool = False
+    verbose: bool = False  # answers have `__verbose` unless a request says otherwise
     ssl_key_file: str | None = None
     ssl_cert_file: str | None = None
 

@@ -54,6 +54,12 @@ def test_a_verbose_answer_has_llama_servers_object_too(server: Serving) -> None:
     assert "__verbose" not in server.chat(max_tokens=1).model_extra
 
 
+def test_a_server_can_be_verbose_by_default(start) -> None:
+    server = start(slots=1, verbose=True)
+    assert "__verbose" in server.chat(max_tokens=1).model_extra
+    assert "__verbose" not in server.chat(max_tokens=1, extra={"verbose": False}).model_extra
+
+
 def test_the_rate_leaves_out_the_first_token(server: Serving) -> None:
     first = server.chat(max_tokens=1).model_extra["timings"]
     assert first["predicted_n"] == 1

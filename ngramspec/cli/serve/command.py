@@ -270,7 +270,7 @@ def _with_more_flags(function: Function) -> Function:
            type=click.Choice(["debug", "info", "warning", "error"]),
            help="Log level on stderr: debug, info, warning or error.  [default: info]"),
     option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
-           help="The same as --log-level debug."),
+           help="The same as --log-level debug; answers have __verbose."),
     option(OUTPUT, "-lv", "--verbosity", "--log-verbosity", "verbosity", env="LOG_VERBOSITY",
            type=int, default=3, hidden=True),
     option(OUTPUT, "--log-disable", is_flag=True, hidden=True),

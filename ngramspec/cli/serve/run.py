@@ -54,7 +54,7 @@ _PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
     *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
-    *("max_connections", "stall_timeout"),
+    *("max_connections", "stall_timeout", "verbose"),
 )
 
 

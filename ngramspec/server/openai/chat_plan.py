@@ -48,9 +48,8 @@ def plan_chat(
         prediction=body.prediction,
         reasoning_format=body.reasoning_format,
     )
-    return ChatCompletionPlan(
-        **vars(plan), include_usage=body.include_usage, verbose=bool(body.verbose)
-    )
+    verbose = settings.verbose if body.verbose is None else body.verbose
+    return ChatCompletionPlan(**vars(plan), include_usage=body.include_usage, verbose=verbose)
 
 
 def _logprobs(body: ChatBody) -> int | None:

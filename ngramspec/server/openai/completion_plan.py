@@ -73,7 +73,7 @@ def plan_completion(
         choices=choices,
         echoes=[_echo(body, served, request.prompt_ids) for request in requests],
         include_usage=body.include_usage,
-        verbose=bool(body.verbose),
+        verbose=settings.verbose if body.verbose is None else body.verbose,
         timings_per_token=bool(body.timings_per_token),
         spans=drafts.spans,
     )
