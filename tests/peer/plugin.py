@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from requests.structures import CaseInsensitiveDict
 
 TESTS = os.environ["PEER_TESTS"]  # llama.cpp's tools/server/tests
 MODEL = os.environ["PEER_MODEL"]
@@ -51,5 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return str(download(url, output_file_path))
 
     utils.download_file = downloaded
+    ask = utils.ServerProcess.make_request
+
+    def asked(*args: Any, **named: Any) -> Any:
+        """Return a response whose headers have their names in any case, as HTTP says."""
+        response = ask(*args, **named)
+        response.headers = CaseInsensitiveDict(response.headers)
+        return response
+
+    utils.ServerProcess.make_request = asked
     if LOOSE:
         utils.match_regex = lambda regex, text: isinstance(text, str) and bool(text)

@@ -164,8 +164,9 @@ def report(outcomes: Outcomes, known: Mapping[str, Mapping[str, str]]) -> int:
 
 
 def _reason(case: str, known: Mapping[str, str]) -> str | None:
-    """Return the reason of a case: its own, or that of all cases with this beginning."""
-    return next((reason for start, reason in known.items() if case.startswith(start)), None)
+    """Return the reason of a case: its own, or that of all cases that begin like a name with *."""
+    starts = (name for name in known if name.endswith("*") and case.startswith(name[:-1]))
+    return known.get(case) or next((known[name] for name in starts), None)
 
 
 if __name__ == "__main__":

@@ -193,3 +193,9 @@ def test_errors_have_llama_servers_shape(
     assert error["code"] == status
     assert error["type"] == {400: "invalid_request_error", 501: "not_supported_error"}[status]
     assert error["message"]
+
+
+def test_settings_of_an_answer_that_ignores_the_end_tell_its_bias(server: Serving) -> None:
+    made = server.post("/completion", prompt="x", n_predict=1, ignore_eos=True).json()
+    (bias,) = made["generation_settings"]["logit_bias"]
+    assert bias == {"token": server.served.model.eos, "bias": None}

@@ -98,3 +98,20 @@ def test_every_batch_of_a_prompt_is_told() -> None:
 def test_other_values_are_refused(server: Serving, value: Any) -> None:
     answer = server.post("/completion", **BODIES["/completion"], return_progress=value)
     assert answer.status_code == 400
+
+
+def test_timings_follow_the_prompt_and_the_answer(server: Serving) -> None:
+    given = {"return_progress": True, "timings_per_token": True, "cache_prompt": False}
+    given["speculative"] = False
+    told = events(server, "/completion", n_predict=20, ignore_eos=True, **given)
+    read = [event["timings"] for event in told if "prompt_progress" in event]
+    assert (read[0]["prompt_n"], read[0]["prompt_ms"], read[0]["predicted_n"]) == (0, 0, 0)
+    assert [timings["prompt_n"] for timings in read] == [
+        event["prompt_progress"]["processed"] for event in told if "prompt_progress" in event
+    ]
+    assert read[-1]["prompt_ms"] > 0
+    written = [event["timings"] for event in told[len(read) :] if "timings" in event]
+    later = [timings for timings in written if timings["predicted_n"] > 1]
+    assert len(later) > 1
+    assert all(timings["predicted_per_second"] > 0 for timings in later)
+    assert [t["predicted_ms"] for t in later] == sorted(t["predicted_ms"] for t in later)

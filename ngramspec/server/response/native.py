@@ -53,8 +53,14 @@ def generation_settings(
     """Return llama-server's view of a request's parameters."""
     wanted = request.speculation
     types = served.engine.drafters.types if wanted.types is None else wanted.types
+    sampling = sampling_settings(request.sampling)
+    if request.sampling.ignore_eos and served.model.eos >= 0:
+        sampling["logit_bias"] = [
+            *sampling["logit_bias"],
+            {"token": served.model.eos, "bias": None},
+        ]
     return {
-        **sampling_settings(request.sampling),
+        **sampling,
         "seed": seed,
         "stop": list(request.stop),
         "max_tokens": request.max_tokens,

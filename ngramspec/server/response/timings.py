@@ -17,16 +17,11 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
     predicted = sum(made.num_tokens for made in generations)
     # The first token of an answer comes from the prompt's decode.
     steps = sum(max(0, made.num_tokens - 1) for made in generations)
-    prompt_ms = 1e3 * max(t.prompt_seconds for t in all_timings)
-    predicted_ms = 1e3 * max(t.decode_seconds for t in all_timings)
+    predicted_ms = round(1e3 * max(t.decode_seconds for t in all_timings), 3)
     made = {
-        "cache_n": cached,
-        "prompt_n": prompt,
-        "prompt_ms": round(prompt_ms, 3),
-        "prompt_per_token_ms": _per(prompt_ms, prompt),
-        "prompt_per_second": _per(1e3 * prompt, prompt_ms),
+        **_prompt_timings(cached, prompt, max(t.prompt_seconds for t in all_timings)),
         "predicted_n": predicted,
-        "predicted_ms": round(predicted_ms, 3),
+        "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _per(predicted_ms, steps),
         "predicted_per_second": _per(1e3 * steps, predicted_ms),
     }
@@ -35,6 +30,17 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
         made["draft_n"] = drafted
         made["draft_n_accepted"] = sum(t.num_accepted_tokens for t in all_timings)
     return made
+
+
+def _prompt_timings(cached: int, read: int, seconds: float) -> dict[str, Any]:
+    prompt_ms = round(1e3 * seconds, 3)
+    return {
+        "cache_n": cached,
+        "prompt_n": read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": _per(prompt_ms, read),
+        "prompt_per_second": _per(1e3 * read, prompt_ms),
+    }
 
 
 def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]:
@@ -55,6 +61,10 @@ def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]
         }
     if timings:
         made["timings"] = timings_of([chunk.generation])
+    if timings and chunk.progress is not None:
+        read = max(0, chunk.progress.processed - chunk.progress.cached)
+        seconds = chunk.progress.seconds if read else 0.0
+        made["timings"] |= _prompt_timings(chunk.progress.cached, read, seconds)
     if spans:
         pieces = [[text, accepted] for text, accepted in chunk.spans]
         made["speculative"] = {"accepted": chunk.num_accepted, "spans": pieces}

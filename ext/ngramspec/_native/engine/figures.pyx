@@ -106,8 +106,9 @@ cdef class Timings:
 
     @property
     def decode_seconds(self):
-        """Return the time from the first token to the end."""
-        return max(0.0, self.finished - self.first_token) if self.first_token else 0.0
+        """Return the time from the first token to the end, or to the latest token while it goes on."""
+        end = self.finished or self.last_token
+        return max(0.0, end - self.first_token) if self.first_token else 0.0
 
 
 @cython.final
