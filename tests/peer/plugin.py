@@ -61,5 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return response
 
     utils.ServerProcess.make_request = asked
+    start = utils.ServerProcess.start
+
+    def started(server: Any, *args: Any, **named: Any) -> None:
+        """Start a server; some tests set names of models to download again."""
+        if server.model_file in (MODEL, INFILL_MODEL):
+            server.model_hf_repo = server.model_hf_file = None
+        start(server, *args, **named)
+
+    utils.ServerProcess.start = started
     if LOOSE:
         utils.match_regex = lambda regex, text: isinstance(text, str) and bool(text)

@@ -88,6 +88,7 @@ def launcher() -> Path:
 def run(tests: Path, files: Iterable[str], server: Path, select: str) -> Outcomes:
     """Return the outcome of each case."""
     outcomes: Outcomes = {}
+    (tests / "tmp").mkdir(exist_ok=True)  # for saved slots
     for name in files:
         first = pytest(tests, [f"unit/test_{name}.py"], server, select, loose=False)
         outcomes |= first
