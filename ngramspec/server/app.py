@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -60,6 +62,16 @@ class Application(Starlette):
         return app
 
 
+class Cors(CORSMiddleware):
+    """Answers a page that may not ask as llama-server does: 200 without what would permit it."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to a browser that asks whether a page may send a request."""
+        response = super().preflight_response(request_headers)
+        response.status_code = 200
+        return response
+
+
 def create_app(served: ServedModel, settings: ServerSettings | None = None) -> Starlette:
     """Return the application for a served model.
 
@@ -84,7 +96,7 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
     app.add_middleware(Guard, settings=settings, keys=keys, public=tuple(PUBLIC))
     if settings.cors_origins:
         app.add_middleware(
-            CORSMiddleware,
+            Cors,
             allow_origins=[one for one in settings.cors_origins if one != THIS_MACHINE],
             allow_origin_regex=PAGES_HERE if THIS_MACHINE in settings.cors_origins else None,
             allow_credentials=True,  # some pages send cookies to every server; this one reads none

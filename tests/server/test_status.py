@@ -196,3 +196,7 @@ def test_browsers_of_other_origins_may_ask_only_where_allowed(
         "access-control-allow-origin"
         not in httpx.get(f"{open_one.url}/health", headers=other).headers
     )
+    asked = httpx.options(f"{open_one.url}/v1/chat/completions", headers=other)
+    assert asked.status_code == 200  # as in llama-server; the browser looks for the header
+    assert "access-control-allow-origin" not in asked.headers
+    assert made.headers["access-control-allow-credentials"] == "true"
