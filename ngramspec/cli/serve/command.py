@@ -297,7 +297,7 @@ def _with_more_flags(function: Function) -> Function:
 def serve(ctx: click.Context, /, **values: Any) -> None:
     """Serve a GGUF model over HTTP, with drafts.
 
-    The routes are OpenAI's (/v1/chat/completions, /v1/completions, /v1/models),
+    The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
     llama-server's (/completion, /infill, /tokenize, /slots, ...) and Ollama's (/api/chat,
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
     `docs/server.md` lists.
