@@ -17,7 +17,7 @@ MAX_END = 4096  # tokens
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReasoningBudget:
-    """After so many tokens of reasoning its end is written for the model.
+    """A bound on reasoning: after `tokens` of it, its end is written for the model.
 
     Reasoning is what comes between the marks, in the text with special tokens; each one in an
     answer has the same budget. An unfinished character is completed first.

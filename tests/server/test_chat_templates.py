@@ -117,13 +117,9 @@ def test_a_begun_answer_is_continued_from_its_reasoning(
 
 def test_what_cannot_be_continued_is_told(server: Serving) -> None:
     reasons = {
-        "Cannot have 2 or more assistant messages": {"messages": [HELLO, ANSWER, ANSWER]},
-        "Cannot continue an assistant message that contains tool calls": CONVERSATIONS[
-            "calls at the end"
-        ],
-        "Cannot set both add_generation_prompt and continue_final_message": CONVERSATIONS[
-            "continued and begun"
-        ],
+        "messages must not end with two of the assistant's": {"messages": [HELLO, ANSWER, ANSWER]},
+        "message with tool_calls cannot be continued": CONVERSATIONS["calls at the end"],
+        "add_generation_prompt must be false": CONVERSATIONS["continued and begun"],
     }
     for reason, body in reasons.items():
         more = {key: value for key, value in body.items() if key != "messages"}

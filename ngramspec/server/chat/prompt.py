@@ -145,19 +145,17 @@ def _continued(chat: Conversation, messages: Sequence[Message], served: ServedMo
     last = messages[-1]
     if continued and chat.add_generation_prompt is not False:
         raise bad_request(
-            "Cannot set both add_generation_prompt and continue_final_message to true.",
+            "add_generation_prompt must be false with continue_final_message",
             "continue_final_message",
         )
     if not continued and last["role"] == "assistant" and served.prefill:
         if len(messages) > 1 and messages[-2]["role"] == "assistant":
             raise bad_request(
-                "Cannot have 2 or more assistant messages at the end of the list.", "messages"
+                "messages must not end with two of the assistant's: join them", "messages"
             )
         continued = True
     if continued and last["role"] == "assistant" and last.get("tool_calls"):
-        raise bad_request(
-            "Cannot continue an assistant message that contains tool calls.", "messages"
-        )
+        raise bad_request("an assistant's message with tool_calls cannot be continued", "messages")
     return continued
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from ngramspec.server.chat.delta import Delta
@@ -12,7 +13,7 @@ from ngramspec.server.responses.tools import ResponseTools
 Event = dict[str, Any]  # without its number
 
 
-class Item:
+class Item(ABC):
     """One item of a response, from its first piece to its end."""
 
     prefix: ClassVar[str]  # of its id
@@ -28,21 +29,21 @@ class Item:
         """Return what has come so far."""
         return "".join(self.pieces)
 
+    @abstractmethod
     def continued_by(self, delta: Delta) -> bool:
         """Return whether a piece of the answer belongs to this item."""
-        raise NotImplementedError
 
+    @abstractmethod
     def json(self) -> dict[str, Any]:
         """Return the item so far."""
-        raise NotImplementedError
 
     def begin(self) -> list[Event]:
         """Return the events of its start."""
         return [self._told("response.output_item.added")]
 
+    @abstractmethod
     def piece(self, text: str) -> list[Event]:
         """Add a piece and return its events."""
-        raise NotImplementedError
 
     def end(self) -> list[Event]:
         """Return the events of its end."""

@@ -271,7 +271,7 @@ def _compared(so_far: int, digits: str, at: int, digit: int) -> int:
 
 
 def _settled(so_far: int, places: int, length: int) -> int:
-    """Return how a whole number compares that has so many places and nothing behind them."""
+    """Return how a whole number of `places` digits compares, given how its digits compare."""
     return _sign(places - length) or so_far
 
 

@@ -77,7 +77,7 @@ class _Pattern:
             if branches:
                 self._branches += len(branches)
                 if self._branches > MAX_BRANCHES:
-                    raise self._refused("so many anchors")
+                    raise self._refused(f"anchors in more than {MAX_BRANCHES} branches")
                 around = nodes[:at], nodes[at + 1 :]
                 return Choice(tuple(self.whole([*around[0], *one, *around[1]]) for one in branches))
         before: Regular = ANY_TEXT

@@ -21,10 +21,10 @@ from ngramspec.errors import InputError
 from ngramspec.gotemplate import Limits
 
 LIMITS = Limits(steps=20_000, characters=1 << 18)  # of an example; templates take some hundreds
-PROBE = "STRING_MARKER"
-THOUGHT = "<REASONING_CONTENT_PLACEHOLDER>"
-USER = {"role": "user", "content": "User message"}
-SAID = {"role": "assistant", "content": "Assistant message"}
+PROBE = "probe of a text"
+THOUGHT = "probe of a thought"
+USER = {"role": "user", "content": "a question"}
+SAID = {"role": "assistant", "content": "an answer"}
 AS_LIST = frozenset(("selectattr", "array_access"))
 TOOLS = [
     {
@@ -32,10 +32,10 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": "tool1",
-            "description": "Tool description",
+            "description": "a tool to try",
             "parameters": {
                 "type": "object",
-                "properties": {"arg": {"type": "string", "description": "Arg description"}},
+                "properties": {"arg": {"type": "string", "description": "what it takes"}},
                 "required": ["arg"],
             },
         },
@@ -229,7 +229,7 @@ def _contents(render: Render) -> dict[str, bool]:
 
 
 def _system_role(render: Render) -> bool:
-    _, values = render([{"role": "system", "content": "System message"}, USER])
+    _, values = render([{"role": "system", "content": "an instruction"}, USER])
     return bool(values["messages"][0]["content"].used)
 
 
@@ -244,7 +244,7 @@ def _calls(arguments: Any, count: int) -> list[Any]:
         for number in range(count)
     ]
     answer = {"role": "tool", "content": "Tool response", "tool_call_id": "call00001"}
-    said = {"role": "assistant", "content": "The tool response was 'tool response'"}
+    said = {"role": "assistant", "content": "the tool said so"}
     return [USER, {"role": "assistant", "content": "", "tool_calls": calls}, answer, said, USER]
 
 
@@ -290,7 +290,7 @@ def _preserved_reasoning(render: Render) -> bool:
         USER,
         {**SAID, "reasoning_content": THOUGHT},
         USER,
-        {**SAID, "reasoning_content": "Reasoning content"},
+        {**SAID, "reasoning_content": "a thought"},
         USER,
     ]
     text, _ = render(chat, enable_thinking=True, **kept_reasoning(True))

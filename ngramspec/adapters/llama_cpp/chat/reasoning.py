@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 from ngramspec.adapters.llama_cpp.chat.capabilities import Capabilities
 
-THOUGHT = "REASON_PART I am thinking END_R"
-USER = {"role": "user", "content": "U_USER_MSG Hello END_U"}
-SAID = {"role": "assistant", "content": "A_ASST_MSG I can help END_A"}
-ARGUMENTS = {"AA_ARG_FST_AA": "VVVV", "BB_ARG_SND_BB": "XXXX"}
+THOUGHT = "weighed both sides of it"
+USER = {"role": "user", "content": "what was asked"}
+SAID = {"role": "assistant", "content": "what was answered"}
+ARGUMENTS = {"probe_key": "probe value", "other_key": "other value"}
 CALL = {
-    "id": "call00001",
+    "id": "probe0001",
     "type": "function",
-    "function": {"name": "FFF_FIRST_FUN_F", "arguments": ARGUMENTS},
+    "function": {"name": "probe_function", "arguments": ARGUMENTS},
 }
 TOOL = {
     "type": "function",
     "function": {
-        "name": "FFF_FIRST_FUN_F",
-        "description": "Test function",
+        "name": "probe_function",
+        "description": "A probe",
         "parameters": {
             "type": "object",
             "properties": {name: {"type": "string"} for name in ARGUMENTS},

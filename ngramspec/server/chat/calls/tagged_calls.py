@@ -91,7 +91,7 @@ class TaggedCalls(CallFormat):
         return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
 
     def read_opened(self, text: Text) -> Read[bool]:
-        """Read what stands behind a name; return whether it is there."""
+        """Read the mark that follows a name; return whether it is there."""
         return (yield from tags(text, self.opened))
 
     def read_value_start(self, text: Text) -> Read[frozenset[str] | None]:
