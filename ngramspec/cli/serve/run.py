@@ -25,7 +25,7 @@ from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
-from ngramspec.cli.target import open_model, open_target
+from ngramspec.cli.target import fit_target, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import DraftModel, Engine, EngineThread
 from ngramspec.engine.policy import make_policy
@@ -85,10 +85,11 @@ def run(
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(contextlib.ExitStack())
-        model = models.enter_context(open_model(options))
-        target = models.enter_context(open_target(options, model))
+        fitted = fit_target(options, small)
+        model = models.enter_context(open_model(options, fitted))
+        target = models.enter_context(open_target(options, model, fitted))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        opened, notes = open_small(small, target, models, options["recipe"].stored)
+        opened, notes = open_small(fitted.draft, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
         served = ServedModel(
