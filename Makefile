@@ -35,7 +35,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo quick test check types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo docs quick test check types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -48,6 +48,7 @@ help:
 	@echo "make asan   tests of native code, files, threads, facades, engine and server under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make peer  llama-server's own tests against ngramspec serve; fetches llama-cpp-python's sources"
+	@echo "make docs   the site of docs/ in build/site; broken links and anchors fail"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -108,6 +109,10 @@ engines: $(TORCH_STAMP)
 		tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=0.26"
+	$(BIN)/mkdocs build --strict
+
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 -m hypothesis
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
@@ -126,7 +131,7 @@ peer: $(STAMP)
 # A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
 define sanitized
 	rm -rf build/$@ && mkdir -p build/$@
-	cp -r ext ngramspec tests benchmarks tools examples docs setup.py pyproject.toml README.md LICENSE build/$@
+	cp -r ext ngramspec tests benchmarks tools examples docs setup.py pyproject.toml mkdocs.yml README.md LICENSE build/$@
 	find build/$@/ngramspec -name '*.so' -delete
 	cd build/$@ && NGRAMSPEC_SANITIZE=$(1) ../../$(BIN)/python setup.py -q build_ext --inplace
 endef

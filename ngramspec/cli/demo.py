@@ -230,4 +230,6 @@ def _fail_on_difference(results: Sequence[TaskResult]) -> None:
         for outcome in result.outcomes:
             if outcome.parting is not None:
                 where = f"task {result.task.name}, {outcome.drafter}"
-                raise Failure(f"{where}: {outcome.parting.line()}; see docs/exactness.md")
+                raise Failure(
+                    f"{where}: {outcome.parting.line()}; see docs/explanation/exactness.md"
+                )
