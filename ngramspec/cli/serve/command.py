@@ -32,6 +32,7 @@ from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
+from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
@@ -314,9 +315,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     try:
         from ngramspec.cli.serve.run import run
     except ImportError as error:
-        raise Failure(
-            f"serve needs {error.name}, which is not installed: pip install 'ngramspec[server]'"
-        ) from error
+        raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
     run(values, choice, small)
 
 
