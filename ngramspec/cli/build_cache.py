@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import EXIT_INTERRUPTED, Interrupt, SectionCommand, interruptible
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    Failure,
+    Interrupt,
+    SectionCommand,
+    error_line,
+    interruptible,
+)
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
@@ -67,6 +74,8 @@ MOST_PROBLEMS = 5
 MEGA = 1e6
 NOTE = "stopping at the next document; Ctrl-C again quits at once"
 GO_ON = "run the same command with --resume to continue"
+MAKE_ROOM = f"make room there, then {GO_ON}"
+NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
@@ -205,8 +214,10 @@ def _build(
     values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
+    from ngramspec.build.checkpoint import has_checkpoint
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
+    from ngramspec.formats.files import DISK_FULL
     from ngramspec.models import embedded_model
 
     if values["tokenizer"] is None:
@@ -219,8 +230,13 @@ def _build(
     except BuildStopped as stopped:
         line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = Path(means.work_folder(values["output"]), "state.json").exists()
+        kept = has_checkpoint(means.work_folder(values["output"]))
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
+    except OSError as error:
+        if is_ray or error.errno not in DISK_FULL:
+            raise
+        kept = has_checkpoint(means.work_folder(values["output"]))
+        raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
