@@ -131,7 +131,7 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
     option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
            help="Where to build."),
     option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
-    option(OUTPUT, "--no-progress", is_flag=True, help="No progress bar."),
+    option(OUTPUT, "--no-progress", is_flag=True, help="Do not show progress."),
     json_option(OUTPUT),
 )  # fmt: skip
 def build_cache(**values: Any) -> None:

@@ -20,10 +20,10 @@ from ngramspec.cli.output import (
     marked_text,
     number_of,
     print_json,
-    progress,
     speedup_cell,
     styled,
 )
+from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
            help="Timed runs per task and drafter."),
-    option("Options", "--max-tokens", type=click.IntRange(2, 1024), default=256,
+    option("Options", "-n", "--max-tokens", type=click.IntRange(2, 1024), default=256,
            help="Longest answer, in tokens."),
     option("Options", "--threads", type=click.IntRange(1, 512), default=1,
            help="CPU threads of the timed runs; use no more than there are idle cores."),
@@ -101,8 +101,9 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
-    for number, task in enumerate(chosen):
-        with progress(task.title, each * len(chosen), each * number) as advance:
+    with progress("starting", each * len(chosen)) as advance:
+        for task in chosen:
+            advance.name(task.title)
             result = run_task(
                 benches,
                 task,
@@ -110,9 +111,10 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
                 max_tokens=values["max_tokens"],
                 advance=advance,
             )
-        if not values["as_json"]:
-            _show_text(console, result, result.outcomes[-1])
-        yield result
+            if not values["as_json"]:
+                with advance.paused():
+                    _show_text(console, result, result.outcomes[-1])
+            yield result
 
 
 def _show_head(console: Console) -> None:

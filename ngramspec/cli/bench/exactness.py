@@ -8,7 +8,8 @@ import click
 
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.options import json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, progress
+from ngramspec.cli.output import make_table, plain_console, print_json
+from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -91,8 +92,9 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
         def open_target(setting: Setting, slots: int) -> LlamaTarget:
             return open_setting(model, setting, slots, values["tokens"])
 
-        for number, setting in enumerate(settings):
-            with progress(setting.text(), each * len(settings), each * number) as advance:
+        with progress("measuring", each * len(settings)) as advance:
+            for setting in settings:
+                advance.name(setting.text())
                 found.append(measure(open_target, setting, ids, on_step=advance))
     return found
 

@@ -12,7 +12,8 @@ import click
 from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, progress, size_text
+from ngramspec.cli.output import make_table, plain_console, print_json, size_text
+from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
