@@ -9,6 +9,7 @@ import click
 
 from ngramspec.bench.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import Failure, SectionCommand
+from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -24,6 +25,7 @@ from ngramspec.cli.output import (
     styled,
 )
 from ngramspec.cli.progress import progress
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +55,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
            help="Run only this task (repeatable)."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
+           shell_complete=in_list(*DRAFTER_NAMES),
            help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
            help="Timed runs per task and drafter."),

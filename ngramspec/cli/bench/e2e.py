@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.completion import in_list
+from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
@@ -59,6 +61,7 @@ docs/exactness.md explains why."""
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
+           shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
            "(repeatable). Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
