@@ -97,6 +97,7 @@ class LlamaModel:
         self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
         self.vocab_size = self.vocabulary.vocab_size
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
+        self.num_layers = int(lib.llama_model_n_layer(address))
         self.size_bytes = int(lib.llama_model_size(address))
         self.num_params = int(lib.llama_model_n_params(address))
         file_type = lib.llama_model_ftype(address)
