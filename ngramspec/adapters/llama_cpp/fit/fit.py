@@ -376,7 +376,7 @@ class _Fitting:
         if plan.tokens < wish.tokens:
             slots = self.settings.slots
             streams = 1 if self.settings.kv_unified else slots
-            each = "" if streams == 1 else f" for each of {slots} {words.slots}"
+            each = "" if streams == 1 else f" for each of {slots} slots"
             yield (
                 f"Context {plan.tokens // streams:,} of {wish.tokens // streams:,} tokens{each} "
                 f"fit in {self._free_text()} of free memory; {words.context} changes it"
