@@ -277,7 +277,7 @@ class _Fitting:
             tokens=tokens,
             fixed=self.fixed,
             layers=None if layers == AUTO else self._assumed(layers),
-            least=max(PAGE, min(self.limits.least, self.trained)) * streams,
+            least=_rounded(min(self.limits.least, self.trained)) * streams,
             step=PAGE * streams,
             margins=self.limits.margins,
             kept_on_host=not settings.offload_kqv,

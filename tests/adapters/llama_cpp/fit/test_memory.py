@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_group(root: Path, path: str, files: dict[str, object]) -> None:
+def write_group(root: Path, path: str, files: Mapping[str, object]) -> None:
     folder = root / "sys" / "fs" / "cgroup" / path
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
