@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def fitted(model_path: ModelPath) -> Callable[..., Fitted]:
             settings,
             Placement(layers),
             given.pop("loading", Loading()),
-            limits=limits or Limits(least=512),
+            limits=replace(limits or Limits(least=512), reserved=0),
             machine=Machine(HostSpace(free, free, limit=given.pop("limit", "")), **machine),
             **given,
         )
