@@ -32,7 +32,7 @@ from ngramspec.adapters.llama_cpp.placement import (
     host_memory,
 )
 from ngramspec.adapters.llama_cpp.settings import PAGE, ContextSettings
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, NgramspecError
 from ngramspec.tokenizers.llama_library import load_library
 
 DRAFTERS = 64 << 20  # bytes of pools and histories, of a few threads and buffers
@@ -258,7 +258,8 @@ class _Fitting:
             model = stack.enter_context(DryModel(self.path, assumed, self.loading))
             if self.draft is not None:
                 beside = replace(self.draft.placement, n_gpu_layers=self._draft_layers(layers))
-                self.small = stack.enter_context(DryModel(self.draft.path, beside, Loading()))
+                with contextlib.suppress(NgramspecError, OSError):  # who opens it will tell
+                    self.small = stack.enter_context(DryModel(self.draft.path, beside, Loading()))
             self.trained = model.n_ctx_train
             yield model
 
@@ -304,7 +305,11 @@ class _Fitting:
         need, small = model.need(settings), self.small
         if self.draft is None or small is None:
             return need
-        beside = small.need(draft_context(self.draft, settings, settings.context_size_of(model)))
+        try:
+            each = settings.context_size_of(model)
+            beside = small.need(draft_context(self.draft, settings, each))
+        except NgramspecError:  # as above
+            return need
         on_gpus = small.weights.on_gpus(small.placement.layers)
         kept_on_gpus = beside.kept if on_gpus and settings.offload_kqv else 0
         host = small.weights.total - on_gpus + beside.host_compute + beside.outputs

@@ -214,6 +214,16 @@ def test_a_draft_model_takes_memory_too(fitted: Any, model_path: ModelPath) -> N
     assert made.draft.placement.n_gpu_layers == -1
 
 
+def test_a_draft_model_that_cannot_be_read_is_left_to_who_opens_it(
+    fitted: Any, tmp_path: Path
+) -> None:
+    for text in (b"a text", b"GGUF"):
+        (tmp_path / "odd.gguf").write_bytes(text)
+        draft = DraftModelSettings(path=tmp_path / "odd.gguf")
+        assert fitted(GB, draft=draft).plan == fitted(GB).plan
+    assert fitted(GB, draft=DraftModelSettings(path="absent.gguf")).notes == ()
+
+
 def test_this_machine(tmp_path: Path) -> None:
     found = find_machine()
     assert found.host.free > 0
