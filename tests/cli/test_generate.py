@@ -11,7 +11,7 @@ import pytest
 
 from helpers.paths import ROOT
 from ngramspec.bench.demo import decode_pieces
-from ngramspec.bench.parting import find_parting
+from ngramspec.bench.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES
 from ngramspec.models import embedded_model
@@ -102,7 +102,7 @@ def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
 def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) -> None:
     made = run_json(invoke, "-p", PROMPT, "--compare", *sampling)["compare"]
     assert made["identical"] is True
-    assert made["parting"] is None
+    assert made["difference"] is None
     assert made["speedup"] > 0
     assert made["plain"]["drafted"] == 0
 
@@ -118,9 +118,9 @@ def test_comparison_is_told_in_words(invoke: Any) -> None:
 
 def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
-        return find_parting(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
+        return find_difference(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    monkeypatch.setattr("ngramspec.bench.parting.find_parting", other)
+    monkeypatch.setattr("ngramspec.bench.difference.find_difference", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from ngramspec.adapters.vllm.figures import log
+from ngramspec.adapters.vllm.counters import log
 
 SWITCH = "NGRAMSPEC_VLLM"
 HOME = "vllm.v1.spec_decode.suffix_decoding"
@@ -86,14 +86,14 @@ def misfit(base: Any, input_batch: Any) -> str:
 
 def _hold_asks() -> None:
     """Let batches keep the draft options of requests; without them all get the defaults."""
-    from ngramspec.adapters.vllm.asks import hold_asks
+    from ngramspec.adapters.vllm.request_options import hold_options
 
     batch = importlib.import_module(BATCH).InputBatch
     found = tuple(inspect.signature(batch.add_request).parameters)
     if found != ("self", "request"):
         log.warning("ngramspec: requests cannot have options of their own in this vLLM")
     elif not getattr(batch.add_request, "holds_asks", False):
-        batch.add_request = hold_asks(batch.add_request)
+        batch.add_request = hold_options(batch.add_request)
 
 
 def _allow_method() -> None:
