@@ -42,7 +42,7 @@ class SuffixDecodingCache:
         pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
         pool_prompts: Draft from other requests' prompts, too, not only from their responses.
         static: Index of a corpus (`build-cache --kind suffix`) to draft from as well, or its path.
-        any_tokenizer: No effect: the target's tokenizer is not known, so any index is accepted.
+            It must be of the target's tokenizer, which is not known here.
 
     Raises:
         InputError: A value is out of its bounds. A ValueError.
@@ -62,7 +62,6 @@ class SuffixDecodingCache:
         pool: SuffixPool | None = None,
         pool_prompts: bool = False,
         static: SuffixIndex | PathLike | None = None,
-        any_tokenizer: bool = False,
     ) -> None:
         if max_cached_requests > MOST_REQUESTS:
             raise InputError(
@@ -74,7 +73,7 @@ class SuffixDecodingCache:
         self._most_cached = max_cached_requests
         config = SuffixConfig(
             capacity=capacity, pool=pool, pool_prompts=pool_prompts, static=static,
-            share=max_cached_requests != 0, any_tokenizer=any_tokenizer,
+            share=max_cached_requests != 0,
         )  # fmt: skip
         self._pool = (pool or SuffixPool(capacity)) if config.share else None
         self._index = None

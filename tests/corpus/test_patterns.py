@@ -61,7 +61,13 @@ def test_patterns_decide_as_git_does(repository: Path, lines: list[str], paths: 
 
 @pytest.mark.parametrize(
     "line",
-    ["a*" * 60 + "b", "**/" + "*a*" * 40 + "b", "*a?" * 40 + "c", "[a]*" * 50 + "c", "*" * 200 + "b"],
+    [
+        "a*" * 60 + "b",
+        "**/" + "*a*" * 40 + "b",
+        "*a?" * 40 + "c",
+        "[a]*" * 50 + "c",
+        "*" * 200 + "b",
+    ],
 )
 def test_many_stars_take_no_longer_than_few(line: str) -> None:
     assert Patterns([line]).decide("a" * LONGEST_NAME) is None

@@ -87,7 +87,7 @@ def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
             held.pop(getattr(request, "req_id", None), None)
         return add_request(self, request, *args, **kwargs)
 
-    add_and_hold.holds_asks = True  # type: ignore[attr-defined]
+    add_and_hold.holds_options = True  # type: ignore[attr-defined]
     return add_and_hold
 
 
