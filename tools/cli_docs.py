@@ -1,4 +1,7 @@
-"""Write docs/cli.md from the --help of every command: `python tools/cli_docs.py [--check]`."""
+"""Write docs/reference/cli.md from the --help of every command.
+
+`python tools/cli_docs.py [--check]`
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import click
 
 from ngramspec.cli import main as cli
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 WIDTH = 88
 HEAD = """\
 # Command line

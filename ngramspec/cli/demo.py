@@ -237,4 +237,6 @@ def _fail_on_difference(results: Sequence[TaskResult]) -> None:
         for outcome in result.outcomes:
             if outcome.difference is not None:
                 where = f"task {result.task.name}, {outcome.drafter}"
-                raise Failure(f"{where}: {outcome.difference.line()}; see docs/exactness.md")
+                raise Failure(
+                    f"{where}: {outcome.difference.line()}; see docs/explanation/exactness.md"
+                )

@@ -1,6 +1,6 @@
 """The container of statistics files: a header, a table of sections, checksums.
 
-docs/formats.md describes every byte.
+docs/reference/formats.md describes every byte.
 """
 
 from __future__ import annotations

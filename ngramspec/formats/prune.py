@@ -27,7 +27,7 @@ def useful_sources(
 ) -> Mapping[int, EntrySource]:
     """Return the most useful n-grams by size, as sorted entries.
 
-    The best expected acceptance per byte comes first; docs/formats.md defines it.
+    The best expected acceptance per byte comes first; docs/reference/formats.md defines it.
 
     Args:
         cache: The statistics, kept alive by what is returned.

@@ -196,7 +196,7 @@ def test_a_small_file_that_decompresses_to_much_needs_little_memory(write: Write
 
 def test_a_missing_library_names_the_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+    with pytest.raises(BackendError, match=r'pip install "ngramspec\[corpus\]"'):
         read(write("a.txt.zst", b""))
 
 

@@ -48,7 +48,7 @@ the plain one, or the position of the first token that differs.
 """
 DIFFERS = """\
 Texts differ where rounding decides between two tokens. --exact avoids that;
-docs/exactness.md explains why."""
+docs/explanation/exactness.md explains why."""
 
 
 @click.command("e2e", cls=SectionCommand, epilog=EPILOG)

@@ -33,6 +33,7 @@ from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
+from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
@@ -301,7 +302,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
     llama-server's (/completion, /infill, /tokenize, /slots, ...) and Ollama's (/api/chat,
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
-    `docs/server.md` lists.
+    `docs/reference/server.md` lists.
     """
     take_preset(ctx, values)
     values["model"] = model_file(
@@ -315,9 +316,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     try:
         from ngramspec.cli.serve.run import run
     except ImportError as error:
-        raise Failure(
-            f"serve needs {error.name}, which is not installed: pip install 'ngramspec[server]'"
-        ) from error
+        raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
     run(values, choice, small)
 
 
