@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ngramspec._version import __version__
+from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
@@ -99,7 +100,7 @@ def _with_more_flags(function: Function) -> Function:
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
 @options(
-    option(MODEL, "-m", "--model", env="MODEL", type=FILE,
+    option(MODEL, "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
            help="GGUF file, name of a model that Ollama has pulled, or Modelfile; default: the "
            "embedded model."),
     hub_options(MODEL),
@@ -301,7 +302,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
     llama-server's (/completion, /infill, /tokenize, /slots, ...) and Ollama's (/api/chat,
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
-    `docs/server.md` lists.
+    `docs/reference/server.md` lists.
     """
     take_preset(ctx, values)
     values["model"] = model_file(
