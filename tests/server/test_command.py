@@ -30,16 +30,19 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
         f"lookup-cache-dynamic: {learned}\npool: {pool}\nspec_type: [ngram-mod, ngram-cache]\n"
         "policy: fixed\nspec-ngram-mod-n-min: 4\n"
     )
-    server = spawn("--config", str(config), "--alias", "mine,other", LLAMA_ARG_N_PARALLEL="3",
+    names = ("--alias", "other, mine,,other")
+    server = spawn("--config", str(config), *names, LLAMA_ARG_N_PARALLEL="3",
                    LLAMA_API_KEY="secret")  # fmt: skip
     url = server.url()
     head = {"authorization": "Bearer secret"}
     assert httpx.get(f"{url}/slots").status_code == 401
     assert len(httpx.get(f"{url}/slots", headers=head).json()) == 3  # the variable beats the file
     models = httpx.get(f"{url}/v1/models", headers=head).json()["data"]
-    assert models[0]["id"] == "mine"  # the option beats both
+    assert models[0]["id"] == "mine"  # the option beats both, and names are sorted
+    assert models[0]["aliases"] == ["mine", "other"]
     props = httpx.get(f"{url}/props", headers=head).json()
     assert props["default_generation_settings"]["params"]["temperature"] == 0
+    assert props["model_alias"] == "mine"
     body = {"messages": [{"role": "user", "content": REPEAT}], "max_tokens": 40}
     made = httpx.post(f"{url}/v1/chat/completions", json=body, headers=head, timeout=60).json()
     assert made["usage"]["completion_tokens"] > 10

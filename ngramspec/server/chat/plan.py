@@ -46,6 +46,7 @@ def plan_conversation(
     field: str = "messages",
     choices: int = 1,
     logprobs: tuple[str, int | None] = ("top_logprobs", None),
+    post_sampling_probs: bool = False,
     prediction: Prediction | None = None,
     reasoning_format: str | None = None,
 ) -> ChatPlan:
@@ -60,7 +61,7 @@ def plan_conversation(
         max_tokens: None = the server's default.
         field: Name of the field that holds the messages.
         choices: Number of answers.
-        logprobs: As make_requests takes them.
+        logprobs, post_sampling_probs: As make_requests takes them.
         prediction: What the client expects in the answer.
         reasoning_format: "none" leaves the reasoning in the answer; None = the server's.
 
@@ -86,6 +87,7 @@ def plan_conversation(
         grammar=chat_grammar(body, *schema, format, strict),
         max_tokens=max_tokens,
         logprobs=logprobs,
+        post_sampling_probs=post_sampling_probs,
         speculation=drafts.speculation,
         prediction_ids=prediction_of(prediction, served),
         special=format.shows_special,
