@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.letters import Letters
 from helpers.replays import request
-from ngramspec.bench.player import Tokens
 from ngramspec.bench.traces import Cut, Trace, find_traces, load_trace, token_lines
 from ngramspec.errors import FormatError, InputError
 
 LINES = "2 11 12 13 14 15\n\n1 21 22 23\n"
-
-
-class Letters:
-    """A tokenizer of single characters, whose last tokens may be ChatML's markers."""
-
-    def __init__(self, *markers: str) -> None:
-        self.markers = markers
-        self.fingerprint = SimpleNamespace(vocab_size=128 + len(markers))
-
-    def encode(self, text: str) -> Tokens:
-        return np.array([ord(letter) for letter in text], dtype=np.int32)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(chr(i) if i < 128 else self.markers[i - 128] for i in ids)
 
 
 def write_records(path: Path, *records: dict[str, Any]) -> Path:
