@@ -11,11 +11,12 @@ import click
 
 from ngramspec.cli.options import Decorator, option, options
 from ngramspec.cli.output import number_of, progress
+from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.bench.traces import Cut, Loaded, Trace
     from ngramspec.corpus.problems import Problems
-    from ngramspec.tokenizers import Tokenizer
+    from ngramspec.tokenizers import Fingerprint, Tokenizer
 
 FORMATS = ("tokens", "requests", "chats", "llama-log")
 ABOUT_FILES = """\
@@ -32,10 +33,58 @@ def recorded_options(section: str = "Options") -> Decorator:
     return options(
         option(section, "--format", type=click.Choice(FORMATS),
                help="What the files hold; default: as each is recognised."),
-        option(section, "--key", "keys", multiple=True, metavar="DIGEST",
-               help="Read only the requests of this key, as `serve --record` writes it "
-               "(repeatable)."),
+        key_option(section),
     )  # fmt: skip
+
+
+def key_option(section: str) -> Decorator:
+    """Return --key."""
+    return option(section, "--key", "keys", multiple=True, metavar="DIGEST",
+                  help="Read only the requests of this key, as `serve --record` writes it "
+                  "(repeatable).")  # fmt: skip
+
+
+def mix_keys_option(section: str) -> Decorator:
+    """Return --mix-keys."""
+    return option(section, "--mix-keys", is_flag=True,
+                  help="Let the file hold answers to several keys that learn for "
+                  "themselves.")  # fmt: skip
+
+
+def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
+    """Return the files if they are recorded requests and not text, [] if they are text.
+
+    Lines of chats and of token ids are text for a corpus unless `format` says otherwise.
+
+    Raises:
+        InputError: Some are, and some are not.
+        OSError: A file cannot be read.
+    """
+    if format in FORMATS:
+        return [Path(name) for name in names]
+    found: list[Path] = []
+    others: list[Path] = []
+    for name in names:
+        path = Path(name)
+        is_file = format is None and path.is_file()
+        (found if is_file and _is_recorded(path) else others).append(path)
+    if found and others:
+        raise InputError(
+            f"{found[0]} holds recorded requests and {others[0]} does not: build a file of each, "
+            "and merge them with `ngramspec cache merge`"
+        )
+    return found
+
+
+def _is_recorded(path: Path) -> bool:
+    from ngramspec.errors import BackendError, FormatError
+    from ngramspec.recordings.formats import recognise
+
+    try:
+        source = recognise(path)
+    except (FormatError, BackendError):
+        return False
+    return source.format in ("requests", "llama-log") or source.whole
 
 
 def load_recorded(
@@ -94,6 +143,56 @@ def _tokenizer(given: Path | None) -> Iterator[Callable[[], Tokenizer]]:
     finally:
         for one in opened:
             one.close()
+
+
+def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerprint | None:
+    """Return whose token ids were loaded, None if nothing tells.
+
+    Raises:
+        InputError: The files state several.
+    """
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import fingerprint_of
+
+    given = values["tokenizer"] or values.get("model")
+    if given is not None:
+        return fingerprint_of(given)
+    stated = {known for one in loaded for known in one.tokenizers}
+    if len(stated) > 1:
+        raise InputError("the files were recorded with several tokenizers: give them one by one")
+    if stated:
+        return next(iter(stated))
+    if all(one.source.format == "tokens" for one in loaded):
+        return None
+    return fingerprint_of(embedded_model())
+
+
+def provenance_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> dict[str, Any]:
+    """Return the provenance of a statistics file that is built from answers."""
+    from ngramspec.models import embedded_model
+
+    given = values["tokenizer"] or values.get("model")
+    stated = {str(head.get("model")) for one in loaded for head in one.heads}
+    return {
+        "tokenizer": given.name if given else ", ".join(sorted(stated)) or embedded_model().name,
+        "corpus": [one.source.path.name for one in loaded],
+        "what": "answers of recorded requests",
+    }
+
+
+def refuse_mixed_keys(traces: Sequence[Trace], mix_keys: bool) -> None:
+    """Refuse to put into one file what keys keep apart.
+
+    Raises:
+        InputError: The requests are of several keys that learn for themselves.
+    """
+    keys = {one.key for trace in traces for one in trace.requests if one.apart}
+    if len(keys) > 1 and not mix_keys:
+        raise InputError(
+            f"the requests are of {len(keys)} keys that learn for themselves, and one file would "
+            f"hold the answers to all: choose with --key ({', '.join(sorted(keys)[:5])}), or allow "
+            "it with --mix-keys"
+        )
 
 
 def say_recorded(found: Sequence[Loaded], problems: Problems, *, brief: bool = False) -> None:

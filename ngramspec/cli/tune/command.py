@@ -23,9 +23,13 @@ from ngramspec.cli.output import print_json, progress
 from ngramspec.cli.recorded import (
     ABOUT_FILES,
     load_recorded,
+    mix_keys_option,
+    provenance_of,
     recorded_json,
     recorded_options,
+    refuse_mixed_keys,
     say_recorded,
+    tokenizer_of,
     traces_of,
 )
 from ngramspec.cli.target import RUNNING, context_settings, open_model, open_target, running
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from ngramspec.bench.traces import Loaded, Trace
     from ngramspec.bench.trial import Trial
     from ngramspec.bench.tuned import SearchPlan, Tuned
-    from ngramspec.tokenizers import Fingerprint
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
 MEASURED = 12  # held-out requests that --measure answers
@@ -92,8 +95,7 @@ NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at 
            help="Keep finished replays in FILE, and do not repeat those that it has."),
     option(AFTER, "--write-cache", type=FILE, metavar="FILE",
            help="Build a statistics file from the recorded answers, if it pays."),
-    option(AFTER, "--mix-keys", is_flag=True,
-           help="Let that file hold the answers to several keys that learn for themselves."),
+    mix_keys_option(AFTER),
     option(AFTER, "--measure", is_flag=True,
            help=f"Also answer up to {MEASURED} held-out requests with --model, or the embedded "
            "model, and time it."),
@@ -170,13 +172,7 @@ def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> No
     """Refuse a file that nothing can decide on, or that would mix what keys keep apart."""
     from ngramspec.bench.split import LEAST, PART
 
-    keys = {one.key for trace in traces for one in trace.requests if one.apart}
-    if len(keys) > 1 and not mix_keys:
-        raise InputError(
-            f"the requests are of {len(keys)} keys that learn for themselves, and one file would "
-            f"hold the answers to all: choose with --key ({', '.join(sorted(keys)[:5])}), or allow "
-            "it with --mix-keys"
-        )
+    refuse_mixed_keys(traces, mix_keys)
     if not plan.parts.num_held_out:
         raise InputError(
             f"--write-cache needs {PART * LEAST} requests, of which a third is held out to decide; "
@@ -197,41 +193,16 @@ def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
     from ngramspec.bench.trial import num_replays, try_file
 
     parts, candidate = found.plan.parts, found.tuning.best.candidate
-    about = {
-        "corpus": [one.source.path.name for one in loaded],
-        "what": "answers of recorded requests",
-        "documents": parts.num_chosen_on,
-        "tokens": sum(len(one.output) for part in parts.parts for one in part.chosen_on),
-    }
     with progress("trying a file", num_replays(parts, candidate)) as advance:
         return try_file(
             values["write_cache"],
             parts,
             candidate,
             found.costs.table,
-            _tokenizer_of(values, loaded),
-            about=about,
+            tokenizer_of(values, loaded),
+            about=provenance_of(values, loaded),
             advance=advance,
         )
-
-
-def _tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerprint | None:
-    """Return whose token ids were loaded, None if nothing tells."""
-    from ngramspec.models import embedded_model
-    from ngramspec.recordings.formats import TOKENS
-    from ngramspec.tokenizers import fingerprint_of
-
-    given = values["tokenizer"] or values["model"]
-    if given is not None:
-        return fingerprint_of(given)
-    stated = {known for one in loaded for known in one.tokenizers}
-    if len(stated) > 1:
-        raise InputError("the files were recorded with several tokenizers: tune them one by one")
-    if stated:
-        return next(iter(stated))
-    if all(one.source.format == TOKENS for one in loaded):
-        return None
-    return fingerprint_of(embedded_model())
 
 
 def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:

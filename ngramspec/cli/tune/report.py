@@ -157,7 +157,7 @@ def _show_trial(console: Console, found: Tuned) -> None:
     made = (
         f"{size_text(trial.num_bytes)} from {number_of(trial.num_texts, 'answer')}, "
         f"{trial.gain - 1:+.1%} after a restart on the "
-        f"{number_of(found.tuning.num_held_out, 'held-out request')}, none of which is in it"
+        f"{number_of(found.tuning.num_held_out, 'held-out request')}, which it was not built from"
     )
     if trial.path is None:
         console.print(f"No file was written, as it does not pay: {made}.")
