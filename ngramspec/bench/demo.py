@@ -22,7 +22,7 @@ from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
 
 # In this setting llama.cpp's CPU kernels compute a token the same way alone and in a batch of up to
-# 63, on Q8_0 weights (docs/exactness.md).
+# 63, on Q8_0 weights (docs/explanation/exactness.md).
 EXACT: Mapping[str, Any] = {"threads": 1, "flash_attn": True}
 # For short texts and a model for which a wrong draft token costs nearly as much as a right one
 # saves: shorter keys than llama.cpp's defaults, and shorter drafts.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.options import Decorator, option, options
-from ngramspec.cli.output import number_of, progress
+from ngramspec.cli.output import number_of
+from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:

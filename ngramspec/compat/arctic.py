@@ -1,8 +1,8 @@
 """SuffixDecodingCache: what vLLM and TensorRT-LLM use of arctic_inference, with our drafter.
 
 Interface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. It is implemented by a slot per
-request and one SuffixPool of requests' texts, instead of suffix trees. docs/integrations.md lists
-the differences; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
+request and one SuffixPool of requests' texts, instead of suffix trees. docs/how-to/integrations.md
+lists the differences; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ class Proposer:
 
     Configure: speculative_config={"method": "custom_class", "model":
     "ngramspec.adapters.vllm.Proposer", "num_speculative_tokens": K}; options in
-    additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/integrations.md. All requests
-    share the pool. vLLM does not pass request ids here, so rows are recognised by their content.
+    additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/how-to/integrations.md.
+    All requests share the pool. vLLM does not pass request ids here, so rows are recognised by
+    their content.
 
     Only the rank whose drafts vLLM uses makes any. With the external launcher every rank schedules
     for itself, so all do; then no draft depends on time, so that equal steps give equal drafts.

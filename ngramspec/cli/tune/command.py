@@ -19,7 +19,8 @@ from ngramspec.cli.options import (
     option,
     options,
 )
-from ngramspec.cli.output import print_json, progress
+from ngramspec.cli.output import print_json
+from ngramspec.cli.progress import progress
 from ngramspec.cli.recorded import (
     ABOUT_FILES,
     load_recorded,

@@ -30,7 +30,7 @@ NOTE = (
 )
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
-    "which also find what llama-server's miss (docs/differences.md)."
+    "which also find what llama-server's miss (docs/reference/differences.md)."
 )
 
 

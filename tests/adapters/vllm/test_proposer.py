@@ -293,7 +293,7 @@ def test_importing_the_adapter_imports_no_engine() -> None:
 
 
 def test_the_page_shows_options_that_are_taken() -> None:
-    page = (ROOT / "docs" / "integrations.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "integrations.md").read_text()
     blocks = re.findall(r"^```py\n(.*?)^```$", page.partition("## vLLM")[2], re.S | re.M)
     shown = {
         word.arg: ast.literal_eval(word.value)
