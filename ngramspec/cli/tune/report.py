@@ -28,6 +28,10 @@ NOTE = (
     "to choose; held out: the same on the last third of each set; gain: over the default. "
     "lengths auto: an AutoPolicy chooses them by the costs; fixed: as long as the sizes allow. "
 )
+SLOWER = (
+    "So here plain decoding was the fastest: `ngramspec serve --spec-type none`. Drafts do not pay for "
+    "this model on this machine, or it was busy; `ngramspec bench calibrate` measures what they cost."
+)
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
     "which also find what llama-server's miss (docs/reference/differences.md)."
@@ -176,6 +180,8 @@ def _show_measured(console: Console, found: Tuned) -> None:
         words.append(f"{row.name} {row.tokens_per_second:.1f} tokens/s{ratio}")
     count = number_of(measured.requests, "request")
     console.print(f"Measured on {count} after a restart: {', '.join(words)}.")
+    if all(row.ratio < 1 for row in measured.rows[1:]):
+        console.print(SLOWER)
 
 
 def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> None:
