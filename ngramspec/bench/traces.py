@@ -63,7 +63,7 @@ class Cut:
         most = self.max_output or None
         cut = (
             dataclasses.replace(
-                one, prompt=one.prompt[-self.max_prompt :], output=one.output[:most]
+                one, prompt=one.prompt[-self.max_prompt :].copy(), output=one.output[:most]
             )
             for one in requests
         )

@@ -85,7 +85,7 @@ def _is_recorded(path: Path) -> bool:
         source = recognise(path)
     except (FormatError, BackendError):
         return False
-    return source.format in ("requests", "llama-log") or source.whole
+    return source.format in ("requests", "llama-log") or (source.format == "chats" and source.whole)
 
 
 def load_recorded(

@@ -11,7 +11,7 @@ from typing import Any
 from ngramspec.errors import FormatError
 from ngramspec.recordings.chats import looks_like_chat
 from ngramspec.recordings.lines import read_start
-from ngramspec.recordings.llama_log import LOOKS
+from ngramspec.recordings.llama_log import FIRST_LINE, SLOT_LINE
 from ngramspec.recordings.record import is_head
 
 TOKENS, REQUESTS, CHATS, LLAMA_LOG = "tokens", "requests", "chats", "llama-log"
@@ -69,7 +69,7 @@ def _found(start: str) -> tuple[str, str] | None:
     """Return the format, and what it is in words."""
     if not start.strip():
         return TOKENS, "nothing"
-    if LOOKS.search(start):
+    if FIRST_LINE.match(start) or SLOT_LINE.search(start):
         return LLAMA_LOG, FORMATS[LLAMA_LOG]
     for value in _values(start):
         if is_head(value):

@@ -20,12 +20,11 @@ from ngramspec.recordings.lines import Bad, Line
 from ngramspec.recordings.request import RecordedRequest
 from ngramspec.tokenizers import Tokenizer
 
-# The marks of its lines: time, level, then for slots their number and that of the task.
-LOOKS = re.compile(
-    r"(?m)^(?:\x1b\[[\d;]*m)*\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |^slot +\S+: +id +\d+ \| "
-)
-_SLOT = re.compile(r"slot +(\S+): +id +(\d+) \| task +(-?\d+) \| (.*)", re.DOTALL)
-_TOKEN = re.compile(r"n_gen = (\d+), n_remaining = -?\d+, next token: +(\d+) '")
+# How its first line looks, and one of a slot: time, level, number of the slot and of the task.
+FIRST_LINE = re.compile(r"\s*(?:\x1b\[[\d;]*m)*\d+\.\d\d\.\d{3}\.\d{3} [A-Z] ")
+SLOT_LINE = re.compile(r"^slot +\S+: +id +\d+ \| task +-?\d+ \| ", re.MULTILINE)
+_SLOT = re.compile(r"slot +(\S+): +id +(\d+) \| task +(-?\d{1,18}) \| (.*)", re.DOTALL)
+_TOKEN = re.compile(r"n_gen = (\d{1,9}), n_remaining = -?\d+, next token: +(\d{1,9}) '")
 _LAUNCH = "launching slot : "
 _END = "stopped by EOS"
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")

@@ -79,7 +79,8 @@ class RequestReader:
             )
         try:
             stated, known = str(head["tokenizer"]), self._known
-            bytes.fromhex(stated), int(head["vocab_size"])
+            if len(bytes.fromhex(stated)) not in (0, 16) or type(head["vocab_size"]) is not int:
+                raise ValueError(f"tokenizer {stated!r:.60}, {head['vocab_size']!r:.60}")
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{self._where}: a damaged head: {error!r}") from None
         if known is not None and stated and stated != str(known):

@@ -39,6 +39,8 @@ def read_token_line(text: str) -> RecordedRequest:
         ids = np.array(text.split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
         raise BadLineError(str(error)) from None
+    if not len(ids):
+        raise BadLineError("no numbers")
     prompt_len = int(ids[0])
     if not 0 <= prompt_len < len(ids):
         raise BadLineError(f"a prompt of {prompt_len} tokens in a line of {len(ids) - 1}")

@@ -29,8 +29,9 @@ NOTE = (
     "lengths auto: an AutoPolicy chooses them by the costs; fixed: as long as the sizes allow. "
 )
 SLOWER = (
-    "So here plain decoding was the fastest: `ngramspec serve --spec-type none`. Drafts do not pay for "
-    "this model on this machine, or it was busy; `ngramspec bench calibrate` measures what they cost."
+    "So here plain decoding was the fastest (`ngramspec serve --spec-type none`): drafts do not "
+    "pay for this model on this machine, or it was busy. `ngramspec bench calibrate` measures what "
+    "they cost."
 )
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
