@@ -33,6 +33,7 @@ from ngramspec.cli.options import (
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.recording import recording_options
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 from ngramspec.extras import not_installed
@@ -273,6 +274,7 @@ def _with_more_flags(function: Function) -> Function:
            default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
     session_options(),
+    recording_options(),
     option(OUTPUT, "--log-level", metavar="LEVEL",
            type=click.Choice(["debug", "info", "warning", "error"]),
            help="Log level on stderr: debug, info, warning or error.  [default: info]"),
