@@ -32,6 +32,12 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(out.glob("*.tar.gz"))
 
 
+def page_files() -> set[str]:
+    """Return the files of the server's page, its libraries and their licences among them."""
+    found = (ROOT / "ngramspec" / "server" / "page").rglob("*.*")
+    return {str(path.relative_to(ROOT)) for path in found if path.suffix != ".pyc"}
+
+
 def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
@@ -41,6 +47,7 @@ def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
     assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml"} <= names
     for name in ("tiny-code-q8_0.gguf", "suffix_confidence.npy"):
         assert f"ngramspec/models/{name}" in names
+    assert page_files() <= names
     built = {name for name in names if name.endswith((".so", ".c", ".pyc"))}
     assert built == {"tests/faults/shim.c"}  # a source
 
@@ -60,6 +67,7 @@ def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
         archive.extractall(tmp_path / "site")
     assert "ngramspec/py.typed" in names
     assert "ngramspec/_native/drafter/drafter.pyi" in names
+    assert page_files() <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "ext/", "benchmarks/"))]
     code = (
         "import sys; sys.path.insert(0, 'site'); import ngramspec\n"
