@@ -107,9 +107,11 @@ def test_a_phone_never_scrolls_sideways(server: Server, pages: Pages) -> None:
     answers_with(page, long, f"\n\n```\n{long}\n```\n\n{table}")
     send(page, long)
     finished(page)
+    assert fits(page)
     page.unroute_all()
+    page.keyboard.press("Control+Shift+O")
     send(page, REPEAT)
-    finished(page, 2)
+    finished(page)
     assert fits(page)
     pages.shot(page, "phone-answer")
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):

@@ -201,17 +201,6 @@ def test_hundreds_of_messages_and_long_ones_stay_smooth(server: Server, pages: P
     page.locator(".message", has_text="Line 3499").first.locator(".block strong").first.wait_for()
     answers_with(page, *["word " * 20 + "\n\n"] * 2000)  # 200 kB
     page.locator("#scroll").evaluate("e => e.scrollTop = e.scrollHeight")
-    page.evaluate("""() => {
-        window.longest = 0;
-        let before = performance.now();
-        const tick = () => {
-            const now = performance.now();
-            window.longest = Math.max(window.longest, now - before);
-            before = now;
-            if (!window.over) requestAnimationFrame(tick);
-        };
-        tick();
-    }""")
     send(page, "more")
     finished(page)
     assert page.locator(TEXT).inner_text().count("word") == 40000

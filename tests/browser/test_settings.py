@@ -13,9 +13,9 @@ TEXT = "#messages .assistant:last-child .text"
 def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.get_by_role("button", name="Settings").click()
-    assert page.get_by_label("Temperature").get_attribute("placeholder") == "0.8"  # the server's
+    assert page.get_by_label("Top-p").get_attribute("placeholder") == "0.95"  # the server's
     assert page.get_by_label("Max tokens").get_attribute("placeholder") == "no limit"
-    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Temperature").fill("0.3")
     page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Top-k").fill("7")
     page.get_by_label("Seed").fill("9")
@@ -30,7 +30,7 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     send(page, "hello")
     finished(page)
     body = bodies[0]
-    wanted = {"temperature": 0, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
+    wanted = {"temperature": 0.3, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
               "stream": True}  # fmt: skip
     assert {name: body[name] for name in wanted} == wanted
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}

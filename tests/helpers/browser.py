@@ -18,7 +18,7 @@ START_SECONDS = 60
 KEY = "the-key"
 # With policy auto the machine's speed would decide whether anything is drafted at all.
 OPTIONS = ("--spec-type", "ngram-mod,ngram-cache", "--policy", "fixed", "--parallel", "2",
-           "--log-level", "error")  # fmt: skip
+           "--temp", "0", "--log-level", "error")  # fmt: skip
 
 
 @dataclass
@@ -39,15 +39,17 @@ class Server:
 class Serving:
     """Runs the command on the embedded model for as long as the block."""
 
-    def __init__(self, options: tuple[str, ...], key: str) -> None:
-        self._options, self._key = options, key
+    def __init__(
+        self, options: tuple[str, ...], key: str = "", usual: tuple[str, ...] = OPTIONS
+    ) -> None:
+        self._options, self._key = (*usual, *options), key
 
     def __enter__(self) -> Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         command = (sys.executable, "-m", "ngramspec", "serve", "--port", str(port))
-        self._process = subprocess.Popen([*command, *OPTIONS, *self._options])
+        self._process = subprocess.Popen([*command, *self._options])
         server = Server(f"http://127.0.0.1:{port}", self._key)
         end = time.monotonic() + START_SECONDS
         while True:

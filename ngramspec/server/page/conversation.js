@@ -12,7 +12,8 @@ import { drawSpeed } from "./speed.js";
 import * as store from "./store.js";
 
 const NEAR = "1500px"; // of the view: messages there are rendered
-const SAVE = 3000; // ms between savings of an answer that comes in
+const SAVE = 10_000; // ms between savings of an answer that comes in
+const DRAW = 500; // ms between drawings of its speed
 const END = 80; // pixels from the end that count as being there
 
 const running = new Map(); // id of a chat -> AbortController of its answer
@@ -97,8 +98,11 @@ export function toEnd() {
   $("to-end").hidden = follows;
 }
 
-/** Keep account of whether the end is in view. */
+/** Keep account of whether the end is in view; save answers that come in when the page is left. */
 export function startConversation() {
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden && isRunning()) keep(chat);
+  });
   const box = $("scroll");
   box.addEventListener("scroll", () => {
     follows = box.scrollHeight - box.scrollTop - box.clientHeight < END;
@@ -225,16 +229,22 @@ async function answer(replaced = [], begun = null) {
 /** Receive an answer and show it; return the error that ended it, if there was one. */
 async function receive(own, message, path, body, signal, view = () => views.get(message)) {
   const made = new Answer(message);
-  let saved = performance.now();
+  let [saved, drawn] = [performance.now(), performance.now()];
   let error = null;
   try {
     for await (const event of stream(path, body, signal)) {
       made.take(event);
       view()?.grow(toEnd);
-      if (performance.now() - saved < SAVE) continue;
-      saved = performance.now();
-      keep(own);
-      if (chat === own) drawSpeed(own.messages, compareLast);
+      const now = performance.now();
+      if (now - drawn > DRAW && chat === own) {
+        drawn = now;
+        made.finish();
+        drawSpeed(own.messages, compareLast);
+      }
+      if (now - saved > SAVE) {
+        saved = now;
+        keep(own);
+      }
     }
   } catch (caught) {
     message.ended = caught.name === "AbortError" ? "stopped" : "lost";

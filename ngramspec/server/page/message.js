@@ -4,7 +4,9 @@ import { $, copy, icon, iconButton, make, number, percent } from "./dom.js";
 import { Flow, showPlain } from "./markdown.js";
 import { textOf } from "./request.js";
 
-const SHARE = 4; // of the time that passes, one part in five may go into rendering
+// Browser and model may share a machine, so rendering gets little of it.
+const PAUSE = 50; // ms between two renderings of an answer that comes in
+const SHARE = 4; // or this many times what one of them takes, if that is more
 const WHO = { user: "You", assistant: "Model", tool: "Result of a tool" };
 const CUT = {
   length: "Cut off: the limit of tokens is reached, or the context is full.",
@@ -74,7 +76,7 @@ export class MessageView {
       this.#render(true);
       shown();
       const end = performance.now();
-      this.#free = end + SHARE * (end - begin);
+      this.#free = end + Math.max(PAUSE, SHARE * (end - begin));
     };
     const wait = this.#free - performance.now();
     const later = () => (this.#frame = requestAnimationFrame(paint));
