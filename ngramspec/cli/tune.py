@@ -17,8 +17,8 @@ from ngramspec.cli.output import (
     number_of,
     plain_console,
     print_json,
-    progress,
 )
+from ngramspec.cli.progress import progress
 from ngramspec.cli.target import RUNNING, context_settings, running
 from ngramspec.costs import PROFILES
 
@@ -57,7 +57,7 @@ NOTE = (
 )
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
-    "which also find what llama-server's miss (docs/differences.md)."
+    "which also find what llama-server's miss (docs/reference/differences.md)."
 )
 
 

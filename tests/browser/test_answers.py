@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
+
+import pytest
 
 from helpers.browser import (
     Pages,
@@ -223,6 +226,9 @@ def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pa
     assert second["speculative"]["enabled"] is False
     assert first["seed"] == second["seed"]
     assert first["messages"] == second["messages"]
+    words = page.locator(".facts.other").inner_text().replace("\u00a0", " ").replace(",", "")
+    drafted, plain, times = map(float, re.findall(r"([\d.]+) (?:tokens/s|times)", words))
+    assert times == pytest.approx(drafted / plain, rel=0.05)
     legend = page.locator("#speed .legend").inner_text()
     assert "with drafts" in legend
     assert "without drafts" in legend

@@ -26,7 +26,7 @@ from ngramspec.errors import FormatError
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
 
-DOCS = ROOT / "docs" / "metrics.md"
+DOCS = ROOT / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z0-9_:]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 OF_VLLM = {"model_name": "tiny", "engine": "0"}
 

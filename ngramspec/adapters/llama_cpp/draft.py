@@ -48,7 +48,7 @@ class NgramDraft:
         spec: Drafter names as for create_drafter, comma-separated.
         max_draft: Longest draft, in tokens, >= 1; cut to n_batch - 1 of the host on every call.
             The default keeps the batch below 64 tokens: from there llama.cpp's CPU flash attention
-            computes by another kernel, with other rounding (docs/exactness.md).
+            computes by another kernel, with other rounding (docs/explanation/exactness.md).
         slots: Token sequences followed at the same time; the least recently used is replaced.
         policy: "auto": drafts are as long as their tokens pay, by the measured cost of rounds;
             "fixed": as long as the drafters make them; or an AutoPolicy of your own.
