@@ -191,7 +191,8 @@ def _with_more_flags(function: Function) -> Function:
     option(ACCESS, "--metrics/--no-metrics", env="ENDPOINT_METRICS", default=None,
            help="GET /metrics, for any key.  [default: if there is one key, or keys share]"),
     option(ACCESS, "--slots/--no-slots", env="ENDPOINT_SLOTS", default=None,
-           help="GET /slots and live figures, for any key.  [default: as --metrics]"),
+           help="GET /slots and the page's live figures, for any key.  [default: as --metrics; "
+           "live figures also without keys if --host is this machine only]"),
     option(ACCESS, "--props", env="ENDPOINT_PROPS", is_flag=True, help="Allow POST /props."),
     option(ACCESS, "--allow-host", multiple=True, metavar="NAME",
            help="Host names that the server answers to, comma-separated (repeatable); .NAME: all "
