@@ -9,6 +9,7 @@ import json
 import os
 import random
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -80,6 +81,11 @@ def answers(family: Family) -> ChatFormat:
     return chat_format(family.template, "", TOOLS, parses_reasoning=True)
 
 
+def thought(family: Family) -> str:
+    open, close = family.reasoning
+    return f"{open}I see.{close}" if open else ""
+
+
 def read(format: ChatFormat, text: str, cuts: list[int]) -> ChatMessage:
     parser, message = format.parser(), ChatMessage()
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
@@ -144,8 +150,8 @@ def test_calls_are_read_as_they_were_written(
 ) -> None:
     family = FAMILIES[name]
     calls = calls[:1] if family.single else calls
-    assume(not family.bare or family.bare not in json.dumps(calls))
-    text = f"{family.reasoning[0]}I see.{family.reasoning[1]}" if family.reasoning[0] else ""
+    assume(not family.bare or family.bare not in repr(calls))
+    text = thought(family)
     content = "Wait.\n" if before and not family.alone else ""
     message = read(answers(family), text + content + family.write(calls), cuts)
     assert calls_of(message) == [(called, dict(arguments)) for called, arguments in calls]
@@ -216,9 +222,107 @@ def marks_of(format: ChatFormat) -> list[str]:
 def test_the_forced_grammar_allows_what_the_model_writes(name: str, calls: Calls) -> None:
     family = FAMILIES[name]
     calls = in_order(calls[:1] if family.single else calls)
-    assume(not family.bare or family.bare not in json.dumps(calls))
+    assume(not family.bare or family.bare not in repr(calls))
     text = family.write(calls)
     assert accepts(forced(answers(family)), text) == len(text.encode())
+
+
+def optional(format: ChatFormat) -> Matcher:
+    """Return the matcher of answers of a model that may call a tool or not."""
+    free = Tools(tuple(replace(tool, strict=True) for tool in TOOLS.tools))
+    return forced(replace(format, tools=free))
+
+
+@families()
+@given(calls=st.lists(CALL, min_size=1, max_size=3), before=TEXTS, reasoned=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_optional_calls_are_allowed_as_models_write_them(
+    name: str, calls: Calls, before: str, reasoned: bool
+) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    calls = in_order(calls[:1] if family.single else calls)
+    assume(not family.bare or family.bare not in repr(calls))
+    text = thought(family) if reasoned else ""
+    text += ("" if family.alone else before) + family.write(calls)
+    assert accepts(optional(format), text) == len(text.encode())
+
+
+@families()
+@given(before=TEXTS, reasoned=st.booleans(), unknown=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_an_optional_call_follows_its_schema_once_it_is_begun(
+    name: str, before: str, reasoned: bool, unknown: bool
+) -> None:
+    """Where the name tells a call, one of an unknown tool is content."""
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    text = thought(family) if reasoned else ""
+    text += "" if family.alone else before
+    good = family.write([("get_weather", {"city": "Oslo", "days": 36})])
+    assume(not unknown or name not in ("Llama 3", "Functionary 3.2"))
+    bad = good.replace("get_weather", "get_rain") if unknown else good.replace("36", "tomorrow")
+    assert good != bad
+    end = len((text + bad[: bad.index("rain" if unknown else "tomorrow")]).encode())
+    assert accepts(optional(format), text + bad) == end
+
+
+@families()
+@given(text=TEXTS, opened=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_answers_without_calls_are_free(name: str, text: str, opened: bool) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    anywhere, first = format.calls.triggers(TOOLS)
+    assume(not any(mark in text for mark in anywhere))
+    assume(not text.lstrip().startswith(tuple(first)))
+    whole = (family.reasoning[0] if opened else "") + text
+    for size in range(len(whole) + 1):
+        assert accepts(optional(format), whole[:size]) == len(whole[:size].encode())
+
+
+@families()
+def test_marks_within_reasoning_begin_no_call(name: str) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    if not family.reasoning[0] or name == "gpt-oss":
+        return
+    call = family.write([("get_weather", {"city": "Oslo"})])
+    text = f"{family.reasoning[0]}I would write {call[:-3]}but I do not{family.reasoning[1]}No."
+    allowed = accepts(optional(format), text) == len(text.encode())
+    assert allowed == (not format.calls.ends_reasoning)
+    assert allowed == (not read(format, text, []).calls)
+
+
+@families()
+def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str) -> None:
+    parameters = {"type": "object", "properties": {"x": {"type": "integer", "not": {"const": 1}}}}
+    hard = {"type": "object", "properties": {"x": {"type": "array", "items": {"pattern": "(?=a)"}}}}
+    if name == "Gemma 4":
+        return  # it enforces types only
+    for schema, strict, refused in (
+        (parameters, True, True),
+        (hard, True, True),
+        (hard, False, False),
+    ):
+        tools = Tools((Tool("now", schema, {}, strict),))
+        format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+        if refused:
+            with pytest.raises(ApiError, match=r"tools\.now"):
+                forced(format)
+        else:
+            assert chat_grammar(SamplingBody(), None, "json_schema", format) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["LFM2", "MiniMax M2", "Qwen3-Coder, Qwen 3.5, Nemotron 3, StepFun 3.5"]
+)
+def test_a_parameter_that_is_an_object_has_its_own_members_only(name: str) -> None:
+    """Formats that write parameters one by one took the tool's members for those of the object."""
+    place = {**PARAMETERS["$defs"]["place"], "required": ["lat"]}
+    schema = {"type": "object", "properties": {"place": place}, "additionalProperties": False}
+    tools = Tools((Tool("find", schema, {}, strict=True),), required=True)
+    format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+    good = FAMILIES[name].write([("find", {"place": {"lat": 1}})])
+    bad = FAMILIES[name].write([("find", {"place": {"lat": 1, "place": {}}})])
+    assert accepts(forced(format), good) == len(good)
+    assert 0 < accepts(forced(format), bad) < len(bad)
 
 
 def followers(sample: bytes, last: bytes, mask: Any) -> list[int]:

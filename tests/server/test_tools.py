@@ -93,6 +93,44 @@ def test_several_calls_only_when_they_are_allowed(server: Serving) -> None:
             check_weather(call)
 
 
+def said_before(arguments: dict[str, Any]) -> list[Any]:
+    """Return a chat in which a call was written again and again."""
+    call = json.dumps({"name": "get_weather", "arguments": arguments})
+    turn = {"role": "user", "content": "The weather in Paris?"}
+    said = {"role": "assistant", "content": f"<tool_call>\n{call}\n</tool_call>"}
+    return [turn, said] * 4 + [turn]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_call_that_the_model_begins_follows_its_schema(server: Serving, strict: bool) -> None:
+    messages = said_before({"city": "Paris", "days": 3, "hourly": True})
+    tools = [{**WEATHER, "function": {**WEATHER["function"], "strict": strict}}, CLOCK]
+    free: Any = {"messages": messages, "temperature": 0, "max_tokens": 100}
+    texts = []
+    for drafts in (0, 16):
+        body = {**free, "tools": tools, "max_tokens": 200, "speculative.n_max": drafts}
+        made = server.post("/v1/chat/completions", **body).json()
+        choice = made["choices"][0]
+        assert choice["finish_reason"] == "tool_calls"
+        (call,) = choice["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        assert arguments["city"] in ("Oslo", "Rome")
+        assert set(arguments) <= {"city", "days"}
+        texts.append(call["function"]["arguments"])
+        assert bool(made["timings"].get("draft_n_accepted")) == bool(drafts)
+    assert texts[0] == texts[1]
+
+
+def test_what_cannot_be_enforced_is_refused_only_where_a_tool_is_strict(server: Serving) -> None:
+    function = {"name": "f", "parameters": {"properties": {"x": {"pattern": "(?=a)"}}}}
+    tool = {"type": "function", "function": function}
+    assert server.chat(tools=[tool], max_tokens=2).choices
+    with pytest.raises(openai.BadRequestError, match=r"tools\.f"):
+        server.chat(
+            tools=[{"type": "function", "function": {**function, "strict": True}}], max_tokens=2
+        )
+
+
 def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> None:
     wanted: Any = {
         "type": "json_schema",

@@ -38,7 +38,9 @@ SAYING = frozenset(("type", "enum", "const", *APPLIED, *UNENFORCED)).union(*BY_T
 Schema = Mapping[str, Any]
 
 
-def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = False) -> str:
+def add_schema(
+    rules: Rules, schema: Any, name: str, field: str, strict: bool = False, whole: Any = None
+) -> str:
     """Add rules for the values that a schema allows and return the name of the first.
 
     Args:
@@ -47,6 +49,7 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = 
         name: Name of the rule.
         field: Field of the body, for error messages.
         strict: Refuse what cannot be enforced; it is left out otherwise.
+        whole: What the schema is a part of, in which its references are; None = it is all.
 
     Raises:
         ApiError: It is not a JSON schema, a grammar cannot express it, or it is too large.
@@ -58,7 +61,8 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = 
         return rules.primitive("value")
     rules.primitive("space")
     try:
-        return _Converter(Context(rules, strict), schema).visit(schema, name, 0)
+        whole = schema if whole is None else whole
+        return _Converter(Context(rules, strict), whole).visit(schema, name, 0)
     except ApiError as error:
         raise bad_request(f"{field}: {error.message}", field) from error
     except RecursionError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,6 +98,17 @@ class CallFormat(ABC):
     @abstractmethod
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of a call, or of several if tools.several; add its rules."""
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the texts from which on an answer can only be calls, and those at its start.
+
+        Before the latter may be whitespace. None at all: nothing tells calls from content.
+        """
+        return [mark.text for mark in self.marks if not mark.first], ()
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls that the model has begun itself, from any trigger on."""
+        return self.rule(rules, tools)
 
     def answer_rule(self, rules: Rules, answer: str) -> str:
         """Return the grammar of an answer that is no call, from that of its content."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ngramspec.server.chat.calls.format import (
@@ -88,6 +88,10 @@ class JsonCalls(CallFormat):
             call = rules.add("call", f"{start} {call} {end}")
             return several(call, f"{literal(self.between)} {call}", tools)
         return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls from their mark on: whitespace before it is content."""
+        return replace(self, start=self.start.lstrip()).rule(rules, tools)
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         name = tool.name[:80]

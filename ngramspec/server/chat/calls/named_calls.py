@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,9 +89,16 @@ class NamedCalls(CallFormat):
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose arguments follow the schemas of their tools."""
+        return f"{literal(self.start)} {self._row(rules, tools)} {literal(self.end)}"
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls; what is around all of them may be missing."""
+        row = rules.add("row", self._row(rules, tools))
+        return f"{literal(self.start)} {row} {literal(self.end)} | {row}" if self.start else row
+
+    def _row(self, rules: Rules, tools: Tools) -> str:
         call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
-        calls = several(call, f"{literal(self.between)} {call}", tools)
-        return f"{literal(self.start)} {calls} {literal(self.end)}"
+        return several(call, f"{literal(self.between)} {call}", tools)
 
     def _call(self, rules: Rules, tool: Tool, opened: str | None = None) -> str:
         name = tool.name[:80]
@@ -221,6 +228,15 @@ class FunctionaryCalls(NamedCalls):
         if sink.tools.named(name) is None:
             raise NotACallError
         yield from self.read_rest(name, call_id, text, sink)
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the recipients that are tools."""
+        names = [f"{tool.name}\n" for tool in tools.tools]
+        return [f"{self.open}{name}" for name in names], names
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls, the first one with its mark or without it."""
+        return f"{literal(self.open)}? ({self.rule(rules, tools)})"
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls, the first one without its mark."""

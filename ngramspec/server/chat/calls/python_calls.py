@@ -17,11 +17,10 @@ from ngramspec.server.chat.calls.format import (
 )
 from ngramspec.server.chat.calls.json_calls import JsonCalls
 from ngramspec.server.chat.calls.loose_value import PYTHON, loose_value
-from ngramspec.server.chat.calls.typed_value import parameters_of
+from ngramspec.server.chat.calls.typed_value import add_parameter, parameters_of
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[\w.:/-]*")
@@ -101,7 +100,7 @@ def read_arguments(text: Text, sink: AnswerSink) -> Read[bool]:
 def _call(rules: Rules, tool: Tool) -> str:
     name, parts = tool.name[:80], list[tuple[str, bool]]()
     for key, schema, needed in parameters_of(tool):
-        value = add_schema(rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict)
+        value = add_parameter(rules, schema, key, tool)
         parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}=')} {value}"), needed))
     inside = members(rules, parts, name)
     return rules.add(f"call-{name}", f"{literal(f'{tool.name}(')} {inside} {literal(')')}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ngramspec.server.chat.tools import Tool
+from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_schema import add_schema
 
 Schema = Mapping[str, Any]
-SHARED = ("properties", "$defs", "definitions")  # members of a schema that its parts refer to
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -34,15 +35,23 @@ def properties_of(tool: Tool | None) -> Mapping[str, Any]:
 def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
     """Return name, schema and whether it is required of each parameter.
 
-    The schemas hold what they may refer to, so that they can stand alone.
+    The schemas may refer to parts of the tool's.
     """
-    required, place = _object_of(tool).get("required"), _place_of(tool)
+    required = _object_of(tool).get("required")
     needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
-    shared = {key: tool.parameters[key] for key in SHARED if key in tool.parameters}
-    return [
-        (key, {**shared, "$ref": f"{place}/properties/{_escaped(key)}"}, key in needed)
-        for key in properties_of(tool)
-    ]
+    return [(key, schema, key in needed) for key, schema in properties_of(tool).items()]
+
+
+def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
+    """Add rules for the JSON of a parameter and return the name of the first.
+
+    Raises:
+        As add_schema.
+    """
+    name = tool.name[:80]
+    return add_schema(
+        rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict, whole=tool.parameters
+    )
 
 
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
@@ -118,19 +127,11 @@ def _types(schema: Any, root: Schema, left: list[int]) -> frozenset[str]:
     return frozenset(("array",)) if "items" in schema else frozenset()
 
 
-def _place_of(tool: Tool) -> str:
-    """Return a reference to the schema of a tool's parameters."""
-    found = tool.parameters.get("$ref")
-    return found if isinstance(found, str) else "#"
-
-
 def _object_of(tool: Tool) -> Mapping[str, Any]:
-    found = _referred(_place_of(tool), tool.parameters)
+    """Return the schema of a tool's parameters, which may be a reference."""
+    place = tool.parameters.get("$ref")
+    found = _referred(place, tool.parameters) if isinstance(place, str) else tool.parameters
     return found if isinstance(found, dict) else {}
-
-
-def _escaped(key: str) -> str:
-    return quote(key.replace("~", "~0").replace("/", "~1"))
 
 
 def _refuse(word: str) -> Any:
