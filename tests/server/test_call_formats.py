@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -323,6 +325,77 @@ def test_a_parameter_that_is_an_object_has_its_own_members_only(name: str) -> No
     bad = FAMILIES[name].write([("find", {"place": {"lat": 1, "place": {}}})])
     assert accepts(forced(format), good) == len(good)
     assert 0 < accepts(forced(format), bad) < len(bad)
+
+
+BARE = [name for name, family in FAMILIES.items() if family.bare]  # strings have no quotes there
+CODE = {"type": "string", "pattern": "^[a-c<-]{2,4}$"}
+# Schemas of strings, and what they allow.
+STRINGS: list[tuple[dict[str, Any], Callable[[str], bool]]] = [
+    (CODE, lambda text: bool(re.fullmatch("[a-c<-]{2,4}", text))),
+    ({"type": "string", "pattern": "a.*a"}, lambda text: bool(re.search("a.*a", text))),
+    ({"type": "string", "minLength": 2, "maxLength": 4}, lambda text: 2 <= len(text) <= 4),
+    ({"type": "string", "minLength": 3}, lambda text: len(text) >= 3),
+    ({"type": "string", "maxLength": 3000}, lambda text: True),
+    (
+        {"type": "string", "pattern": "^a", "maxLength": 3},
+        lambda text: text.startswith("a") and len(text) <= 3,
+    ),
+    ({"type": "string", "enum": ["ab", "a", "<b>"]}, lambda text: text in ("ab", "a", "<b>")),
+    ({"enum": ["ab", "c"], "minLength": 2, "type": "string"}, lambda text: text == "ab"),
+    ({"$ref": "#/$defs/code"}, lambda text: bool(re.fullmatch("[a-c<-]{2,4}", text))),
+    (
+        {"anyOf": [{"type": "string", "const": "c"}, {"$ref": "#/$defs/code"}]},
+        lambda text: text == "c" or bool(re.fullmatch("[a-c<-]{2,4}", text)),
+    ),
+    ({"type": "string", "format": "date"}, lambda text: text == "2026-11-23"),
+]
+
+
+@pytest.mark.parametrize("name", BARE)
+@given(
+    case=st.sampled_from(STRINGS),
+    text=st.text(st.sampled_from("abc<-"), max_size=5) | st.sampled_from(["2026-11-23", "2026"]),
+)
+@settings(max_examples=EXAMPLES * 3, deadline=None)
+def test_strings_without_quotes_follow_their_schema(name: str, case: Any, text: str) -> None:
+    schema, allowed = case
+    parameters = {
+        "type": "object",
+        "properties": {"x": schema},
+        "required": ["x"],
+        "$defs": {"code": CODE},
+    }
+    tools = Tools((Tool("f", parameters, {}, strict=True),), required=True)
+    format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+    written = FAMILIES[name].write([("f", {"x": text})])
+    assert (accepts(forced(format), written) == len(written.encode())) == allowed(text)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_string_with_a_bound_cannot_run_over_its_end(name: str) -> None:
+    """What must be longer cannot be filled up with the mark that ends it."""
+    family = FAMILIES[name]
+    schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 9}}}
+    tools = Tools((Tool("f", schema, {}),), required=True)
+    matcher = forced(chat_format(family.template, "", tools, parses_reasoning=True))
+    written = family.write([("f", {"x": "ab"})])
+    end = written.index(family.bare, written.index("ab"))
+    assert 0 < accepts(matcher, written) < end + len(family.bare)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_bounds_that_take_too_large_a_grammar_are_left_out_or_refused(name: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 3000}}}
+    written = FAMILIES[name].write([("f", {"x": "ab"})])
+    loose, strict = (
+        chat_format(
+            FAMILIES[name].template, "", Tools((Tool("f", schema, {}, one),), required=True), True
+        )
+        for one in (False, True)
+    )
+    assert accepts(forced(loose), written) == len(written.encode())
+    with pytest.raises(ApiError, match=r"tools\.f: minLength would take too large a grammar"):
+        forced(strict)
 
 
 def followers(sample: bytes, last: bytes, mask: Any) -> list[int]:

@@ -10,7 +10,15 @@ from ngramspec.server.structured import automaton as automata
 from ngramspec.server.structured.automaton import Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.formats import FORMATS, format_tree
-from ngramspec.server.structured.regular import NOTHING, Regular, fitted, gbnf
+from ngramspec.server.structured.regular import (
+    AS_IS,
+    NOTHING,
+    WRITABLE,
+    Regular,
+    fitted,
+    gbnf,
+    may_hold,
+)
 
 _WORDS = ("pattern", "format", "minLength", "maxLength")
 
@@ -38,6 +46,31 @@ def string_text(schema: Mapping[str, Any], context: Context, name: str) -> str |
     if tree == NOTHING:
         raise _nothing()
     return gbnf(tree, context.rules, name)
+
+
+def bare_text(schema: Mapping[str, Any], context: Context, name: str, mark: str) -> str | None:
+    """Return GBNF for a string as it is, without quotes, up to a mark; None if any will do.
+
+    Raises:
+        As string_text.
+    """
+    trees, (low, high) = _trees(schema, context), length_bounds(schema)
+    if not trees and not low and high is None:
+        return None
+    tree = fitted(trees[0], low, high) if len(trees) == 1 else None
+    if tree is not None and tree != NOTHING and not may_hold(tree, mark):
+        return gbnf(tree, context.rules, name, AS_IS)
+    spend = context.rules.spend
+    try:
+        parts = [_all(trees, low, high, context), automata.lacking(mark, spend)]
+        whole = _checked(automata.product(parts, spend, together=True))
+        return automata.gbnf(whole, context.rules, name, AS_IS)
+    except TooLargeError:
+        if not trees and not low:  # what is behind a mark is read as something else
+            return context.rules.repeated(AS_IS.chars(WRITABLE), 0, high)
+        words = " beside ".join(word for word in _WORDS if word in schema)
+        context.cannot(words, f"would take too large a grammar before {mark}")
+        return None
 
 
 def string_automaton(schema: Mapping[str, Any], context: Context) -> Automaton:

@@ -19,8 +19,9 @@ from ngramspec.server.chat.calls.format import (
 )
 from ngramspec.server.chat.calls.json_value import escaped
 from ngramspec.server.chat.calls.typed_value import (
+    STRING,
     add_parameter,
-    choices_of,
+    add_string_parameter,
     parameters_of,
     properties_of,
     typed,
@@ -28,14 +29,13 @@ from ngramspec.server.chat.calls.typed_value import (
 )
 from ngramspec.server.chat.text import Read, Sink, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal, one_of
+from ngramspec.server.structured.gbnf import Rules, literal
 from ngramspec.server.structured.until import until
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\n<>{}\"]*")
 KEY = re.compile(r"[^\n<>\"]*")
 CDATA, DATA_END = "<![CDATA[", Stops(("]]>",))
-STRING = frozenset(("string",))
 NO_STRING = frozenset(("object", "array", "number", "integer", "boolean", "null"))
 
 
@@ -185,15 +185,12 @@ class TaggedCalls(CallFormat):
         name, parameters = tool.name[:80], list[str]()
         for key, schema, needed in parameters_of(tool):
             types = types_of(schema, tool.parameters)
-            told = "string" in types or not types
-            choices = choices_of(schema, tool.parameters)
-            if choices:
-                written = f"({one_of(choices)}) {literal(self.value_end)}"
-            elif told:
-                written = string
-            else:
+            value: str | None = None
+            if types == STRING:
+                value = add_string_parameter(rules, schema, key, tool, self.value_end.strip())
+            elif types and "string" not in types:
                 value = add_parameter(rules, schema, key, tool)
-                written = f"{value} {literal(self.value_end)}"
+            written = string if value is None else f"{value} {literal(self.value_end)}"
             head = literal(f"{self.key}{key}{self.value_start(types)}")
             one = rules.add(f"{name}-{key}", f"{head} {written}")
             parameters.append(one if needed else f"{one}?")

@@ -9,11 +9,11 @@ from urllib.parse import unquote
 
 from ngramspec.server.chat.tools import Tool
 from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.server.structured.json_schema import add_schema, add_string
 
 Schema = Mapping[str, Any]
-MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
+STRING = frozenset(("string",))
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
     dict: "object",
@@ -54,6 +54,20 @@ def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
     )
 
 
+def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: str) -> str | None:
+    """Add a rule for a string parameter, written as it is up to a mark, and return its name.
+
+    Returns:
+        None if any text will do.
+
+    Raises:
+        As add_string.
+    """
+    name = tool.name[:80]
+    place = f"tools.{name}"
+    return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
+
+
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
     """Return the JSON types that a schema allows; none if it does not tell.
 
@@ -62,20 +76,6 @@ def types_of(schema: Any, root: Schema) -> frozenset[str]:
         root: The schema that it refers to.
     """
     return _types(schema, root, [MOST_VISITS])
-
-
-def choices_of(schema: Any, root: Schema) -> list[str]:
-    """Return the values of an enum of strings, none for other schemas."""
-    for _ in range(MOST_REFERENCES):
-        if not isinstance(schema, dict):
-            return []
-        if not isinstance(schema.get("$ref"), str):
-            break
-        schema = _referred(schema["$ref"], root)
-    values = schema.get("enum") if isinstance(schema, dict) else None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        return []
-    return values
 
 
 def typed(text: str, types: frozenset[str], lines: bool = False) -> str:
