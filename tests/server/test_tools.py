@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -131,6 +132,32 @@ def test_what_cannot_be_enforced_is_refused_only_where_a_tool_is_strict(server: 
         )
 
 
+def test_custom_tools_are_called_with_a_text(server: Serving) -> None:
+    grammar = {"syntax": "regex", "definition": '[a-c]{3}"[0-9]'}
+    shape = {"type": "grammar", "grammar": grammar}
+    tool: Any = {"type": "custom", "custom": {"name": "code", "format": shape}}
+    choice: Any = {"type": "custom", "custom": {"name": "code"}}
+    settings: Any = {"tools": [tool, CLOCK], "tool_choice": choice, "max_tokens": 100}
+    made = server.chat(**settings).choices[0]
+    (call,) = made.message.tool_calls
+    assert (call.type, call.custom.name, made.finish_reason) == ("custom", "code", "tool_calls")
+    assert re.fullmatch('[a-c]{3}"[0-9]', call.custom.input)
+    told = []
+    for event in server.chat(stream=True, **settings):
+        told += event.choices[0].delta.model_dump().get("tool_calls") or []
+    assert [(one["index"], one["type"], one["custom"]) for one in told] == [
+        (0, "custom", {"name": "code", "input": call.custom.input})
+    ]
+    messages = [
+        *CHAT,
+        {"role": "assistant", "tool_calls": [call.model_dump()]},
+        {"role": "tool", "tool_call_id": call.id, "content": "done"},
+    ]
+    prompt = server.post("/apply-template", messages=messages, tools=[tool]).json()["prompt"]
+    assert f'"arguments": {json.dumps({"input": call.custom.input})}' in prompt
+    assert '[a-c]{3}\\"[0-9]' in prompt
+
+
 def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> None:
     wanted: Any = {
         "type": "json_schema",
@@ -169,6 +196,8 @@ def test_a_tool_that_is_named_must_be_there(server: Serving) -> None:
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0]"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0]"),
+        ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0]"),
+        ({"tools": [{"type": "custom"}]}, "tools[0]"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice"),
         ({"extra": {"tool_choice": "required"}}, "tool_choice"),
         ({"tools": TOOLS, "extra": {"grammar": 'root ::= "a"'}}, "grammar"),

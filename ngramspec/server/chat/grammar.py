@@ -3,6 +3,7 @@ whose calls follow their schemas."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ngramspec.server.chat.format import ChatFormat
@@ -55,19 +56,23 @@ def chat_grammar(
 def _optional_calls(format: ChatFormat) -> str:
     """Return the grammar of text, free up to a trigger of calls, "" where none tells them.
 
-    A schema that no grammar can express leaves the calls free, unless a tool is strict.
+    Arguments whose schema no grammar can express are free, unless their tool is strict.
+
+    Raises:
+        ApiError: A tool is strict, and its schema or all of them together are too large.
     """
     calls, tools = format.calls, format.tools
     anywhere, first = calls.triggers(tools)
     if not (anywhere or first):
         return ""
+    given = tuple(tool if tool.strict else replace(tool, loose=True) for tool in tools.tools)
     rules = Rules()
     try:
         free = without(rules, anywhere, first)
-        begun = rules.add("begun-calls", calls.begun_rule(rules, tools))
+        begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=given)))
         return rules.grammar(_free_answer(rules, format, free, begun))
     except ApiError:
-        if any(tool.strict for tool in tools.tools):
+        if any(tool.strict for tool in given):
             raise
         return ""
 

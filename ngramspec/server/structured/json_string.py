@@ -10,8 +10,10 @@ from ngramspec.server.structured import automaton as automata
 from ngramspec.server.structured.automaton import Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.formats import FORMATS, format_tree
+from ngramspec.server.structured.lark_gbnf import LarkGrammar
 from ngramspec.server.structured.regular import (
     AS_IS,
+    IN_JSON,
     NOTHING,
     WRITABLE,
     Regular,
@@ -30,6 +32,8 @@ def string_text(schema: Mapping[str, Any], context: Context, name: str) -> str |
         ApiError: A keyword is not valid, or cannot be enforced in a strict request.
         NothingError: No text fits.
     """
+    if isinstance(grammar := schema.get("pattern"), LarkGrammar):
+        return grammar.gbnf(context.rules, name, IN_JSON)
     trees, (low, high) = _trees(schema, context), length_bounds(schema)
     if not trees:
         if not low and high is None:
@@ -54,6 +58,8 @@ def bare_text(schema: Mapping[str, Any], context: Context, name: str, mark: str)
     Raises:
         As string_text.
     """
+    if isinstance(grammar := schema.get("pattern"), LarkGrammar):
+        return grammar.gbnf(context.rules, name, AS_IS)
     trees, (low, high) = _trees(schema, context), length_bounds(schema)
     if not trees and not low and high is None:
         return None

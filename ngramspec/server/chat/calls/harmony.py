@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from ngramspec.server.chat.calls.format import AnswerSink, CallFormat, Mark, NotACallError
 from ngramspec.server.chat.calls.json_value import json_value
+from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 from ngramspec.server.structured.until import until
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -107,9 +107,7 @@ def _analysis(rules: Rules) -> str:
 def _call(rules: Rules, tool: Tool, tail: str) -> str:
     """Return the grammar of a call from its recipient on; `tail`: of the rest of the header."""
     name = tool.name[:80]
-    arguments = add_schema(
-        rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
-    )
+    arguments = add_arguments(rules, tool)
     head = literal(f"to={PREFIX}{tool.name}")
     return rules.add(f"call-{name}", f"{head} {tail} {literal(MESSAGE)} {arguments}")
 

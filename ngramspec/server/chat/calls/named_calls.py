@@ -16,10 +16,10 @@ from ngramspec.server.chat.calls.format import (
     several,
 )
 from ngramspec.server.chat.calls.json_value import json_value
+from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 
 MOST_NAME = 512  # characters of a name with what is written around it
 CONTENT = "all"  # Functionary's recipient of content
@@ -102,9 +102,7 @@ class NamedCalls(CallFormat):
 
     def _call(self, rules: Rules, tool: Tool, opened: str | None = None) -> str:
         name = tool.name[:80]
-        arguments = add_schema(
-            rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
-        )
+        arguments = add_arguments(rules, tool)
         start = literal(self.open if opened is None else opened)
         head = f"{start} {self.written_name(tool.name)} {literal(self.middle)}"
         return rules.add(f"call-{name}", f"{head} {arguments} {literal(self.close)}")

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ngramspec.server.chat.tools import Tool
+from ngramspec.server.errors import ApiError
 from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.json_schema import add_schema, add_string
 
@@ -42,16 +43,36 @@ def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
     return [(key, schema, key in needed) for key, schema in properties_of(tool).items()]
 
 
+def add_arguments(rules: Rules, tool: Tool) -> str:
+    """Add rules for the JSON object of a tool's arguments and return the name of the first.
+
+    Raises:
+        As add_schema, but not if the tool is loose.
+    """
+    name = tool.name[:80]
+    schema, place = tool.parameters, f"tools.{name}"
+    try:
+        return add_schema(rules, schema, f"{name}-arguments", place, tool.strict)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return rules.primitive("object")
+
+
 def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
     """Add rules for the JSON of a parameter and return the name of the first.
 
     Raises:
-        As add_schema.
+        As add_schema, but not if the tool is loose.
     """
     name = tool.name[:80]
-    return add_schema(
-        rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict, whole=tool.parameters
-    )
+    place = f"tools.{name}"
+    try:
+        return add_schema(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return rules.primitive("value")
 
 
 def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: str) -> str | None:
@@ -61,11 +82,16 @@ def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: 
         None if any text will do.
 
     Raises:
-        As add_string.
+        As add_string, but not if the tool is loose.
     """
     name = tool.name[:80]
     place = f"tools.{name}"
-    return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
+    try:
+        return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return None
 
 
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
