@@ -73,6 +73,8 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 CALL = st.tuples(st.just("get_weather"), ARGUMENTS) | st.just(("now", {}))
 CUTS = st.lists(st.integers(0, 400), max_size=8)
+IN_HEADERS = ("gpt-oss", "Muse")  # whose reasoning is a message of its own
+NAMED = ("Llama 3", "Llama 4", "Functionary 3.2", "Muse")  # the name of a tool tells a call
 BROKEN = (  # families whose calls are JSON with an end of its own
     "Hermes, Qwen", "Mistral", "DeepSeek V3.1", "Kimi K2", "Functionary 3.1", "Nemotron Nano 2",
     "Mistral Small 3, Devstral, Ministral", "Apertus",
@@ -140,7 +142,7 @@ def test_every_format_has_a_family() -> None:
 def test_the_template_tells_the_formats(name: str) -> None:
     family = FAMILIES[name]
     assert call_format_of(family.template).name == name
-    if family.reasoning[0] and name != "gpt-oss":
+    if family.reasoning[0] and name not in IN_HEADERS:
         assert reasoning_format_of(family.template).open == family.reasoning[0].strip()
 
 
@@ -260,7 +262,7 @@ def test_an_optional_call_follows_its_schema_once_it_is_begun(
     text = thought(family) if reasoned else ""
     text += "" if family.alone else before
     good = family.write([("get_weather", {"city": "Oslo", "days": 36})])
-    assume(not unknown or name not in ("Llama 3", "Functionary 3.2"))
+    assume(not unknown or name not in NAMED)
     bad = good.replace("get_weather", "get_rain") if unknown else good.replace("36", "tomorrow")
     assert good != bad
     end = len((text + bad[: bad.index("rain" if unknown else "tomorrow")]).encode())
@@ -295,7 +297,10 @@ def test_marks_within_reasoning_begin_no_call(name: str) -> None:
 @families()
 def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str) -> None:
     parameters = {"type": "object", "properties": {"x": {"type": "integer", "not": {"const": 1}}}}
-    hard = {"type": "object", "properties": {"x": {"type": "array", "items": {"pattern": "(?=a)"}}}}
+    hard = {
+        "type": "object",
+        "properties": {"x": {"type": "array", "items": {"type": "string", "pattern": "(?=a)"}}},
+    }
     if name == "Gemma 4":
         return  # it enforces types only
     for schema, strict, refused in (
@@ -381,7 +386,7 @@ def test_a_string_with_a_bound_cannot_run_over_its_end(name: str) -> None:
     matcher = forced(chat_format(family.template, "", tools, parses_reasoning=True))
     written = family.write([("f", {"x": "ab"})])
     end = written.index(family.bare, written.index("ab"))
-    assert 0 < accepts(matcher, written) < end + len(family.bare)
+    assert 0 < accepts(matcher, written) < end + len(f"{family.bare}</x>")
 
 
 @pytest.mark.parametrize("name", BARE)

@@ -68,6 +68,7 @@ class CallFormat(ABC):
     general: Models of other families write it too.
     whole: Its marks are around reasoning and content too.
     ends_reasoning: A mark within the reasoning ends it.
+    keeps_space: Whitespace between content and a call belongs to the content.
     """
 
     name: str
@@ -78,6 +79,7 @@ class CallFormat(ABC):
     general: bool = False
     whole: bool = False
     ends_reasoning: bool = False
+    keeps_space: bool = False
 
     def fits(self, template: str) -> bool:
         """Return whether the model with this chat template writes calls like this."""

@@ -13,6 +13,7 @@ from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.json_schema import add_schema, add_string
 
 Schema = Mapping[str, Any]
+MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
 STRING = frozenset(("string",))
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -102,6 +103,36 @@ def types_of(schema: Any, root: Schema) -> frozenset[str]:
         root: The schema that it refers to.
     """
     return _types(schema, root, [MOST_VISITS])
+
+
+def resolved(schema: Any, root: Schema) -> Schema:
+    """Return a schema, or what it refers to; no keywords if that is none."""
+    for _ in range(MOST_REFERENCES):
+        if not isinstance(schema, dict):
+            break
+        if not isinstance(schema.get("$ref"), str):
+            return schema
+        schema = _referred(schema["$ref"], root)
+    return {}
+
+
+def member_schema(schema: Any, root: Schema, key: str | None) -> Any:
+    """Return the schema of an object's member, or of a list's items if there is no key.
+
+    Alternatives are looked at one by one; no schema if none tells it.
+    """
+    todo = [schema]
+    for visited, one in enumerate(todo):  # grows on the way
+        whole = resolved(one, root)
+        found = whole.get("items" if key is None else "properties")
+        if key is not None:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is not None:
+            return found
+        for word in ("anyOf", "oneOf", "allOf"):
+            if isinstance(whole.get(word), list) and visited < MOST_VISITS:
+                todo += whole[word][:MOST_VISITS]
+    return {}
 
 
 def typed(text: str, types: frozenset[str], lines: bool = False) -> str:
