@@ -67,6 +67,7 @@ class CallFormat(ABC):
     special: The marks can be control tokens, which the engine hides by default.
     general: Models of other families write it too.
     whole: Its marks are around reasoning and content too.
+    reasons: Its marks tell reasoning from content, as no others do.
     ends_reasoning: A mark within the reasoning ends it.
     keeps_space: Whitespace between content and a call belongs to the content.
     """
@@ -78,6 +79,7 @@ class CallFormat(ABC):
     special: bool = False
     general: bool = False
     whole: bool = False
+    reasons: bool = False
     ends_reasoning: bool = False
     keeps_space: bool = False
 

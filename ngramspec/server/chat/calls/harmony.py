@@ -43,6 +43,7 @@ class HarmonyCalls(CallFormat):
     )
     special: bool = True
     whole: bool = True
+    reasons: bool = True
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a header, and the message if it is no content."""

@@ -48,6 +48,7 @@ class MuseCalls(TaggedCalls):
     end: str = "</atem:function_calls>"
     special: bool = True
     whole: bool = True
+    reasons: bool = True
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a header, and the message if it is no content."""
