@@ -49,6 +49,11 @@ class Buffers:
         """Return the bytes of keys, values and states."""
         return self.cache + self.states
 
+    @property
+    def total(self) -> int:
+        """Return all bytes of the context."""
+        return self.kept + self.outputs + sum(self.compute.values())
+
 
 def make_context(model: Loaded, params: Any) -> tuple[Handle, Buffers]:
     """Return a context and what it takes.

@@ -53,7 +53,7 @@ def open_draft_model(
         settings.p_min,
         label=settings.name,
         path=os.fspath(settings.path),
-        nbytes=model.size_bytes,
+        nbytes=model.size_bytes + small.buffers.total,
     )
 
 
