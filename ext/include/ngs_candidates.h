@@ -3,6 +3,7 @@
 #ifndef NGS_CANDIDATES_H
 #define NGS_CANDIDATES_H
 
+#include <algorithm>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,6 +43,16 @@ static inline bool ngs_accept(ngs_accept_fn accept, void *sampler, int32_t token
     } catch (...) {
         return false;
     }
+}
+
+/* Bring the `top` most probable candidates to the front, likeliest first, of equals the smaller id;
+ * 0 <= top <= size. llama.cpp's samplers often leave them in that order. */
+static inline void ngs_sort_likeliest(ngs_candidates *candidates, size_t top) {
+    if (candidates->sorted) return;
+    std::partial_sort(candidates->data, candidates->data + top, candidates->data + candidates->size,
+                      [](const ngs_candidate &a, const ngs_candidate &b) {
+                          return a.p > b.p || (a.p == b.p && a.id < b.id);
+                      });
 }
 
 /* A logit that cannot break llama.cpp's sorting: NaN becomes -infinity, +infinity finite. */
