@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.bench.ours import AUTO, Ours
 from ngramspec.bench.player import Player
+from ngramspec.bench.subjects import AUTO, DrafterPlayer
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
@@ -107,7 +107,8 @@ class Candidate:
         files: Further parameters by drafter: statistics that they read.
         """
         policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
-        return Ours(create_drafter(self.spec, policy=policy, params=files, **self.params))
+        drafter = create_drafter(self.spec, policy=policy, params=files, **self.params)
+        return DrafterPlayer(drafter)
 
 
 DEFAULT = Candidate(AUTO, {}, True)

@@ -136,14 +136,14 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.bench import ours
     from ngramspec.bench.growth import growth_traces
     from ngramspec.bench.peer_runs import PeerPlaces
     from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
+    from ngramspec.bench.subjects import DEFAULT, subject
     from ngramspec.bench.traces import Cut
 
     profiles = load_profiles(values["costs"])
-    subjects = [ours.subject(spec) for spec in dict.fromkeys(values["drafters"] or ours.DEFAULT)]
+    subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
     say_recorded(loaded, problems, brief=values["as_json"])
