@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramspec.server.chat.calls.hermes import instructions, written_calls
+from ngramspec.server.chat.custom_tools import INPUT
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 
@@ -15,7 +16,9 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 Message = dict[str, Any]
 
 
-def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Message]:
+def messages_of(
+    given: Sequence[Mapping[str, Any]], system: str = "", field: str = "messages"
+) -> list[Message]:
     """Return messages with the members that templates read, as llama-server reads them.
 
     A content is a text or a list of text parts; arguments of calls are texts.
@@ -23,13 +26,14 @@ def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Me
     Args:
         given: As the client wrote them.
         system: System message for chats that have none.
+        field: The request's name for them.
 
     Raises:
         ApiError: A message does not have OpenAI's shape, or holds more than text.
     """
     if not given:
-        raise bad_request("messages must not be empty", "messages")
-    made = [_message(message, f"messages[{i}]") for i, message in enumerate(given)]
+        raise bad_request(f"{field} must not be empty", field)
+    made = [_message(message, f"{field}[{i}]") for i, message in enumerate(given)]
     if system and not any(message["role"] in SYSTEM for message in made):
         made.insert(0, {"role": "system", "content": system})
     return made
@@ -140,6 +144,9 @@ def _content(content: Any, field: str) -> str | list[dict[str, str]]:
 def _call(given: Any, field: str) -> dict[str, Any]:
     """Return a call whose arguments are a text."""
     function = given.get("function") if isinstance(given, dict) else None
+    custom = given.get("custom") if isinstance(given, dict) else None
+    if isinstance(custom, dict) and isinstance(custom.get("input"), str):
+        function = {"name": custom.get("name"), "arguments": {INPUT: custom["input"]}}
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_request(f"{field} must have a function with a name", field)
     arguments = function.get("arguments")
