@@ -61,7 +61,7 @@ static inline float ngs_sane(float logit) {
     return logit < most ? logit : logit >= most ? most : -INFINITY;
 }
 
-NGS_WIDE static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
+static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) {
         out[i].id = (int32_t)i;
         out[i].logit = ngs_sane(row[i]);

@@ -207,7 +207,7 @@ FAULTS = (
     Fault("a line that is too long is read as a document", PACKAGE + "corpus/documents.py",
           "yield number, None", "yield number, line", ("tests/corpus",)),
     Fault("what is in a folder that matches matches as well", PACKAGE + "corpus/patterns.py",
-          'or match.end("ps_d") == len(path)', "or True", ("tests/corpus",)),
+          "for size in range(1, len(names) + 1):", "for size in range(len(names), len(names) + 1):", ("tests/corpus",)),
     Fault("pieces are cut in the middle of words", PACKAGE + "corpus/pieces.py",
           "return found if found > start else stop", "return stop", ("tests/corpus", "tests/tokenizers")),
     # -- tokenizers ----------------------------------------------------------------------------
@@ -235,11 +235,11 @@ FAULTS = (
           "return bool(np.array_equal(ids[start : self.length], self.tail))", "return True", LLAMA),
     Fault("the newest stream gives way", PACKAGE + "adapters/llama_cpp/streams.py",
           "oldest = min(self._streams", "oldest = max(self._streams", LLAMA),
-    Fault("SGLang's drafts count as right where siblings differ", PACKAGE + "adapters/sglang/followed.py",
+    Fault("SGLang's drafts count as right where siblings differ", PACKAGE + "adapters/sglang/request.py",
           "if self._parents[i] == at and self._ids[i] == token", "if self._ids[i] == token", ("tests/adapters/sglang/test_corpus.py", "tests/adapters/sglang/test_plugin.py")),
-    Fault("vLLM's requests may turn drafts on but not off", PACKAGE + "adapters/vllm/asks.py",
+    Fault("vLLM's requests may turn drafts on but not off", PACKAGE + "adapters/vllm/request_options.py",
           'if type(own.get("speculate")) is int and own["speculate"] in (0, 1):', 'if type(own.get("speculate")) is int and own["speculate"] == 1:', ("tests/adapters/vllm/test_requests.py", "tests/adapters/vllm/test_proposer.py")),
-    Fault("vLLM keeps what requests said that have gone", PACKAGE + "adapters/vllm/asks.py",
+    Fault("vLLM keeps what requests said that have gone", PACKAGE + "adapters/vllm/request_options.py",
           "if len(held) > len(present):", "if not held:", ("tests/adapters/vllm/test_requests.py", "tests/adapters/vllm/test_proposer.py")),
     # -- server --------------------------------------------------------------------------------
     Fault("half a mark at the end of a piece is content", PACKAGE + "server/chat/text.py",
