@@ -1,5 +1,5 @@
-# make demo   set up .venv and run the main job on the embedded model
-# make test   the same set-up and torch, then linters, types, stubs and the whole test suite
+# make demo   set up .venv with what a user needs and run the main job on the embedded model
+# make test   the same set-up, torch and what developers need, then linters, types, stubs and the whole test suite
 # make help   the other targets
 
 PYTHON ?= python3
@@ -10,6 +10,8 @@ VLLM ?= vllm==0.33.0
 SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+# The package with llama.cpp and the server; the same and what developers need.
+INSTALLED := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
@@ -22,7 +24,7 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,native drafters formats grammar verify test_tree.py threads golden replay corpus tokenizers gotemplate ollama \
+QUICK := $(addprefix tests/,native drafters formats grammar verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
 	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
 	$(addprefix adapters/llama_cpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
 	$(addprefix server/test_,json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
@@ -35,7 +37,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo quick test check types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo docs dist quick test check types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -48,21 +50,28 @@ help:
 	@echo "make asan   tests of native code, files, threads, facades, engine and server under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make peer  llama-server's own tests against ngramspec serve; fetches llama-cpp-python's sources"
+	@echo "make docs   the site of docs/ in build/site; broken links and anchors fail"
+	@echo "make dist   the sdist in dist/, which a release is built from"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
-$(STAMP): $(SOURCES)
+$(INSTALLED): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CFLAGS="$(NO_AMX) $$CFLAGS" CXXFLAGS="$(NO_AMX) $$CXXFLAGS" \
 		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
 		{ test -z "$(NO_AMX)" || $(BIN)/$(LLAMA_NO_AMX) || \
 		  { $(BIN)/python -m pip cache remove --quiet llama_cpp_python; $(BIN)/$(LLAMA_INSTALL) --force-reinstall --no-deps; }; }'
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,bench,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[server]"
 	touch $@
 
-demo: $(STAMP)
+# As the package is there already, pip adds what its extras name and builds nothing again.
+$(STAMP): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet "ngramspec[all,dev]"
+	touch $@
+
+demo: $(INSTALLED)
 	$(BIN)/ngramspec demo
 
 check: $(STAMP)
@@ -108,6 +117,18 @@ engines: $(TORCH_STAMP)
 		tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet "ngramspec[docs]"
+	$(BIN)/mkdocs build --strict
+
+# The sdist alone: wheels are built from it, one for every system and Python (pyproject.toml, cibuildwheel).
+dist:
+	test -x build/dist/bin/python || $(PYTHON) -m venv build/dist
+	build/dist/bin/python -m pip install --quiet build twine
+	rm -rf dist
+	build/dist/bin/pyproject-build --sdist
+	build/dist/bin/twine check --strict dist/*
+
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 -m hypothesis
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
@@ -126,7 +147,7 @@ peer: $(STAMP)
 # A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
 define sanitized
 	rm -rf build/$@ && mkdir -p build/$@
-	cp -r ext ngramspec tests benchmarks tools examples docs setup.py pyproject.toml README.md LICENSE build/$@
+	cp -r ext ngramspec tests benchmarks tools examples docs setup.py pyproject.toml mkdocs.yml README.md LICENSE build/$@
 	find build/$@/ngramspec -name '*.so' -delete
 	cd build/$@ && NGRAMSPEC_SANITIZE=$(1) ../../$(BIN)/python setup.py -q build_ext --inplace
 endef

@@ -17,6 +17,8 @@ LDFLAGS = []
 if sanitizers := os.environ.get("NGRAMSPEC_SANITIZE"):  # as -fsanitize= takes them
     LDFLAGS = [f"-fsanitize={sanitizers}"]
     CFLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *LDFLAGS]
+# AVX2 beside the baseline, chosen at run time (ngs_wide.h); without it what older processors run.
+MACROS = [("NGS_BASELINE", "1")] if os.environ.get("NGRAMSPEC_BASELINE") == "1" else []
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -31,24 +33,29 @@ DIRECTIVES = {
     "binding": True,
 }
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(
-                ".".join(source.relative_to("ext").with_suffix("").parts),
-                [str(source)],
-                include_dirs=["ext/include"],
-                depends=HEADERS,
-                extra_compile_args=CFLAGS,
-                extra_link_args=LDFLAGS,
-            )
-            for source in SOURCES
-        ],
+EXTENSIONS = [
+    Extension(
+        ".".join(source.relative_to("ext").with_suffix("").parts),
+        [str(source)],
+        include_dirs=["ext/include"],
+        depends=HEADERS,
+        define_macros=MACROS,
+        extra_compile_args=CFLAGS,
+        extra_link_args=LDFLAGS,
+    )
+    for source in SOURCES
+]
+if not {"dist_info", "egg_info", "sdist"} & set(sys.argv):  # which compile nothing
+    EXTENSIONS = cythonize(
+        EXTENSIONS,
         include_path=["ext"],
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
         cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build the same sources twice
-    ),
+    )
+
+setup(
+    ext_modules=EXTENSIONS,
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

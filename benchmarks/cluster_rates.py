@@ -1,4 +1,4 @@
-"""What one core does in a build on a cluster: the rates behind the formulae of docs/clusters.md.
+"""What one core does in a build on a cluster: the rates behind docs/how-to/clusters.md.
 
 Workload: by default the Python files of this Python's standard library and of the installed
 packages, cut into shards; every step of a build runs on them in this process, on one thread, as its

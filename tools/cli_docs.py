@@ -1,4 +1,7 @@
-"""Write docs/cli.md from the --help of every command: `python tools/cli_docs.py [--check]`."""
+"""Write docs/reference/cli.md from the --help of every command.
+
+`python tools/cli_docs.py [--check]`
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import click
 
 from ngramspec.cli import main as cli
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 WIDTH = 88
 HEAD = """\
 # Command line
@@ -22,6 +25,16 @@ Exit code 0: done. 1: it failed (a model that cannot be loaded, a prompt longer 
 texts that differ, a damaged file). 2: the command line is wrong (unknown drafter, missing file).
 `cache diff`: 1 if the statistics differ, 2 if they cannot be compared. 130: ended by Ctrl-C.
 Errors are one line; `ngramspec --debug COMMAND` shows the traceback.
+
+## Shell completion
+
+Commands, options, files, drafters, cost profiles, cache types and names of Ollama's models:
+
+| shell | add to | line |
+|---|---|---|
+| bash 4.4 | `~/.bashrc` | `eval "$(_NGRAMSPEC_COMPLETE=bash_source ngramspec)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_NGRAMSPEC_COMPLETE=zsh_source ngramspec)"` |
+| fish | `~/.config/fish/config.fish` | `_NGRAMSPEC_COMPLETE=fish_source ngramspec \\| source` |
 """
 
 

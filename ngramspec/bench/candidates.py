@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.bench.ours import AUTO, Ours
 from ngramspec.bench.player import Player
+from ngramspec.bench.subjects import AUTO, DrafterPlayer
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
@@ -99,10 +99,16 @@ class Candidate:
         """
         return self.params.get(key, next(d for name in self.names if (d := _default(name, key))))
 
-    def open(self, profile: CostTable) -> Player:
-        """Return a fresh player for a target with these costs."""
+    def open(
+        self, profile: CostTable, files: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Player:
+        """Return a fresh player for a target with these costs.
+
+        files: Further parameters by drafter: statistics that they read.
+        """
         policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
-        return Ours(create_drafter(self.spec, policy=policy, **self.params))
+        drafter = create_drafter(self.spec, policy=policy, params=files, **self.params)
+        return DrafterPlayer(drafter)
 
 
 DEFAULT = Candidate(AUTO, {}, True)

@@ -85,7 +85,7 @@ def build_on_ray(
         OSError: A path does not exist, a disk is full.
 
     Cost: reads the corpus twice, tokenises it once. Memory of this process: 21 bytes per document
-    and a few ranges. See docs/clusters.md.
+    and a few ranges. See docs/how-to/clusters.md.
     """
     options, progress = options or BuildOptions(), progress or NoProgress()
     started = time.perf_counter()

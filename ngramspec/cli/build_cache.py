@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import EXIT_INTERRUPTED, Interrupt, SectionCommand, interruptible
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    Failure,
+    Interrupt,
+    SectionCommand,
+    error_line,
+    interruptible,
+)
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
@@ -32,12 +39,24 @@ from ngramspec.cli.output import (
     print_json,
     size_text,
 )
+from ngramspec.cli.recorded import (
+    FORMATS,
+    key_option,
+    load_recorded,
+    mix_keys_option,
+    provenance_of,
+    recorded_files,
+    refuse_mixed_keys,
+    say_recorded,
+    tokenizer_of,
+    traces_of,
+)
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Means, Progress
+    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Progress, Resources
     from ngramspec.corpus import Problems
 
 EPILOG = """\b
@@ -48,6 +67,7 @@ Examples:
   unzip -p posts.zip | ngramspec build-cache - --format jsonl -o posts.ngc
   ngramspec build-cache src -o code.pool --kind hash-pool --n-match 16
   ngramspec build-cache src -o code.ngx --kind suffix
+  ngramspec build-cache requests.jsonl -o answers.ngx --kind suffix --held-out 10%
 """
 CORPUS, WRITTEN, TOKENIZER = "Corpus", "File", "Tokenizer"
 POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
@@ -61,12 +81,19 @@ OF_KINDS = {
     (CACHE_KIND, INDEX_KIND): ("max_size",),
     (POOL_KIND,): POOL_SHAPE,
 }
+# Options on how text is read and how its build goes on, which recorded requests do not need.
+NOT_RECORDED = (
+    *("include", "exclude", "field", "role", "no_ignore", "follow_links"),
+    *("jobs", "resume", "restart", "work"),
+)
 OF_LOCAL = ("jobs", "resume", "restart", "work")
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 MOST_PROBLEMS = 5
 MEGA = 1e6
 NOTE = "stopping at the next document; Ctrl-C again quits at once"
 GO_ON = "run the same command with --resume to continue"
+MAKE_ROOM = f"make room there, then {GO_ON}"
+NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
@@ -95,8 +122,11 @@ GO_ON = "run the same command with --resume to continue"
            help="Also read files that .gitignore excludes."),
     option(CORPUS, "--follow-links", is_flag=True,
            help="Also follow links that lead out of the given folder."),
-    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet"]),
-           help="Format of all files; default: by file name, otherwise text."),
+    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet", *FORMATS]),
+           help="Format of all files; default: recorded requests, llama-server's logs and JSON "
+           "arrays of chats by what they hold, others by file name, otherwise text."),
+    key_option(CORPUS),
+    mix_keys_option(CORPUS),
     option(CORPUS, "--field", metavar="NAME",
            help="Field of a record that holds the text, such as content or data.text."),
     option(CORPUS, "--role", multiple=True, metavar="ROLE",
@@ -122,7 +152,7 @@ GO_ON = "run the same command with --resume to continue"
     option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
            help="Where to build."),
     option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
-    option(OUTPUT, "--no-progress", is_flag=True, help="No progress bar."),
+    option(OUTPUT, "--no-progress", is_flag=True, help="Do not show progress."),
     json_option(OUTPUT),
 )  # fmt: skip
 def build_cache(**values: Any) -> None:
@@ -133,24 +163,63 @@ def build_cache(**values: Any) -> None:
     of a .gitignore in the given folder: '*.py' in any folder, '/docs' only at the top,
     'src/**/*.c', 'tests/' with all below. The last match decides; '!keep.py' undoes a match.
 
+    Of files of recorded requests (`serve --record`), of llama-server's logs and of JSON arrays of
+    chats, the answers are counted; `ngramspec tune --write-cache` tells whether such a file pays.
+
     Duplicate documents count once. The tokenizer must be that of the model that will use the file.
     The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
-    from ngramspec.build import Means
+    from ngramspec.build import Resources
 
     check_output(values["output"])
     _refuse_misplaced(values)
     values["tokenizer"] = given_tokenizer(values)
+    files = recorded_files(values["corpus"], values["format"])
+    if files:
+        _from_recorded(values, files)
+        return
     wanted = _build_options(values)
     output: Path = values["output"]
     work = (values["work"] or output.parent) / f".{output.name}.build"
-    means = Means(jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work))
+    resources = Resources(
+        jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work)
+    )
     with interruptible(NOTE) as interrupt:
-        result = _build(values, wanted, means, interrupt)
+        result = _build(values, wanted, resources, interrupt)
     if values["as_json"]:
         print_json(result.as_dict())
     else:
         _show(plain_console(), result, wanted, values)
+
+
+def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
+    """Build from the answers of recorded requests."""
+    from ngramspec.bench.traces import Cut
+    from ngramspec.build.tokens import build_from_tokens
+
+    for name in NOT_RECORDED:
+        _refuse(values, (name,), True, "files of text")
+    _refuse(values, ("ray_address",), True, "files of text")
+    if values["executor"] == "ray":
+        raise click.UsageError("recorded requests are for --executor local")
+    loaded, problems = load_recorded(files, values, Cut(max_prompt=1, max_output=0))
+    say_recorded(loaded, problems, brief=values["as_json"])
+    traces = traces_of(loaded)
+    refuse_mixed_keys(traces, values["mix_keys"])
+    wanted = _build_options({**values, "format": None})
+    answers = (one.output for trace in traces for one in trace.requests)
+    result = build_from_tokens(
+        answers,
+        values["output"],
+        tokenizer_of(values, loaded),
+        wanted,
+        provenance_of(values, loaded) if wanted.provenance else None,
+    )
+    result.problems.merge(problems)
+    if values["as_json"]:
+        print_json(result.as_dict())
+    else:
+        _show(plain_console(), result, wanted, {**values, "jobs": 1})
 
 
 def _refuse_misplaced(values: Mapping[str, Any]) -> None:
@@ -168,7 +237,7 @@ def _refuse_misplaced(values: Mapping[str, Any]) -> None:
 
 def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, needed: str) -> None:
     for name in names:
-        if wrong and values[name] not in (None, False):
+        if wrong and values[name] not in (None, False, ()):
             raise click.UsageError(f"--{name.replace('_', '-')} is for {needed}")
 
 
@@ -202,11 +271,13 @@ def _num_cpus() -> int:
 
 
 def _build(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
+    from ngramspec.build.checkpoint import has_checkpoint
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
+    from ngramspec.formats.files import DISK_FULL
     from ngramspec.models import embedded_model
 
     if values["tokenizer"] is None:
@@ -215,18 +286,23 @@ def _build(
     is_ray = values["executor"] == "ray"
     try:
         with build_progress(interrupt, wanted=not values["no_progress"]) as progress:
-            return (_with_ray if is_ray else _locally)(values, wanted, means, progress)
+            return (_with_ray if is_ray else _locally)(values, wanted, resources, progress)
     except BuildStopped as stopped:
         line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = Path(means.work_folder(values["output"]), "state.json").exists()
+        kept = has_checkpoint(resources.work_folder(values["output"]))
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
+    except OSError as error:
+        if is_ray or error.errno not in DISK_FULL:
+            raise
+        kept = has_checkpoint(resources.work_folder(values["output"]))
+        raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
 def _locally(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build import build
     from ngramspec.build.memory import return_large_blocks
@@ -239,7 +315,7 @@ def _locally(
         values["output"],
         load_tokenizer(values["tokenizer"] or embedded_model()),
         wanted,
-        means,
+        resources,
         progress,
         resume=values["resume"],
         restart=values["restart"],
@@ -247,7 +323,7 @@ def _locally(
 
 
 def _with_ray(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build.ray_executor import build_on_ray
     from ngramspec.models import embedded_model
@@ -259,7 +335,7 @@ def _with_ray(
         wanted,
         progress,
         address=values["ray_address"],
-        memory=means.memory,
+        memory=resources.memory,
     )
 
 
@@ -285,7 +361,9 @@ def _show(
 
 def _corpus(result: BuildResult) -> str:
     totals = result.totals
-    parts = [f"{number_of(totals.documents, 'document')}, {size_text(totals.text_bytes)} of text"]
+    parts = [number_of(totals.documents, "document")]
+    if totals.text_bytes:
+        parts[0] += f", {size_text(totals.text_bytes)} of text"
     if totals.held_out:
         parts.append(f"{totals.held_out:,} of them held out")
     parts.append(f"{number_of(totals.duplicates, 'duplicate')} dropped")
@@ -320,7 +398,8 @@ def _time(result: BuildResult, jobs: int, *, whole: bool) -> str:
     text = duration_text(seconds.total)
     if jobs:
         text += f" with {number_of(jobs, 'thread')}"
-    text += f", {rate:.1f} MB/s" if whole else ", not counting earlier runs"
+    if rate:
+        text += f", {rate:.1f} MB/s" if whole else ", not counting earlier runs"
     if seconds.tokenising_share:
         text += f"; {seconds.tokenising_share:.0%} of the work was tokenizing"
     return text
@@ -330,6 +409,7 @@ def _problems(problems: Problems) -> Iterator[str]:
     """Yield how much was left out and the first reasons."""
     kinds = (
         (problems.num_skipped, "file", " skipped"),
+        (problems.num_recoded, "file", " read as Windows-1252"),
         (problems.num_files, "file", " not read to the end"),
         (problems.num_records, "record", " left out"),
     )

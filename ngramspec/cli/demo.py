@@ -9,6 +9,8 @@ import click
 
 from ngramspec.bench.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import Failure, SectionCommand
+from ngramspec.cli.completion import in_list
+from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
 from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -20,10 +22,11 @@ from ngramspec.cli.output import (
     marked_text,
     number_of,
     print_json,
-    progress,
     speedup_cell,
     styled,
 )
+from ngramspec.cli.progress import progress
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,15 +56,17 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
            help="Run only this task (repeatable)."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
+           shell_complete=in_list(*DRAFTER_NAMES),
            help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
            help="Timed runs per task and drafter."),
-    option("Options", "--max-tokens", type=click.IntRange(2, 1024), default=256,
+    option("Options", "-n", "--max-tokens", type=click.IntRange(2, 1024), default=256,
            help="Longest answer, in tokens."),
     option("Options", "--threads", type=click.IntRange(1, 512), default=1,
            help="CPU threads of the timed runs; use no more than there are idle cores."),
     option("Options", "--exact", is_flag=True,
            help="Time the bit-exact setting: flash attention, one thread."),
+    layers_option("Options"),
     json_option(),
     option("Options", "--no-color", is_flag=True,
            help="Mark accepted tokens with « » instead of colour."),
@@ -77,6 +82,7 @@ def demo(**values: Any) -> None:
     """
     from rich.console import Console
 
+    from ngramspec.adapters.llama_cpp.fit import Words, find_machine, layer_notes
     from ngramspec.bench.demo import DRAFTERS, open_benches
     from ngramspec.drafters.names import parse_names
 
@@ -85,7 +91,11 @@ def demo(**values: Any) -> None:
     specs = values["drafters"] or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
     console = Console(no_color=values["no_color"] or None, highlight=False)
-    with open_benches(drafters, values["threads"], values["exact"]) as benches:
+    placement = placement_of({**values, "model": None})
+    for line in layer_notes(find_machine(), placement, Words(layers="-ngl")):
+        click.echo(line, err=True)
+    layers = placement.layers
+    with open_benches(drafters, values["threads"], values["exact"], layers) as benches:
         if not values["as_json"]:
             _show_head(console)
         results = list(_results(benches, console, values))
@@ -101,8 +111,9 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
-    for number, task in enumerate(chosen):
-        with progress(task.title, each * len(chosen), each * number) as advance:
+    with progress("starting", each * len(chosen)) as advance:
+        for task in chosen:
+            advance.name(task.title)
             result = run_task(
                 benches,
                 task,
@@ -110,9 +121,10 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
                 max_tokens=values["max_tokens"],
                 advance=advance,
             )
-        if not values["as_json"]:
-            _show_text(console, result, result.outcomes[-1])
-        yield result
+            if not values["as_json"]:
+                with advance.paused():
+                    _show_text(console, result, result.outcomes[-1])
+            yield result
 
 
 def _show_head(console: Console) -> None:
@@ -207,8 +219,10 @@ def _task_table(results: Sequence[TaskResult]) -> Table:
 def _show_timed_equality(
     console: Console, results: Sequence[TaskResult], same: int, texts: int
 ) -> None:
-    partings = [o.timed_parting for r in results for o in r.outcomes if o.timed_parting]
-    margins = [abs(parting.margin) for parting in partings if parting.margin is not None]
+    differences = [o.timed_difference for r in results for o in r.outcomes if o.timed_difference]
+    margins = [
+        abs(difference.margin) for difference in differences if difference.margin is not None
+    ]
     text = f"Times are without flash attention; there {same} of {texts} are equal"
     if margins:
         text += f",\nthe others differ where two tokens are at most {max(margins):.3f} logits apart"
@@ -228,6 +242,8 @@ def _print_json(results: Sequence[TaskResult], values: dict[str, Any]) -> None:
 def _fail_on_difference(results: Sequence[TaskResult]) -> None:
     for result in results:
         for outcome in result.outcomes:
-            if outcome.parting is not None:
+            if outcome.difference is not None:
                 where = f"task {result.task.name}, {outcome.drafter}"
-                raise Failure(f"{where}: {outcome.parting.line()}; see docs/exactness.md")
+                raise Failure(
+                    f"{where}: {outcome.difference.line()}; see docs/explanation/exactness.md"
+                )

@@ -15,6 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
+from ngramspec.cli.llama_cpp.fit import fit_options, limits_of
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
 from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
@@ -29,7 +30,7 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.bench.parting import Parting
+    from ngramspec.bench.difference import Difference
     from ngramspec.engine import Generation
     from ngramspec.engine.request import TokenIds
     from ngramspec.llm import LLM
@@ -62,7 +63,8 @@ SHARE = click.FloatRange(0, 1)
            help="GGUF file; default: the embedded model."),
     hub_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
-           help="Context in tokens; 0: the trained size."),
+           help="Context in tokens; 0: the trained size, cut to free memory."),
+    fit_options(MODEL),
     running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v"),
     option(MODEL, "--exact", is_flag=True,
@@ -186,6 +188,7 @@ def _open_llm(
         placement=placement_of(values),
         loading=loading_of(values),
         adapters=[file for file, _ in adapters_of(values)],
+        fit=limits_of(values),
         **(EXACT if exact else {**settings, "settings": others}),
     )
 
@@ -274,8 +277,8 @@ class _Session:
             )
         yield from self._llm.engine.stats_lines()
         if self._compares:
-            plain, speedup, parting = self._compare()
-            same = "the texts are equal" if parting is None else parting.line()
+            plain, speedup, difference = self._compare()
+            same = "the texts are equal" if difference is None else difference.line()
             speed = f"{plain.tokens_per_second:.1f} tokens/s without drafts"
             yield f"compare: {speed}, speed-up {speedup:.2f}x; {same}"
 
@@ -296,23 +299,25 @@ class _Session:
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:
-            plain, speedup, parting = self._compare()
+            plain, speedup, difference = self._compare()
             made["compare"] = {
-                "identical": parting is None,
+                "identical": difference is None,
                 "speedup": speedup,
-                "parting": None if parting is None else dataclasses.asdict(parting),
+                "difference": None if difference is None else dataclasses.asdict(difference),
                 "plain": _figures(plain),
             }
         return made
 
-    def _compare(self) -> tuple[Generation, float, Parting | None]:
+    def _compare(self) -> tuple[Generation, float, Difference | None]:
         """Generate without drafts; return that run, the speed-up and where the texts differ."""
-        from ngramspec.bench.parting import find_parting
+        from ngramspec.bench.difference import find_difference
 
         mine, plain = self._run, self._run_plain()
         rate = plain.tokens_per_second
-        parting = find_parting(self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run)
-        return plain, mine.tokens_per_second / rate if rate else 0.0, parting
+        difference = find_difference(
+            self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run
+        )
+        return plain, mine.tokens_per_second / rate if rate else 0.0, difference
 
     def _run_plain(self, **changed: Any) -> Generation:
         options = {**self._options, "speculation": False, **changed}

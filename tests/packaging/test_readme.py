@@ -12,7 +12,7 @@ import pytest
 
 from helpers.paths import ROOT
 
-NAMES = ("engine", "integrations")  # pages whose blocks are programs
+NAMES = ("reference/engine", "how-to/integrations")  # pages whose blocks are programs
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "docs"
 PAGES = {"README": README, **{name: (DOCS / f"{name}.md").read_text() for name in NAMES}}
@@ -41,7 +41,7 @@ def test_a_python_block_runs(name: str, tmp_path: Path) -> None:
 
 
 def test_the_readme_names_both_commands_and_no_missing_file() -> None:
-    assert {"README-1", "integrations-1"} <= set(BLOCKS)
+    assert {"README-1", "how-to/integrations-1"} <= set(BLOCKS)
     assert "make demo" in README
     assert "make test" in README
     for target in re.findall(r"\]\(([^)#]+)\)", README):

@@ -92,7 +92,7 @@ def may_repack(library: Library, asked: bool | None) -> bool:
     if asked is None and library.has_amx:
         log.warning(
             "llama.cpp was built with AMX kernels, which crash where GCC compiled them: weights are"
-            " not repacked for them (docs/reliability.md says how to build it without)"
+            " not repacked for them (docs/explanation/reliability.md says how to build it without)"
         )
         return False
     return asked is not False

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    Failure,
+    SectionCommand,
+    error_line,
+    interruptible,
+)
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -17,7 +23,8 @@ from ngramspec.cli.options import (
     option,
     options,
 )
-from ngramspec.cli.output import make_table, number_of, plain_console, print_json, progress
+from ngramspec.cli.output import make_table, number_of, plain_console, print_json
+from ngramspec.cli.progress import progress
 from ngramspec.cli.target import open_model, open_target, running
 
 if TYPE_CHECKING:
@@ -87,7 +94,10 @@ def _usual_output(target: LlamaTarget) -> Path:
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path
 
     path = costs_path(target.model, target.settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"{error_line(error)}: choose another place with --output") from error
     return path
 
 

@@ -1,4 +1,4 @@
-"""The measurements behind docs/exactness.md; not a test.
+"""The measurements behind docs/explanation/exactness.md; not a test.
 
 python tests/adapters/llama_cpp/measure.py exactness
     Texts equal with and without drafts, per setting.

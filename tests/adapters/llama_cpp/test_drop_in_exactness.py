@@ -1,4 +1,4 @@
-"""Where text is bit-equal, and what holds where it is not: the claims of docs/exactness.md.
+"""Where text is bit-equal, and what holds where it is not: docs/explanation/exactness.md.
 
 A verification batch computes several positions at once. Whether each row then has the same bits as
 alone is up to llama.cpp's kernels. Where it has, text is equal (test_lossless). Where it has not,

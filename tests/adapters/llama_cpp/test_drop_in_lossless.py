@@ -1,6 +1,7 @@
 """Same seed, same text, with drafts and without: families, modes, requests, hostile drafters.
 
-All of it in the bit-exact setting, where equality is a fact and not a hope: see docs/exactness.md.
+All of it in the bit-exact setting, where equality is a fact and not a hope: see
+docs/explanation/exactness.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each token is looked up in the slot's own counts (context, lax thresholds), in w
 before (dynamic, strict thresholds), then in the corpus (static); longer n-grams first. Static
 counts re-weight the followers of the other two. Per call O(new tokens + draft); re-weighting adds
 a walk of the shorter of two follower lists.
-Source: llama.cpp common/ngram-cache.cpp; differences are listed in docs/differences.md (C1-C7).
+Source: llama.cpp common/ngram-cache.cpp; differences are listed in docs/reference/differences.md (C1-C7).
 """
 
 cimport cython

@@ -1,6 +1,6 @@
 # StaticC: n-grams and followers of a corpus, looked up in place in the sections of a file.
 #
-# A record per n-gram, ascending by key. Words of 32 bits, little-endian; docs/formats.md has the table:
+# A record per n-gram, ascending by key. Words of 32 bits, little-endian; docs/reference/formats.md has the table:
 #   1, 2 tokens   a with bit 21 = many, bits 0..20 = best | count
 #   3 tokens      a | many << 31, best | count
 #   4 tokens      a | oldest token | many << 31, best | count

@@ -14,7 +14,7 @@ only when one of at most max_values continuations has half of the votes or more;
 newest wins.
 
 Per call O(new tokens + draft + window). Source: llama.cpp common/ngram-map.cpp; differences
-are listed in docs/differences.md (A1-A11).
+are listed in docs/reference/differences.md (A1-A11).
 """
 
 cimport cython

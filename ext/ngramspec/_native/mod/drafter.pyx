@@ -4,7 +4,7 @@ Every slot writes what it sees into the pool at once and reads what all others w
 needs n_min tokens in a row that the pool predicts: those drafted now, and those of the newest output
 that it would have drafted (the streak). Per call O(new tokens + draft).
 Source: llama.cpp common/ngram-mod.cpp, common/speculative.cpp; differences are listed in
-docs/differences.md (B1-B6).
+docs/reference/differences.md (B1-B6).
 """
 
 cimport cython

@@ -1,0 +1,101 @@
+"""RequestOptions: a request's draft options, from extra_args of its sampling parameters."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ngramspec.adapters.vllm.counters import log
+from ngramspec.adapters.vllm.settings import KEY
+from ngramspec.drafters.names import nearest
+from ngramspec.errors import InputError
+
+MAX_NAMESPACE = 256  # characters
+HELD_AT = "_ngramspec_options"  # attribute of an InputBatch: asks by request id
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """Draft options of a request: SamplingParams(extra_args={"ngramspec": {...}}).
+
+    Or flat, {"ngramspec.namespace": ...}: vllm_xargs of an HTTP request cannot be nested.
+    """
+
+    speculate: bool = True
+    namespace: str = ""  # requests of different namespaces share no pool
+    n_max: int | None = None  # longest draft in tokens, None = num_speculative_tokens
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            InputError: A value is of the wrong type or out of its bounds.
+        """
+        if not isinstance(self.speculate, bool):
+            raise InputError(f"speculate must be true or false, got {self.speculate!r}")
+        if not isinstance(self.namespace, str) or len(self.namespace) > MAX_NAMESPACE:
+            raise InputError(f"namespace must be a text of at most {MAX_NAMESPACE} characters")
+        if self.n_max is not None and (type(self.n_max) is not int or self.n_max < 0):
+            raise InputError(f"n_max must be an integer >= 0, got {self.n_max!r}")
+
+
+DEFAULT = RequestOptions()
+
+
+def read_options(sampling_params: Any) -> RequestOptions:
+    """Return the draft options in a request's sampling parameters.
+
+    Raises:
+        InputError: A field is unknown, of the wrong type or out of its bounds.
+    """
+    extra = getattr(sampling_params, "extra_args", None)
+    if not isinstance(extra, Mapping) or not any(str(name).startswith(KEY) for name in extra):
+        return DEFAULT
+    own = extra.get(KEY, {})
+    if not isinstance(own, Mapping):
+        raise InputError(f"extra_args[{KEY!r}] must hold options by name, got {own!r}")
+    flat = f"{KEY}."
+    own = {**own, **{n[len(flat) :]: v for n, v in extra.items() if str(n).startswith(flat)}}
+    known = [one.name for one in fields(RequestOptions)]
+    for name in own:
+        if name not in known:
+            raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), known)}")
+    if type(own.get("speculate")) is int and own["speculate"] in (0, 1):
+        own["speculate"] = bool(own["speculate"])  # vllm_xargs has no booleans
+    return RequestOptions(**own)
+
+
+def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
+    """Return InputBatch.add_request, wrapped to also keep the request's draft options.
+
+    A batch holds no sampling parameters, and a proposer sees only the batch.
+    """
+
+    @functools.wraps(add_request)
+    def add_and_hold(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            ask = read_options(getattr(request, "sampling_params", None))
+        except InputError as error:
+            log.warning("ngramspec: request %s: %s", getattr(request, "req_id", "?"), error)
+            ask = DEFAULT
+        held = self.__dict__.setdefault(HELD_AT, {})
+        if ask is not DEFAULT:
+            held[request.req_id] = ask
+        else:
+            held.pop(getattr(request, "req_id", None), None)
+        return add_request(self, request, *args, **kwargs)
+
+    add_and_hold.holds_options = True  # type: ignore[attr-defined]
+    return add_and_hold
+
+
+def held_options(input_batch: Any) -> dict[str, RequestOptions]:
+    """Return the asks of a batch's requests that differ from the default; drop those of others."""
+    held: dict[str, RequestOptions] = getattr(input_batch, HELD_AT, None) or {}
+    present = input_batch.req_id_to_index
+    if len(held) > len(present):
+        for req_id in [one for one in held if one not in present]:
+            del held[req_id]
+    return held
