@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import click
 
-from ngramspec.cli.llama_cpp.words import OFF
 from ngramspec.cli.options import Decorator, option, options
 
 Kind = Literal["silent", "note", "refused"]
@@ -117,16 +116,13 @@ FLAGS = (
     # What may be missed.
     note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
          1, "CACHE_REUSE", "0"),
-    note("-fit --fit", "weights are not fitted to the devices' memory: -ngl says what goes there",
-         1, "FIT", *OFF),
-    note("-fitt --fit-target", "weights are not fitted to the devices' memory", 1, "FIT_TARGET"),
-    note("-fitc --fit-ctx", "the context is not fitted to the devices' memory", 1, "FIT_CTX"),
     note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),
     note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
     note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
     note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
-    note("--ui-config --webui-config", "the page has no settings", 1, "UI_CONFIG"),
-    note("--ui-config-file --webui-config-file", "the page has no settings", 1, "UI_CONFIG_FILE"),
+    note("--ui-config --webui-config", "settings of the page are the browser's", 1, "UI_CONFIG"),
+    note("--ui-config-file --webui-config-file", "settings of the page are the browser's", 1,
+         "UI_CONFIG_FILE"),
     note("--spec-draft-cpu-mask -Cd --cpu-mask-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-range -Crd --cpu-range-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-strict --cpu-strict-draft", DRAFT_THREADS, 1, "", "0"),

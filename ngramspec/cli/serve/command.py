@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ngramspec._version import __version__
 from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
+from ngramspec.cli.llama_cpp.fit import WHOLE, fit_options
 from ngramspec.cli.llama_cpp.flags import other_flags
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.lora import lora_options
@@ -34,11 +37,13 @@ from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.recording import recording_options
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
+from ngramspec.errors import InputError
 from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
 AUTO_SLOTS = 4
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
@@ -118,17 +123,18 @@ def _with_more_flags(function: Function) -> Function:
            help="File with a chat template."),
     option(MODEL, "--chat-template-kwargs", env="CHAT_TEMPLATE_KWARGS", metavar="JSON",
            help="Further variables for the template."),
-    option(SLOTS, "-c", "--ctx-size", env="CTX_SIZE", type=COUNT, default=0,
-           help="Context of all slots together, in tokens; 0: the trained size, for each slot "
-           "unless they share the cache."),
+    option(SLOTS, "-c", "--ctx-size", env="CTX_SIZE", type=COUNT, default=0, show_default=False,
+           help="Context of all slots together, in tokens.  [default: the trained size, which all "
+           "slots share, cut to free memory; 0: not cut]"),
     option(SLOTS, "-np", "--parallel", env="N_PARALLEL", type=Slots(), default="auto", metavar="N",
            help="Slots: requests that run at the same time; auto or -1: 4."),
+    fit_options(SLOTS),
     running(SLOTS, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v"),
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
            default=None,
            help="One cache of --ctx-size tokens that all slots share, or one per slot."
-           "  [default: shared if --parallel is auto, without --exact]"),
+           "  [default: shared without --ctx-size or --parallel, and without --exact]"),
     option(SLOTS, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", type=AT_LEAST_1,
            help="Most tokens of a slot in a cache that all share, which holds N for each unless "
            "--ctx-size says more or less."),
@@ -187,7 +193,8 @@ def _with_more_flags(function: Function) -> Function:
     option(ACCESS, "--metrics/--no-metrics", env="ENDPOINT_METRICS", default=None,
            help="GET /metrics, for any key.  [default: if there is one key, or keys share]"),
     option(ACCESS, "--slots/--no-slots", env="ENDPOINT_SLOTS", default=None,
-           help="GET /slots and live figures, for any key.  [default: as --metrics]"),
+           help="GET /slots and the page's live figures, for any key.  [default: as --metrics; "
+           "live figures also without keys if --host is this machine only]"),
     option(ACCESS, "--props", env="ENDPOINT_PROPS", is_flag=True, help="Allow POST /props."),
     option(ACCESS, "--allow-host", multiple=True, metavar="NAME",
            help="Host names that the server answers to, comma-separated (repeatable); .NAME: all "
@@ -313,7 +320,9 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     )
     take_recipe(ctx, values)
     if values["kv_unified"] is None:
-        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta
+        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta or not values["ctx_size"]
+    if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
+        values["fit_ctx"] = WHOLE
     choice, small = take_drafts(values, values["parallel"])
     _refuse(values)
     try:
@@ -328,3 +337,20 @@ def _refuse(values: dict[str, Any]) -> None:
         raise click.UsageError("give either --chat-template or --chat-template-file")
     if bool(values["ssl_key_file"]) != bool(values["ssl_cert_file"]):
         raise click.UsageError("--ssl-key-file and --ssl-cert-file belong together")
+    if values["ssl_key_file"]:
+        _check_certificate(values["ssl_cert_file"], values["ssl_key_file"])
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    """Raise InputError if they cannot be used; OSError if one cannot be read."""
+    import ssl
+
+    for path in (certificate, key):
+        path.open("rb").close()  # names the file if it cannot be opened
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"--ssl-cert-file {certificate} and --ssl-key-file {key} are no certificate in PEM and "
+            f"its key: {error.reason or error}"
+        ) from error

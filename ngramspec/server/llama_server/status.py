@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -54,11 +55,13 @@ def _props(service: Service) -> dict[str, Any]:
         "model_alias": served.name,
         "model_ftype": model.file_type_name,
         "model_path": str(model.path),
+        "memory": None if served.memory is None else asdict(served.memory),
         "speculative": served.drafting.as_json(),
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": settings.exposes_slots,
         "endpoint_props": settings.props,
         "endpoint_metrics": settings.exposes_metrics,
+        "endpoint_live": settings.page and settings.exposes_live,
         "chat_template": served.chat_template,
         "chat_template_caps": dict(served.chat_capabilities),
         "bos_token": _text(served, model.bos),
