@@ -1,5 +1,5 @@
-# make demo   set up .venv and run the main job on the embedded model
-# make test   the same set-up and torch, then linters, types, stubs and the whole test suite
+# make demo   set up .venv with what a user needs and run the main job on the embedded model
+# make test   the same set-up, torch and what developers need, then linters, types, stubs and the whole test suite
 # make help   the other targets
 
 PYTHON ?= python3
@@ -10,6 +10,8 @@ VLLM ?= vllm==0.33.0
 SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+# The package with llama.cpp and the server; the same and what developers need.
+INSTALLED := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
@@ -52,18 +54,23 @@ help:
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
-$(STAMP): $(SOURCES)
+$(INSTALLED): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=80" "Cython>=3.2,<3.4"
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CFLAGS="$(NO_AMX) $$CFLAGS" CXXFLAGS="$(NO_AMX) $$CXXFLAGS" \
 		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
 		{ test -z "$(NO_AMX)" || $(BIN)/$(LLAMA_NO_AMX) || \
 		  { $(BIN)/python -m pip cache remove --quiet llama_cpp_python; $(BIN)/$(LLAMA_INSTALL) --force-reinstall --no-deps; }; }'
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[llama,server,corpus,ray,bench,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[server]"
 	touch $@
 
-demo: $(STAMP)
+# As the package is there already, pip adds what its extras name and builds nothing again.
+$(STAMP): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet "ngramspec[all,dev]"
+	touch $@
+
+demo: $(INSTALLED)
 	$(BIN)/ngramspec demo
 
 check: $(STAMP)

@@ -25,6 +25,16 @@ Exit code 0: done. 1: it failed (a model that cannot be loaded, a prompt longer 
 texts that differ, a damaged file). 2: the command line is wrong (unknown drafter, missing file).
 `cache diff`: 1 if the statistics differ, 2 if they cannot be compared. 130: ended by Ctrl-C.
 Errors are one line; `ngramspec --debug COMMAND` shows the traceback.
+
+## Shell completion
+
+Commands, options, files, drafters, cost profiles, cache types and names of Ollama's models:
+
+| shell | add to | line |
+|---|---|---|
+| bash 4.4 | `~/.bashrc` | `eval "$(_NGRAMSPEC_COMPLETE=bash_source ngramspec)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_NGRAMSPEC_COMPLETE=zsh_source ngramspec)"` |
+| fish | `~/.config/fish/config.fish` | `_NGRAMSPEC_COMPLETE=fish_source ngramspec \\| source` |
 """
 
 

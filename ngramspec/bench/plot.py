@@ -11,6 +11,7 @@ from ngramspec.bench.outcome import geometric_mean
 from ngramspec.bench.peers import ORACLE
 from ngramspec.bench.summary import Replays
 from ngramspec.errors import BackendError
+from ngramspec.extras import not_installed
 
 OURS = ("#0b6e4f", "#6bb392", "#c58f00", "#b5563c", "#5b4b8a")
 PEER, BEST_PEER, LINE = "#9aa5b1", "#52606d", "#1f2933"
@@ -32,7 +33,7 @@ def plot_replays(found: Replays, path: Path) -> None:
     try:
         figures: Any = importlib.import_module("matplotlib.figure")
     except ImportError as error:
-        raise BackendError("--plot needs matplotlib: pip install 'ngramspec[bench]'") from error
+        raise BackendError(not_installed("--plot needs matplotlib", "bench")) from error
     groups = _groups(found)
     width = min(16.0, 3.5 + 0.75 * len(groups) + 0.1 * len(groups) * len(found.drafters))
     heights = [2.5] * len(found.profiles) + [4.0] * bool(found.growth)

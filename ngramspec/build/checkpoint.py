@@ -20,7 +20,7 @@ from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.corpus.dedup import DIGEST_BYTES
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
-from ngramspec.formats.files import new_file, remove_temporaries
+from ngramspec.formats.files import naming, new_file, remove_temporaries
 from ngramspec.formats.suffix_file import BORDER
 
 STATE = "state.json"
@@ -217,7 +217,7 @@ class WorkFolder:
         """Unlock the folder, if it was locked; remove it if it has no checkpoint."""
         if self._lock is None or not self._lock.is_locked:
             return
-        if (self.path / STATE).exists():
+        if has_checkpoint(self.path):
             self._lock.release()
         else:
             self.remove()
@@ -261,10 +261,18 @@ class WorkFolder:
                 path.unlink()
 
     def _append(self, name: str, data: bytes) -> None:
-        with open(self.path / name, "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        """Append all of `data`, or nothing if that fails."""
+        path = self.path / name
+        size = self._size(name)
+        try:
+            with naming(path), open(path, "ab", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+        except OSError:
+            os.truncate(path, size)
+            raise
         self._growing[name].update(data)
 
     def _cut(self, name: str, size: int) -> None:
@@ -276,6 +284,11 @@ class WorkFolder:
     def _size(self, name: str) -> int:
         path = self.path / name
         return path.stat().st_size if path.exists() else 0
+
+
+def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a work folder holds a build that can be resumed."""
+    return Path(folder, STATE).exists()
 
 
 def identity_of(plan: CorpusPlan, options: BuildOptions, fingerprint: bytes) -> dict[str, Any]:

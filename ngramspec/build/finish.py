@@ -67,7 +67,7 @@ def finish(
         raise InputError(f"no text to count in the corpus{reason}")
     start = time.perf_counter()
     progress.phase("writing", 0)
-    about = provenance(plan, options, totals, tokenizer.name)
+    about = provenance(plan, options, totals, problems, tokenizer.name)
     origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
     if options.kind == INDEX_KIND and counted.texts is not None:
         texts, limit = counted.texts(), options.max_bytes

@@ -131,6 +131,11 @@ class LocalBuild:
             self.texts, memory,
         )  # fmt: skip
 
+    def keep(self) -> None:
+        """Write a checkpoint of all that was counted, if it can be written."""
+        with contextlib.suppress(OSError):
+            self._checkpoint()
+
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(cancel_futures=True)
@@ -264,7 +269,8 @@ def build(
         BuildStopped: The progress asked for it; resume continues.
         InputError: An option is impossible; nothing to read; there is an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
-        OSError: A path does not exist, the disk is full.
+        OSError: A path does not exist; or the disk is full, then what was counted is kept for
+            resume if it fits.
 
     Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; plus about 0.1 us
     per token and n-gram size. Memory: means.memory at most, plus 43 bytes per document; for
@@ -288,7 +294,11 @@ def build(
         with contextlib.closing(LocalBuild(feed, tokenizer, options, means, work)) as running:
             progress.phase("reading", plan.num_bytes)
             running.count(progress)
-            result = finish(running.counted(), output, plan, tokenizer, options, progress)
+            try:
+                result = finish(running.counted(), output, plan, tokenizer, options, progress)
+            except OSError:
+                running.keep()
+                raise
         work.remove()
     except BaseException:
         work.close()

@@ -15,6 +15,7 @@ from ngramspec.build.local import BuildStopped
 from ngramspec.build.options import LEAST_MEMORY
 from ngramspec.build.progress import Progress
 from ngramspec.errors import BackendError, InputError, NgramspecError
+from ngramspec.extras import not_installed
 
 RETRIES = 8  # of a task whose process or host was lost
 CONNECT_SECONDS = 10.0
@@ -32,9 +33,7 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise BackendError(
-            "a build on a cluster needs ray, which is not installed: pip install 'ngramspec[ray]'"
-        ) from error
+        raise BackendError(not_installed("a build on a cluster needs ray", "ray")) from error
 
 
 @contextmanager

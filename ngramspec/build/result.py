@@ -50,6 +50,7 @@ class BuildResult:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
         made = asdict(self)
+        del made["problems"]["skipped_sources"]
         fingerprint = self.header.fingerprint
         made["header"]["fingerprint"] = fingerprint.hex() if fingerprint else None
         made["seconds"]["tokenising_share"] = self.seconds.tokenising_share
@@ -64,7 +65,7 @@ class BuildResult:
 
 
 def provenance(
-    plan: CorpusPlan, options: BuildOptions, totals: Totals, tokenizer: str
+    plan: CorpusPlan, options: BuildOptions, totals: Totals, problems: Problems, tokenizer: str
 ) -> dict[str, Any] | None:
     """Return the provenance of a file; it depends on corpus and options, not on the day.
 
@@ -72,7 +73,7 @@ def provenance(
     """
     if not options.provenance:
         return None
-    names = sorted({unit.source for unit in plan.units})
+    names = sorted({unit.source for unit in plan.units}.difference(problems.skipped_sources))
     kept = options.as_dict()
     if options.kind != "ngram-cache":
         del kept["ngram_min"], kept["ngram_max"]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import EXIT_INTERRUPTED, Interrupt, SectionCommand, interruptible
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    Failure,
+    Interrupt,
+    SectionCommand,
+    error_line,
+    interruptible,
+)
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
@@ -67,6 +74,8 @@ MOST_PROBLEMS = 5
 MEGA = 1e6
 NOTE = "stopping at the next document; Ctrl-C again quits at once"
 GO_ON = "run the same command with --resume to continue"
+MAKE_ROOM = f"make room there, then {GO_ON}"
+NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
@@ -122,7 +131,7 @@ GO_ON = "run the same command with --resume to continue"
     option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
            help="Where to build."),
     option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
-    option(OUTPUT, "--no-progress", is_flag=True, help="No progress bar."),
+    option(OUTPUT, "--no-progress", is_flag=True, help="Do not show progress."),
     json_option(OUTPUT),
 )  # fmt: skip
 def build_cache(**values: Any) -> None:
@@ -205,8 +214,10 @@ def _build(
     values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
+    from ngramspec.build.checkpoint import has_checkpoint
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
+    from ngramspec.formats.files import DISK_FULL
     from ngramspec.models import embedded_model
 
     if values["tokenizer"] is None:
@@ -219,8 +230,13 @@ def _build(
     except BuildStopped as stopped:
         line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = Path(means.work_folder(values["output"]), "state.json").exists()
+        kept = has_checkpoint(means.work_folder(values["output"]))
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
+    except OSError as error:
+        if is_ray or error.errno not in DISK_FULL:
+            raise
+        kept = has_checkpoint(means.work_folder(values["output"]))
+        raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
@@ -330,6 +346,7 @@ def _problems(problems: Problems) -> Iterator[str]:
     """Yield how much was left out and the first reasons."""
     kinds = (
         (problems.num_skipped, "file", " skipped"),
+        (problems.num_recoded, "file", " read as Windows-1252"),
         (problems.num_files, "file", " not read to the end"),
         (problems.num_records, "record", " left out"),
     )

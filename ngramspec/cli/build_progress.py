@@ -1,10 +1,10 @@
-"""The progress bar of `ngramspec build-cache`."""
+"""The progress of `ngramspec build-cache`: a bar on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ngramspec.cli.command import Interrupt
 from ngramspec.cli.output import duration_text, size_text
+from ngramspec.cli.progress import lines_of
 
 REFRESH = 0.05  # seconds between updates of the bar
 MEGA = 1e6
@@ -20,7 +21,7 @@ TOO_LATE = "all input is read, finishing the file; Ctrl-C again quits at once"
 
 
 class BuildProgress:
-    """BuildProgress(interrupt, bar): shows the progress that the build reports; bar: None = hide.
+    """BuildProgress(interrupt, bar): shows the progress that the build reports; bar: None = none.
 
     Rates are those of this run, without the part that a resumed build had done before.
     """
@@ -31,6 +32,7 @@ class BuildProgress:
         self.begun = 0.0  # when the phase began
         self._interrupt = interrupt
         self._bar = bar
+        self._name, self._total = "starting", 0
         self._first: tuple[int, int] | None = None
         self._shown = 0.0
         self._task = bar.add_task("starting", total=None) if bar is not None else None
@@ -49,6 +51,7 @@ class BuildProgress:
         """Begin a phase with its size in bytes, 0 = unknown."""
         if name != "reading":
             self._interrupt.note = TOO_LATE
+        self._name, self._total = name, total
         self.amount, self._first = 0, None
         self._shown = self.begun = time.monotonic()
         self.rates = (0.0, 0.0)
@@ -62,16 +65,37 @@ class BuildProgress:
         if self._first is None:
             self._first = amount, tokens
         self.amount = amount
-        if self._bar is None or self._task is None or now - self._shown < REFRESH:
+        if now - self._shown < REFRESH:
             return
         self._shown = now
         seconds = now - self.begun
         self.rates = (amount - self._first[0]) / seconds, (tokens - self._first[1]) / seconds
-        self._bar.update(self._task, completed=amount)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=amount)
+
+    def figures(self) -> str:
+        """Return bytes, rates and time left, as far as they are known."""
+        seconds = time.monotonic() - self.begun if self.begun else 0.0
+        if not self.amount:
+            return duration_text(seconds)
+        parts = [size_text(self.amount)]
+        if self._total:
+            parts = [f"{min(1.0, self.amount / self._total):.0%} of {size_text(self._total)}"]
+        bytes_rate, tokens_rate = self.rates
+        if bytes_rate > 0:
+            parts += [f"{bytes_rate / MEGA:.1f} MB/s", f"{tokens_rate / MEGA:.2f} Mtok/s"]
+            if self._total:
+                left = max(0.0, self._total - self.amount) / bytes_rate
+                parts.append(f"{duration_text(left)} left")
+        return ", ".join(parts)
+
+    def line(self) -> str:
+        """Return the progress as a line."""
+        return f"{self._name}: {self.figures()}"
 
 
 class _Figures(ProgressColumn):
-    """Bytes, rates and time left, as far as they are known."""
+    """The figures of the progress, or a note."""
 
     max_refresh = 0.2
 
@@ -86,31 +110,21 @@ class _Figures(ProgressColumn):
             return Text("")
         if progress.note:
             return Text(progress.note, style="yellow")
-        seconds = time.monotonic() - progress.begun
-        if not progress.amount:
-            return Text(duration_text(seconds))
-        parts = [size_text(progress.amount)]
-        if task.total:
-            parts = [f"{min(1.0, progress.amount / task.total):.0%} of {size_text(task.total)}"]
-        bytes_rate, tokens_rate = progress.rates
-        if bytes_rate > 0:
-            parts += [f"{bytes_rate / MEGA:.1f} MB/s", f"{tokens_rate / MEGA:.2f} Mtok/s"]
-            if task.total:
-                left = max(0.0, task.total - progress.amount) / bytes_rate
-                parts.append(f"{duration_text(left)} left")
-        return Text(", ".join(parts))
+        return Text(progress.figures())
 
 
 @contextmanager
 def build_progress(interrupt: Interrupt, *, wanted: bool) -> Iterator[BuildProgress]:
-    """Show a bar on stderr while the block runs; nothing if stderr is no terminal."""
+    """Show the progress on stderr while the block runs, if wanted."""
     console = Console(stderr=True)
     if not (wanted and console.is_terminal):
-        yield BuildProgress(interrupt, None)
+        shown = BuildProgress(interrupt, None)
+        with lines_of(shown.line) if wanted else nullcontext():
+            yield shown
         return
     figures = _Figures()
     columns = (TextColumn("{task.description}"), BarColumn(20), figures)
-    with RichProgress(*columns, console=console, transient=True) as bar:
+    with RichProgress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         figures.progress = BuildProgress(interrupt, bar)
         interrupt.quiet = True  # the bar shows it
         yield figures.progress

@@ -42,7 +42,7 @@ class CommandGroup(click.Group):
                 raise
             bad_input = isinstance(error, (InputError, FileNotFoundError))
             code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
-            raise Failure(_message(error), code) from error
+            raise Failure(error_line(error), code) from error
 
 
 class SectionOption(click.Option):
@@ -140,7 +140,8 @@ def interruptible(note: str) -> Iterator[Interrupt]:
         signal.signal(signal.SIGINT, old)
 
 
-def _message(error: Exception) -> str:
+def error_line(error: Exception) -> str:
+    """Return an error in one line, with the file that it is about."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())

@@ -9,6 +9,7 @@ import click
 
 from ngramspec.bench.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import Failure, SectionCommand
+from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -20,10 +21,11 @@ from ngramspec.cli.output import (
     marked_text,
     number_of,
     print_json,
-    progress,
     speedup_cell,
     styled,
 )
+from ngramspec.cli.progress import progress
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,10 +55,11 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
            help="Run only this task (repeatable)."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
+           shell_complete=in_list(*DRAFTER_NAMES),
            help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
            help="Timed runs per task and drafter."),
-    option("Options", "--max-tokens", type=click.IntRange(2, 1024), default=256,
+    option("Options", "-n", "--max-tokens", type=click.IntRange(2, 1024), default=256,
            help="Longest answer, in tokens."),
     option("Options", "--threads", type=click.IntRange(1, 512), default=1,
            help="CPU threads of the timed runs; use no more than there are idle cores."),
@@ -101,8 +104,9 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
-    for number, task in enumerate(chosen):
-        with progress(task.title, each * len(chosen), each * number) as advance:
+    with progress("starting", each * len(chosen)) as advance:
+        for task in chosen:
+            advance.name(task.title)
             result = run_task(
                 benches,
                 task,
@@ -110,9 +114,10 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
                 max_tokens=values["max_tokens"],
                 advance=advance,
             )
-        if not values["as_json"]:
-            _show_text(console, result, result.outcomes[-1])
-        yield result
+            if not values["as_json"]:
+                with advance.paused():
+                    _show_text(console, result, result.outcomes[-1])
+            yield result
 
 
 def _show_head(console: Console) -> None:

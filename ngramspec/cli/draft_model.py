@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
 from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
 from ngramspec.cli.llama_cpp.words import Threads, names_in
@@ -28,6 +29,7 @@ def draft_model_options() -> Decorator:
     return options(
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
+               shell_complete=completion.model,
                help="Small model of the same vocabulary, used where no n-gram drafter has a draft: "
                "a GGUF file, or the name of a model that Ollama has pulled; or none."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",

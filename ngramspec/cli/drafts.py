@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
 from ngramspec.drafters.config import option_flag, options_of
 from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
@@ -87,6 +88,7 @@ def drafter_options() -> Decorator:
     learned = "The same, but what is generated is also saved to it."
     return options(
         option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
+               shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
                help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; or none."
                f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
         option(SECTION, "--spec-default", is_flag=True,

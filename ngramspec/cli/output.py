@@ -1,11 +1,9 @@
-"""What commands print: JSON, tables, progress, sizes and numbers in words, drafts in colour."""
+"""What commands print: JSON, tables, sizes and numbers in words, drafts in colour."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
-LINE_SECONDS = 30.0  # between two lines of progress, without a terminal
 OPEN, CLOSE = "«", "»"  # marks of accepted text where there is no colour
 
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
@@ -65,46 +62,6 @@ def make_table(
     for row in rows:
         table.add_row(*row)
     return table
-
-
-@contextmanager
-def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr while the block runs; without a terminal a line now and then.
-
-    Args:
-        title: Text beside the bar.
-        total: Steps in all.
-        done: Steps before the block.
-
-    Returns:
-        A function that advances the bar by one step.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines_of_progress(title, total, done)
-        return
-    text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        shown = bar.add_task(title, total=total, completed=done)
-        yield lambda: bar.advance(shown)
-
-
-def _lines_of_progress(title: str, total: int, done: int) -> Callable[[], None]:
-    """Return a function that counts a step, and prints the count if it has not done so lately."""
-    last = time.monotonic()
-
-    def advance() -> None:
-        nonlocal done, last
-        done += 1
-        if (now := time.monotonic()) - last >= LINE_SECONDS:
-            last = now
-            click.echo(f"{title}: {done} of {total}", err=True)
-
-    return advance
 
 
 def size_text(num_bytes: float) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.llama_cpp.loading import loading_of
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
@@ -18,6 +19,8 @@ from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -33,6 +36,12 @@ class CacheType(click.ParamType):  # type: ignore[type-arg]
         from ngramspec.adapters.llama_cpp.settings import CACHE_TYPES
 
         return click.Choice(CACHE_TYPES).convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the types that begin so."""
+        return completion.cache_types(ctx, param, incomplete)
 
 
 # By name: flags and settings.

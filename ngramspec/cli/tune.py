@@ -17,8 +17,8 @@ from ngramspec.cli.output import (
     number_of,
     plain_console,
     print_json,
-    progress,
 )
+from ngramspec.cli.progress import progress
 from ngramspec.cli.target import RUNNING, context_settings, running
 from ngramspec.costs import PROFILES
 

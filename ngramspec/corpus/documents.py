@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from ngramspec.corpus.encoding import BinaryFileError
 from ngramspec.corpus.inputs import TO_THE_END, Unit
 from ngramspec.corpus.parquet import ParquetRows
 from ngramspec.corpus.problems import Problems
 from ngramspec.corpus.records import KNOWN_FIELDS, RecordError, texts_of
 from ngramspec.corpus.streams import OpenUnit, open_unit
-from ngramspec.corpus.text import BinaryFileError, read_texts
+from ngramspec.corpus.text import read_texts
 from ngramspec.errors import FormatError, InputError
 
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -82,7 +84,8 @@ def read_documents(
             if unit.format == "jsonl":
                 yield from _jsonl(unit, source, options, problems)
             else:
-                for text in read_texts(source, options.max_document_bytes):
+                recoded = partial(problems.recoded, unit.source)
+                for text in read_texts(source, options.max_document_bytes, recoded):
                     yield Document(text, source.position())
     except BinaryFileError as error:
         problems.skipped(unit.source, str(error))

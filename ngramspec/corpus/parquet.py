@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ngramspec.errors import BackendError, FormatError
+from ngramspec.extras import not_installed
 
 _BATCH_ROWS = 128
 _BUFFER = 1 << 20
@@ -164,7 +165,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise BackendError(
-            "parquet files need pyarrow, which is not installed: pip install 'ngramspec[corpus]'"
-        ) from error
+        raise BackendError(not_installed("parquet files need pyarrow", "corpus")) from error
     return pyarrow.parquet

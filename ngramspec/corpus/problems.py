@@ -1,4 +1,4 @@
-"""Problems that did not end the reading of a corpus."""
+"""What was left out of a corpus or read in another way than usual."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_KEPT = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that was left out.
+    """One thing that was left out, or read in another way.
 
     source: Name of the file.
     where: "line 7", "row group 0, row 3" or "" for the whole file.
@@ -31,19 +31,23 @@ class Problems:
 
     num_files: Files, or row groups of them, that could not be read to their end.
     num_skipped: Files left out on purpose: binary ones, and links that are not followed.
+    num_recoded: Files that are not UTF-8 and were read as Windows-1252.
     num_records: Lines and rows left out.
     first: The first problems, at most 20.
+    skipped_sources: All files left out on purpose.
     """
 
     num_files: int = 0
     num_skipped: int = 0
+    num_recoded: int = 0
     num_records: int = 0
     first: list[Problem] = field(default_factory=list)
+    skipped_sources: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
         """The number of problems of every kind."""
-        return self.num_files + self.num_skipped + self.num_records
+        return self.num_files + self.num_skipped + self.num_recoded + self.num_records
 
     def file(self, source: str, reason: str) -> None:
         """Note a file that cannot be read to its end."""
@@ -53,7 +57,13 @@ class Problems:
     def skipped(self, source: str, reason: str) -> None:
         """Note a file that is left out on purpose."""
         self.num_skipped += 1
+        self.skipped_sources.append(source)
         self._keep([Problem(source, "", reason)])
+
+    def recoded(self, source: str) -> None:
+        """Note a file that is not UTF-8 and is read as Windows-1252."""
+        self.num_recoded += 1
+        self._keep([Problem(source, "", "not UTF-8, read as Windows-1252")])
 
     def record(self, source: str, where: str, reason: str) -> None:
         """Note a line or row that is left out."""
@@ -64,7 +74,9 @@ class Problems:
         """Add the problems of another unit; merging in order keeps `first` in order."""
         self.num_files += other.num_files
         self.num_skipped += other.num_skipped
+        self.num_recoded += other.num_recoded
         self.num_records += other.num_records
+        self.skipped_sources += other.skipped_sources
         self._keep(other.first)
 
     def _keep(self, problems: Iterable[Problem]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from ngramspec.corpus.inputs import STDIN, Unit
 from ngramspec.errors import BackendError, FormatError
+from ngramspec.extras import not_installed
 
 _PACKED_READ = 4 << 10  # small, since a few bytes may decompress to very many
 XZ_MEMORY = 256 << 20  # of a decoder; xz -9 takes 65 MiB, a file may ask for 4 GiB
@@ -195,7 +196,5 @@ def _zstandard() -> Any:
     try:
         import zstandard
     except ImportError as error:
-        raise BackendError(
-            ".zst files need zstandard, which is not installed: pip install 'ngramspec[corpus]'"
-        ) from error
+        raise BackendError(not_installed(".zst files need zstandard", "corpus")) from error
     return zstandard

@@ -143,9 +143,7 @@ def open_container(
         head = file.read(HEAD_BYTES)
         header, sections = _parse(path, head, size)
         if kind is not None and header.kind != kind:
-            raise FormatError(
-                f"{path}: expected a file of kind {kind} at offset 10, found {header.kind}"
-            )
+            raise FormatError(f"{path}: expected a file of kind {kind}, found {header.kind}")
         if writable:
             data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_WRITE))
         elif size > READ_BYTES:
@@ -174,8 +172,12 @@ def _read(path: Path, file: BinaryIO, head: bytes, size: int) -> memoryview:
 
 def _parse(path: Path, head: bytes, size: int) -> tuple[Header, dict[str, Section]]:
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
-        found = repr(head[: len(MAGIC)]) if head else "an empty file"
-        raise FormatError(f"{path}: expected {MAGIC!r} at offset 0, found {found}")
+        what = "not a statistics file of ngramspec"
+        if not head:
+            raise FormatError(f"{path}: the file is empty, {what}")
+        if head.startswith(b"GGUF"):
+            raise FormatError(f"{path}: a GGUF model, {what}")
+        raise FormatError(f"{path}: {what}: it begins with {head[: len(MAGIC)]!r}")
     if len(head) < HEAD_BYTES:
         raise FormatError(f"{path}: expected {HEAD_BYTES} bytes of head, found {len(head)}")
     fields = _HEADER.unpack_from(head)

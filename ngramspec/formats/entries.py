@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Entries = NDArray[np.uint64]  # shape (n, 2), ascending
+OnRead = Callable[[int], object]  # told how many more entries were read
 # The second word of an entry: the oldest token of the n-gram, its follower, the count.
 OLDEST_SHIFT = np.uint64(43)
 FOLLOWER_SHIFT = np.uint64(22)
@@ -35,6 +37,24 @@ class ArraySource:
         taken = self._entries[self._at : self._at + CHUNK]
         self._at += len(taken)
         return taken
+
+
+class WatchedSource:
+    """WatchedSource(source, on_read): tells how many entries are read."""
+
+    def __init__(self, source: EntrySource, on_read: OnRead) -> None:
+        self._source = source
+        self._on_read = on_read
+
+    def read(self) -> Entries:
+        """Return the next entries."""
+        entries = self._source.read()
+        self._on_read(len(entries))
+        return entries
+
+
+def ignored(number: int) -> None:
+    """Do nothing with a number of entries."""
 
 
 def no_entries() -> Entries:

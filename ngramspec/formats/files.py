@@ -22,6 +22,7 @@ except ImportError:  # Windows, where an open file cannot be removed anyway
     fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600  # files hold users' text
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LOCK_SECONDS = 10.0
 _RANDOM_BYTES = 4
 _OLD_SECONDS = 60.0  # without locks: older temporary files are leftovers
@@ -43,7 +44,7 @@ def new_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterator[
 
     Raises:
         FileExistsError: The file exists, and `replace` is False.
-        OSError: The folder does not exist, the disk is full, or the like.
+        OSError: The folder does not exist, the disk is full, or the like; names the path.
     """
     with temporary_file(path) as file:
         yield file
@@ -57,7 +58,7 @@ def temporary_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     remove_temporaries(path)
     file, temporary = _create(path)
     try:
-        with _quiet_close(file):
+        with _quiet_close(file), naming(path):
             yield file
     finally:
         # It may have been renamed. If it cannot be removed, the next writer tries again.
@@ -83,6 +84,17 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
     else:
         _rename_new(file, path)
     sync_folder(Path(path).parent)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in errors about a full disk, which the system leaves without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

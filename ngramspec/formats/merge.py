@@ -14,7 +14,7 @@ from ngramspec._native.files.entries import EntryMerger
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.container import Header
-from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.entries import EntrySource, OnRead, WatchedSource, ignored
 from ngramspec.formats.pool_file import write_pool
 from ngramspec.formats.prune import write_within
 from ngramspec.formats.statistics import POOL_KIND, Statistics
@@ -31,6 +31,7 @@ def merge_statistics(
     min_count: int = 1,
     max_bytes: int | None = None,
     any_tokenizer: bool = False,
+    on_read: OnRead = ignored,
 ) -> Header:
     """Write the summed counts of several files, or the most confirmed cells of several pools.
 
@@ -42,6 +43,7 @@ def merge_statistics(
         min_count: Leave out followers with smaller total counts; not for pools.
         max_bytes: Keep the most useful n-grams within this size, None = all; not for pools.
         any_tokenizer: Also merge files of different tokenizers; the result then names none.
+        on_read: Told how many more entries were read, of Statistics.num_entries; not of pools.
 
     Returns:
         Header: What was written.
@@ -70,7 +72,7 @@ def merge_statistics(
     by_size: dict[int, list[EntrySource]] = {}
     for one in found:
         for size, source in one.sources().items():
-            by_size.setdefault(size, []).append(source)
+            by_size.setdefault(size, []).append(WatchedSource(source, on_read))
     merged = {size: EntryMerger(sources, min_count) for size, sources in by_size.items()}
     return write_within(output, merged, origin, max_bytes)
 

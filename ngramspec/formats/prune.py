@@ -15,7 +15,7 @@ from ngramspec._native.files.image import useful_ngrams, usefulness
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, fill_cache, open_cache, write_cache
 from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, ContainerWriter, Header
-from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.entries import EntrySource, OnRead, WatchedSource, ignored
 from ngramspec.formats.files import commit, temporary_file
 from ngramspec.formats.statistics import Statistics
 
@@ -61,6 +61,7 @@ def prune_statistics(
     min_count: int = 1,
     ngram_min: int | None = None,
     ngram_max: int | None = None,
+    on_read: OnRead = ignored,
 ) -> Header:
     """Write the most useful part of a file of n-grams.
 
@@ -71,6 +72,7 @@ def prune_statistics(
             acceptance per byte.
         min_count: Leave out followers with smaller counts.
         ngram_min, ngram_max: Shortest and longest n-gram to keep, in tokens.
+        on_read: Told how many more entries were read, of Statistics.num_entries at most.
 
     Returns:
         Header: What was written.
@@ -83,7 +85,7 @@ def prune_statistics(
     found.need_ngrams("prune")
     low, high = ngram_min or SIZES[0], ngram_max or SIZES[-1]
     sources = {
-        size: EntryMerger([source], min_count)
+        size: EntryMerger([WatchedSource(source, on_read)], min_count)
         for size, source in found.sources().items()
         if low <= size <= high
     }

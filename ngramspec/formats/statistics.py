@@ -76,6 +76,13 @@ class Statistics:
             return tuple(self.entries)
         return tuple(size for size in SIZES if self.cache.sections(size) is not None)
 
+    @property
+    def num_entries(self) -> int:
+        """How many entries its sources yield; 0 for a pool and an index."""
+        if self.entries is not None:
+            return sum(map(len, self.entries.values()))
+        return self.opened(CACHE_KIND).header.num_pairs if self.kind == CACHE_KIND else 0
+
     def sources(self) -> dict[int, EntrySource]:
         """Return all entries by n-gram size, to be read once."""
         if self.entries is not None:

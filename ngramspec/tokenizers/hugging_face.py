@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.errors import BackendError, StateError
+from ngramspec.extras import not_installed
 from ngramspec.tokenizers.fingerprint import fingerprint_of
 from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
 
@@ -81,9 +82,7 @@ def _load(path: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise BackendError(
-            "this needs tokenizers, which is not installed: pip install 'ngramspec[corpus]'"
-        ) from error
+        raise BackendError(not_installed("tokenizer.json needs tokenizers", "corpus")) from error
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception

@@ -14,6 +14,7 @@ from typing import Any
 
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.errors import BackendError, FormatError
+from ngramspec.extras import not_installed
 
 MAGIC = b"GGUF"
 # Functions that are called by address, without the GIL.
@@ -88,9 +89,7 @@ def _load() -> Library:
     try:
         import llama_cpp.llama_cpp as lib
     except ImportError as error:
-        raise BackendError(
-            "this needs llama-cpp-python, which is not installed: pip install 'ngramspec[llama]'"
-        ) from error
+        raise BackendError(not_installed("this needs llama-cpp-python", "llama")) from error
     _check(lib)
     with caught_log(lib):
         lib.llama_backend_init()

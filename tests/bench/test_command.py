@@ -138,7 +138,7 @@ def test_a_plot_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     result = bench_replay(SQL, "--limit", "1", "--plot", tmp_path / "a.png")
-    assert_one_error(result, "pip install 'ngramspec[bench]'", 1)
+    assert_one_error(result, 'pip install "ngramspec[bench]"', 1)
 
 
 @pytest.mark.parametrize(

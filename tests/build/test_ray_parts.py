@@ -227,7 +227,7 @@ def test_without_ray_the_message_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[ray\]'"):
+    with pytest.raises(BackendError, match=r'pip install "ngramspec\[ray\]"'):
         build_on_ray([CORPUS], tmp_path / "a", embedded_model())
 
 

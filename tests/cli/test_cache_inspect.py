@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,24 @@ def test_ids_are_shown_without_llama_cpp(cache: Any, monkeypatch: pytest.MonkeyP
     made = cache("inspect", "a.ngc", "--top", "1")
     assert made["tokenizer"] == "the embedded model's"
     assert "text" not in made["sizes"][0]["top"][0]
+
+
+def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    for name in ("b.py", "c.py"):
+        (folder / name).write_text(f"print('{name}')\n" * 20)
+    for name in ("a.pyc", "d.pyc"):
+        (folder / name).write_bytes(bytes(40))
+    made = build(str(folder))
+    assert made["problems"]["num_skipped"] == 2
+    assert set(made["problems"]) == {
+        "num_files",
+        "num_skipped",
+        "num_recoded",
+        "num_records",
+        "first",
+    }
+    facts = json.loads(invoke("cache", "inspect", "out.ngc", "--json").stdout)
+    assert facts["about"]["corpus"] == ["b.py", "c.py"]
+    assert facts["about"]["more_files"] == 0

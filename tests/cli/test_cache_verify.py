@@ -31,7 +31,7 @@ def test_verify_good_files(invoke: Any, cache: Any) -> None:
     [
         ("a.ngc", 2000, "a.ngc: section 'records2' at offset 1024: expected checksum"),
         ("a.ngc", 30, "a.ngc: expected checksum"),
-        ("a.ngc", 0, "a.ngc: expected b'\\x89NGRAM\\r\\n' at offset 0"),
+        ("a.ngc", 0, "a.ngc: not a statistics file of ngramspec: it begins with b'"),
         ("a.bin", 18, "a.bin: "),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,21 @@ def test_missing_llama_cpp_is_explained(
     for name in ("llama_cpp", "llama_cpp.llama_cpp"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(llama_library, "_LOADED", [])
-    assert_one_line(invoke(*command), "pip install 'ngramspec[llama]'", 1)
+    assert_one_line(invoke(*command), 'pip install "ngramspec[llama]"', 1)
+
+
+@pytest.mark.parametrize("name", ["starlette", "uvicorn", "pydantic", "prometheus_client"])
+def test_a_missing_package_of_the_server_is_explained(name: str) -> None:
+    code = f"import sys; sys.modules[{name!r}] = None; from ngramspec.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.fullmatch(
+        r"Error: serve needs ([\w.]+), which is not installed: (.*)\n", done.stderr
+    )
+    assert found is not None, done.stderr
+    assert found[1].split(".")[0] == name
+    assert found[2] == 'pip install "ngramspec[server]"'
+    assert done.returncode == 1
 
 
 def test_missing_embedded_model_is_explained(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     for chunk_bytes in (1, 1 << 20):
-        with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+        with pytest.raises(BackendError, match=r'pip install "ngramspec\[corpus\]"'):
             read(path, chunk_bytes=chunk_bytes)
 
 

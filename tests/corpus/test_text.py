@@ -55,8 +55,31 @@ def test_a_byte_order_mark_tells_the_encoding(write: Write, bom: bytes, encoding
 
 
 def test_a_few_bytes_that_are_not_utf8_are_replaced(write: Write) -> None:
-    path = write("latin.txt", ("plain text " * 9 + "\u00e9").encode("latin-1"))
-    assert read(path)[0] == ["plain text " * 9 + "\ufffd"]
+    path = write("cut.txt", ("plain text " * 9 + "\u00e9\u00e8").encode()[:-1])
+    assert read(path) == (["plain text " * 9 + "\u00e9\ufffd"], Problems())
+
+
+WESTERN = {
+    "French": "Le caf\u00e9 cr\u00e8me co\u00fbte 3 \u20ac \u00e0 l\u2019\u00c9lys\u00e9e.\n",
+    "German": "Gr\u00f6\u00dfere B\u00e4ume st\u00fcnden schr\u00e4g \u2013 \u00dcbung macht.\n",
+    "code": "# \u00a9 2004 Jos\u00e9\ndef f(x):\n    return x + 1\n" * 40,
+    "short": "caf\u00e9",
+}
+
+
+@pytest.mark.parametrize("language", WESTERN)
+def test_windows_1252_is_read_as_such_and_told(write: Write, language: str) -> None:
+    text = WESTERN[language]
+    texts, problems = read(write("old.txt", text.encode("cp1252")))
+    assert texts == [text]
+    assert messages(problems) == ["old.txt: not UTF-8, read as Windows-1252"]
+    assert (problems.num_recoded, problems.total) == (1, 1)
+
+
+def test_a_damaged_utf8_file_stays_utf8(write: Write) -> None:
+    text = "\u00fcber \u4e2d\u6587 " * 20
+    damaged = text.encode() + b"\xe9 x"
+    assert read(write("a.txt", damaged)) == ([text + "\ufffd x"], Problems())
 
 
 def test_a_character_across_the_first_window_is_no_damage(write: Write) -> None:
@@ -64,11 +87,17 @@ def test_a_character_across_the_first_window_is_no_damage(write: Write) -> None:
     assert read(write("a.txt", text))[0] == [text]
 
 
+UNKNOWN = "text in an encoding that cannot be told: convert it to UTF-8, as with iconv"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"text" * 2047 + b"\0", "binary: it holds NUL bytes"),
-        ("\u0416\u0418\u0412\u041e ".encode("koi8-r"), "binary: 80 % of it is not UTF-8"),
+        ("\u0416\u0418\u0412\u041e ".encode("koi8-r"), UNKNOWN),
+        ("x \u0416\u0418\u0412\u041e\n".encode("cp1251"), UNKNOWN),
+        ("\u65e5\u672c\u8a9e\n".encode("shift-jis"), UNKNOWN),
+        (bytes(range(1, 256)) * 9, "binary: it holds control characters"),
     ],
 )
 def test_binary_files_are_left_out_and_reported(write: Write, content: bytes, reason: str) -> None:
@@ -167,7 +196,7 @@ def test_a_small_file_that_decompresses_to_much_needs_little_memory(write: Write
 
 def test_a_missing_library_names_the_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+    with pytest.raises(BackendError, match=r'pip install "ngramspec\[corpus\]"'):
         read(write("a.txt.zst", b""))
 
 

@@ -34,9 +34,17 @@ Open = Callable[[Path], Any]
 
 ORDER = sorted([(1,), (2,), (9,)], key=key_of)  # of the 1-grams; (2,) is the one without a list
 HEADS: dict[str, tuple[bytes, str, type[Exception]]] = {
-    "empty": (b"", "expected b'\\x89NGRAM\\r\\n' at offset 0, found an empty file", FormatError),
-    "foreign": (b"GGUF" + bytes(2000), "at offset 0, found b'GGUF\\x00", FormatError),
-    "a text file of DOS": (b"\x89NGRAM\n" + bytes(2000), "at offset 0", FormatError),
+    "empty": (b"", "the file is empty, not a statistics file", FormatError),
+    "foreign": (
+        b"GGUF" + bytes(2000),
+        "a GGUF model, not a statistics file of ngramspec",
+        FormatError,
+    ),
+    "a text file of DOS": (
+        b"\x89NGRAM\n" + bytes(2000),
+        "not a statistics file of ngramspec: it begins with b'\\x89NGRAM\\n",
+        FormatError,
+    ),
     "short": (b"\x89NGR", "expected 1024 bytes of head, found 4", FormatError),
     "magic only": (b"\x89NGRAM\r\n" + bytes(9), "1024 bytes of head, found 17", FormatError),
 }
@@ -78,7 +86,7 @@ HEADER_PATCHES: dict[str, tuple[int, str, int, str, type[Exception]]] = {
     "version 0": (8, "<H", 0, "kind 1, version 0 or", FormatError),
     "kind 0": (10, "<H", 0, "kind 0, version 1", FormatError),
     "kind 5": (10, "<H", 5, "kind 5, version 1", FormatError),
-    "wrong kind": (10, "<H", 2, "of kind ngram-cache at offset 10, found hash-pool", FormatError),
+    "wrong kind": (10, "<H", 2, "of kind ngram-cache, found hash-pool", FormatError),
     "29 sections": (12, "<I", 29, "29 sections: unknown", FormatError),
     "huge number of sections": (12, "<I", 2**32 - 1, "4294967295 sections", FormatError),
     "fewer sections": (12, "<I", 6, "expected the last section to end the file", FormatError),

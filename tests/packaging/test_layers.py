@@ -14,6 +14,7 @@ PACKAGE = ROOT / "ngramspec"
 # Folder or module -> level. A module may import from lower levels and from its own folder.
 LEVELS = {
     "errors": 0,
+    "extras": 0,
     "stats": 0,
     "_version": 0,
     "gotemplate": 1,

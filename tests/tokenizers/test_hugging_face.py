@@ -135,5 +135,5 @@ def test_without_the_library_the_extra_is_named(
     json_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[corpus\]'"):
+    with pytest.raises(BackendError, match=r'pip install "ngramspec\[corpus\]"'):
         load_tokenizer(json_path)

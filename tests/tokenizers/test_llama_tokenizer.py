@@ -257,7 +257,7 @@ def test_without_llama_cpp_the_extra_is_named(
     monkeypatch.setattr(llama_library, "_LOADED", [])
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
-    with pytest.raises(BackendError, match=r"pip install 'ngramspec\[llama\]'"):
+    with pytest.raises(BackendError, match=r'pip install "ngramspec\[llama\]"'):
         load_tokenizer(gguf_path)
 
 

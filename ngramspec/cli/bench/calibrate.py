@@ -17,7 +17,8 @@ from ngramspec.cli.options import (
     option,
     options,
 )
-from ngramspec.cli.output import make_table, number_of, plain_console, print_json, progress
+from ngramspec.cli.output import make_table, number_of, plain_console, print_json
+from ngramspec.cli.progress import progress
 from ngramspec.cli.target import open_model, open_target, running
 
 if TYPE_CHECKING:

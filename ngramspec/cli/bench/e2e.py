@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.completion import in_list
+from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, progress, speedup_cell
+from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
+from ngramspec.cli.progress import progress
 from ngramspec.cli.target import open_model, open_target, running
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 
@@ -58,6 +61,7 @@ docs/explanation/exactness.md explains why."""
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
+           shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
            "(repeatable). Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
@@ -126,10 +130,10 @@ def _results(
     from ngramspec.engine import Sampling
 
     sampling = Sampling(temperature=values["temp"], seed=values["seed"])
-    bench.warm_up(prompts[0][:WARM_UP], sampling)
-    each = num_modes * values["repeats"]
-    for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
-        with progress(task.title, each * len(tasks), each * number) as advance:
+    with progress("warming up", num_modes * values["repeats"] * len(tasks)) as advance:
+        bench.warm_up(prompts[0][:WARM_UP], sampling)
+        for task, prompt in zip(tasks, prompts, strict=True):
+            advance.name(task.title)
             outcomes = bench.run(
                 prompt,
                 max_tokens=values["n_predict"],
@@ -137,8 +141,8 @@ def _results(
                 sampling=sampling,
                 advance=advance,
             )
-        text = model.detokenize(outcomes[0].runs[0].token_ids)
-        yield PromptResult(task.name, int(prompt.size), text, outcomes)
+            text = model.detokenize(outcomes[0].runs[0].token_ids)
+            yield PromptResult(task.name, int(prompt.size), text, outcomes)
 
 
 def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[str, Any]:

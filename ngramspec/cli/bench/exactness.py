@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, progress
+from ngramspec.cli.options import FILE, json_option, option, options
+from ngramspec.cli.output import make_table, plain_console, print_json
+from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -32,13 +34,14 @@ FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
 
 @click.command("exactness", cls=SectionCommand, epilog=EPILOG)
 @options(
-    option("Options", "-m", "--model", type=click.Path(dir_okay=False),
+    option("Options", "-m", "--model", type=FILE,
            help="GGUF file; default: the embedded model."),
     option("Options", "-t", "--threads", default="1,2", metavar="LIST",
            help="Numbers of threads to try."),
     option("Options", "-fa", "--flash-attn", default="both", type=click.Choice(list(FLASH_ATTN)),
            help="Flash attention."),
     option("Options", "-ct", "--cache-type", default="f16", metavar="LIST",
+           shell_complete=completion.cache_types,
            help="Types of the key-value cache to try."),
     option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20), metavar=None,
            help="Length of the text; a long one also shows effects of the length."),
@@ -91,8 +94,9 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
         def open_target(setting: Setting, slots: int) -> LlamaTarget:
             return open_setting(model, setting, slots, values["tokens"])
 
-        for number, setting in enumerate(settings):
-            with progress(setting.text(), each * len(settings), each * number) as advance:
+        with progress("measuring", each * len(settings)) as advance:
+            for setting in settings:
+                advance.name(setting.text())
                 found.append(measure(open_target, setting, ids, on_step=advance))
     return found
 

@@ -11,8 +11,11 @@ import click
 
 from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, progress, size_text
+from ngramspec.cli.output import make_table, plain_console, print_json, size_text
+from ngramspec.cli.progress import progress
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,6 +63,7 @@ The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of 
     option("Options", "--tokenizer", type=FILE,
            help="GGUF file or tokenizer.json, for traces with text."),
     option("Options", "--drafter", "drafters", multiple=True, metavar="SPEC",
+           shell_complete=in_list(*DRAFTER_NAMES, "auto"),
            help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
            "Without it: auto."),
     option("Options", "--cold", is_flag=True,

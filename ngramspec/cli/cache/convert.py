@@ -19,6 +19,7 @@ from ngramspec.cli.options import (
     options,
     tokenizer_options,
 )
+from ngramspec.cli.progress import progress
 
 EPILOG = """\b
 Examples:
@@ -51,14 +52,17 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
     given = given_tokenizer(values)
     target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
     check_output(output, statistics=False)
-    found = open_statistics(source, verify=True)
-    if target == NGRAMSPEC:
-        known = None if given is None else fingerprint_of(given)
-        origin = None if known is None else Origin(known.digest, known.vocab_size)
-        return say_written(output, from_lookup_cache(found, output, origin), as_json)
-    if given is not None:
+    if target == LLAMA_CPP and given is not None:
         raise click.UsageError(
             "a lookup cache of llama.cpp cannot record a tokenizer: drop --model and --tokenizer"
         )
-    to_lookup_cache(found, output)
-    return say_written(output, None, as_json)
+    header = None
+    with progress("converting"):
+        found = open_statistics(source, verify=True)
+        if target == NGRAMSPEC:
+            known = None if given is None else fingerprint_of(given)
+            origin = None if known is None else Origin(known.digest, known.vocab_size)
+            header = from_lookup_cache(found, output, origin)
+        else:
+            to_lookup_cache(found, output)
+    say_written(output, header, as_json)

@@ -18,6 +18,7 @@ from ngramspec.cli.options import (
     tokenizer_options,
 )
 from ngramspec.cli.output import make_table, plain_console, print_json
+from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
     from ngramspec.tokenizers import Tokenizer
@@ -52,8 +53,9 @@ def diff(first: Path, second: Path, top: int, as_json: bool, **values: Any) -> N
 
     click.get_current_context().meta[TROUBLE_IS_2] = True
     given = given_tokenizer(values)
-    a, b = open_statistics(first), open_statistics(second)
-    found = compare_statistics(a, b, top)
+    with progress("comparing"):
+        a, b = open_statistics(first), open_statistics(second)
+        found = compare_statistics(a, b, top)
     tokenizer = tokenizer_of(a.fingerprint or b.fingerprint, given)
     facts = found.as_json()
     if tokenizer is not None:

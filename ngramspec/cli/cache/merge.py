@@ -19,6 +19,7 @@ from ngramspec.cli.options import (
     options,
     output_option,
 )
+from ngramspec.cli.progress import progress
 
 EPILOG = """\b
 Examples:
@@ -59,10 +60,17 @@ def merge(
     if len(files) < 2:
         raise click.UsageError("give two files or more")
     check_output(output)
-    found = [open_statistics(path, verify=True) for path in files]
+    with progress("reading"):
+        found = [open_statistics(path, verify=True) for path in files]
     if found[0].kind == POOL_KIND and (min_count > 1 or max_size is not None):
         raise click.UsageError("--min-count and --max-size are not for hash pools")
-    header = merge_statistics(
-        found, output, min_count=min_count, max_bytes=max_size, any_tokenizer=any_tokenizer
-    )
+    with progress("merging", sum(one.num_entries for one in found)) as steps:
+        header = merge_statistics(
+            found,
+            output,
+            min_count=min_count,
+            max_bytes=max_size,
+            any_tokenizer=any_tokenizer,
+            on_read=steps,
+        )
     say_written(output, header, as_json)

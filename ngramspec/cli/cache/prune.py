@@ -19,6 +19,7 @@ from ngramspec.cli.options import (
     options,
     output_option,
 )
+from ngramspec.cli.progress import progress
 
 EPILOG = """\b
 Examples:
@@ -59,14 +60,17 @@ def prune(
     if (max_size, min_count, ngram_min or 1, ngram_max or 4) == (None, 1, 1, 4):
         raise click.UsageError("give --max-size, --min-count, --ngram-min or --ngram-max")
     check_output(output)
-    found = open_statistics(file, verify=True)
+    with progress("reading"):
+        found = open_statistics(file, verify=True)
     before = found.file_bytes
-    header = prune_statistics(
-        found,
-        output,
-        max_bytes=max_size,
-        min_count=min_count,
-        ngram_min=ngram_min,
-        ngram_max=ngram_max,
-    )
+    with progress("pruning", found.num_entries) as steps:
+        header = prune_statistics(
+            found,
+            output,
+            max_bytes=max_size,
+            min_count=min_count,
+            ngram_min=ngram_min,
+            ngram_max=ngram_max,
+            on_read=steps,
+        )
     say_written(output, header, as_json, before=before)

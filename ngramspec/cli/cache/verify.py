@@ -10,6 +10,7 @@ import click
 from ngramspec.cli.command import EXIT_FAILED, SectionCommand
 from ngramspec.cli.options import FILE, json_option
 from ngramspec.cli.output import number_of, print_json, size_text
+from ngramspec.cli.progress import progress
 from ngramspec.errors import FormatError
 
 EPILOG = """\b
@@ -29,15 +30,19 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     a file is damaged. llama.cpp's lookup caches have no checksums: only their records are checked.
     """
     made = []
-    for path in files:
-        facts: dict[str, Any] = {"path": str(path), "error": None}
-        try:
-            facts |= _check(path)
-        except FormatError as error:
-            facts["error"] = " ".join(str(error).split())
-        made.append(facts)
-        if not as_json:
-            _say(facts)
+    with progress("checking", len(files)) as steps:
+        for path in files:
+            steps.name(f"checking {path}")
+            facts: dict[str, Any] = {"path": str(path), "error": None}
+            try:
+                facts |= _check(path)
+            except FormatError as error:
+                facts["error"] = " ".join(str(error).split())
+            made.append(facts)
+            steps()
+            if not as_json:
+                with steps.paused():
+                    _say(facts)
     if as_json:
         print_json(made)
     if any(facts["error"] for facts in made):

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ngramspec._version import __version__
+from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
@@ -32,6 +33,7 @@ from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
+from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
@@ -98,7 +100,7 @@ def _with_more_flags(function: Function) -> Function:
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
 @options(
-    option(MODEL, "-m", "--model", env="MODEL", type=FILE,
+    option(MODEL, "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
            help="GGUF file, name of a model that Ollama has pulled, or Modelfile; default: the "
            "embedded model."),
     hub_options(MODEL),
@@ -314,9 +316,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     try:
         from ngramspec.cli.serve.run import run
     except ImportError as error:
-        raise Failure(
-            f"serve needs {error.name}, which is not installed: pip install 'ngramspec[server]'"
-        ) from error
+        raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
     run(values, choice, small)
 
 

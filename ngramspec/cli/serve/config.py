@@ -10,6 +10,7 @@ import click
 
 from ngramspec.drafters.names import nearest
 from ngramspec.errors import InputError
+from ngramspec.extras import not_installed
 
 
 def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
@@ -35,7 +36,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         read = _read_toml(text) if path.suffix == ".toml" else _read_yaml(text)
     except ImportError as error:
-        raise InputError(f"{path} needs {error.name}: pip install 'ngramspec[server]'") from error
+        raise InputError(not_installed(f"{path} needs {error.name}", "server")) from error
     except Exception as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(read, dict):

@@ -1,0 +1,105 @@
+"""What commands say while they work: a bar on a terminal, otherwise a line now and then."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.cli import CODE, FEW
+from helpers.paths import BENCHMARK_DATA
+from helpers.terminal import on_terminal
+from ngramspec.cli import progress
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+TRACES = BENCHMARK_DATA / "traces"
+COMMANDS = {
+    "build-cache": (["build-cache", CODE, "-o", "new.ngc"], r"(reading: \d+% of|writing:)"),
+    "merge": (["cache", "merge", "a.ngc", "b.ngc", "-o", "new.ngc"], r"merging: [\d,]+ of [\d,]+,"),
+    "prune": (["cache", "prune", "a.ngc", "-o", "new.ngc", "--max-size", "100K"], "pruning: "),
+    "diff": (["cache", "diff", "a.ngc", "b.ngc"], "comparing: "),
+    "verify": (["cache", "verify", "a.ngc", "b.ngc"], r"checking a.ngc: 0 of 2, "),
+    "convert": (["cache", "convert", "a.ngc", "a.bin"], "converting: "),
+    "exactness": (
+        ["bench", "exactness", "--tokens", "72", "-t", "1", "-fa", "on"],
+        r"1 thread, .*: \d+ of [\d,]+, ",
+    ),
+    "e2e": (["bench", "e2e", "-n", "8", "--repeats", "1", "--drafter", "ngram-mod"], r": \d of \d"),
+    "calibrate": (
+        ["bench", "calibrate", "--rounds", "1", "-o", "costs.json", "--max-batch", "4"],
+        r"measuring: \d+ of \d+",
+    ),
+    "demo": (["demo", "--repeats", "1", "-n", "8", "--task", "rename"], r": \d+ of \d+, "),
+    "replay": (["bench", "replay", TRACES, "--limit", "2"], r"replaying: \d+ of \d+, "),
+    "tune": (["tune", TRACES, "--requests", "2", "--time-limit", "1"], r"tuning: [\d,]+ of "),
+}
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a line every few milliseconds."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.003)
+
+
+@pytest.fixture
+def files(empty_folder: Path, build: Any) -> None:
+    build(CODE, out="a.ngc")
+    build(FEW[0], out="b.ngc")
+
+
+def test_a_line_comes_while_a_long_step_runs(capsys: Any, often: None) -> None:
+    with progress.progress("measuring", 1_200) as steps:
+        steps()
+        time.sleep(0.05)
+        steps.name("measuring more")
+        steps(1_000)
+        time.sleep(0.05)
+    with progress.progress("comparing"):
+        time.sleep(0.05)
+    said = capsys.readouterr()
+    lines = [re.sub(r"\d\.\d s$", "T", line) for line in said.err.splitlines()]
+    assert list(dict.fromkeys(lines)) == [
+        "measuring: 1 of 1,200, T",
+        "measuring more: 1,001 of 1,200, T",
+        "comparing: T",
+    ]
+    assert said.out == ""
+
+
+def test_what_is_done_soon_says_nothing(capsys: Any) -> None:
+    with progress.progress("measuring", 9) as steps:
+        steps()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("often", "files")
+def test_every_long_command_tells_how_far_it_is(invoke: Any, name: str) -> None:
+    arguments, said = COMMANDS[name]
+    result = invoke(*map(str, arguments), "--json")
+    assert result.exit_code == (1 if name == "diff" else 0), result.output
+    assert re.search(rf"^.*{said}", result.stderr, re.MULTILINE), result.stderr
+    assert json.loads(result.stdout)
+
+
+@pytest.mark.usefixtures("often", "files")
+def test_no_progress_where_it_is_not_wanted(invoke: Any) -> None:
+    result = invoke("build-cache", CODE, "-o", "new.ngc", "--no-progress", "--json")
+    assert "reading:" not in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_a_bar_on_the_terminal_leaves_stdout_alone(options: list[str]) -> None:
+    command = ["demo", "--repeats", "1", "-n", "8", "--task", "rename", "--task", "repeat"]
+    said, stdout = on_terminal(*command, *options)
+    assert "\x1b" in said
+    assert "\x1b" not in stdout
+    if options:
+        assert json.loads(stdout)
+    else:
+        assert stdout.startswith("ngramspec ")
