@@ -117,7 +117,7 @@ engines: $(TORCH_STAMP)
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=0.26"
+	$(BIN)/python -m pip install --quiet "ngramspec[docs]"
 	$(BIN)/mkdocs build --strict
 
 fuzz: $(STAMP)

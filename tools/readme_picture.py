@@ -122,7 +122,8 @@ def draw(results: list[TaskResult]) -> str:
             f' width="{WIDTH}" height="{height}" role="img">',
             "<title>An answer of which drafts guessed most, and speed-ups by task</title>",
             f"<style>{STYLE}</style>",
-            f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+            f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}"'
+            ' rx="8"/>',
             *texts,
             *code,
             *bars,
