@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
 import yaml
 
+import ngramspec
 from helpers.paths import ROOT
 from helpers.serving import serving
 from ngramspec import embedded_model
+from ngramspec.bench.tasks import TASKS
 from ngramspec.cli import main as cli
 
 if sys.version_info >= (3, 11):
@@ -143,3 +147,27 @@ def test_every_page_is_in_the_site() -> None:
     assert sorted(listed) == sorted(
         path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")
     )
+
+
+def test_every_public_name_is_in_the_python_reference() -> None:
+    page = PAGES["docs/reference/python.md"]
+    shown = {name: pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", page, re.M)}
+    for name in ngramspec.__all__:
+        assert name == "__version__" or any(
+            found is getattr(ngramspec, name) for found in shown.values()
+        ), name
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.svg")), ids=lambda path: path.stem)
+def test_a_drawing_is_well_formed_and_follows_the_colour_scheme(path: Path) -> None:
+    assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert "prefers-color-scheme: dark" in path.read_text("utf-8")
+
+
+def test_the_picture_is_drawn_from_a_run(tmp_path: Path) -> None:
+    made = tmp_path / "demo.svg"
+    command = [sys.executable, str(ROOT / "tools" / "readme_picture.py"), "--repeats", "1"]
+    subprocess.run([*command, "--output", str(made)], check=True, cwd=tmp_path)
+    drawn = ElementTree.parse(made).getroot()
+    assert drawn.findall(".//*[@class='mark']")
+    assert len(drawn.findall(".//*[@class='bar']")) == len(TASKS)
