@@ -37,7 +37,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo docs quick test check types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo docs dist quick test check types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -51,6 +51,7 @@ help:
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make peer  llama-server's own tests against ngramspec serve; fetches llama-cpp-python's sources"
 	@echo "make docs   the site of docs/ in build/site; broken links and anchors fail"
+	@echo "make dist   the sdist in dist/, which a release is built from"
 	@echo "make clean  remove what was built, .venv included"
 
 # llama-cpp-python is built from source the first time (minutes) and reused afterwards.
@@ -116,9 +117,17 @@ engines: $(TORCH_STAMP)
 		tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
-docs: $(STAMP)
+docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet "ngramspec[docs]"
 	$(BIN)/mkdocs build --strict
+
+# The sdist alone: wheels are built from it, one for every system and Python (pyproject.toml, cibuildwheel).
+dist:
+	test -x build/dist/bin/python || $(PYTHON) -m venv build/dist
+	build/dist/bin/python -m pip install --quiet build twine
+	rm -rf dist
+	build/dist/bin/pyproject-build --sdist
+	build/dist/bin/twine check --strict dist/*
 
 fuzz: $(STAMP)
 	NGRAMSPEC_MAX_EXAMPLES=2000 $(BIN)/python -m pytest -o timeout=0 -o faulthandler_timeout=0 -m hypothesis

@@ -17,6 +17,8 @@ LDFLAGS = []
 if sanitizers := os.environ.get("NGRAMSPEC_SANITIZE"):  # as -fsanitize= takes them
     LDFLAGS = [f"-fsanitize={sanitizers}"]
     CFLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *LDFLAGS]
+# AVX2 beside the baseline, chosen at run time (ngs_wide.h); without it what older processors run.
+MACROS = [("NGS_BASELINE", "1")] if os.environ.get("NGRAMSPEC_BASELINE") == "1" else []
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -39,6 +41,7 @@ setup(
                 [str(source)],
                 include_dirs=["ext/include"],
                 depends=HEADERS,
+                define_macros=MACROS,
                 extra_compile_args=CFLAGS,
                 extra_link_args=LDFLAGS,
             )

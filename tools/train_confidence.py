@@ -23,7 +23,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.bench.ours import Ours
+from ngramspec.bench.subjects import DrafterPlayer
 from ngramspec.bench.traces import Trace, find_traces, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
@@ -119,7 +119,7 @@ def against_peers(trace: Trace, weights: np.ndarray) -> list[float]:
     ratios = []
     for name, table in PROFILES.items():
         source = SuffixSource(1, SuffixPool(1 << 20), 64, 0.01, True, weights)
-        player = Ours(Drafter([source], 1, policy=AutoPolicy(64, table)))
+        player = DrafterPlayer(Drafter([source], 1, policy=AutoPolicy(64, table)))
         tally = walk(lambda player=player: player, trace.requests)
         best = max(
             peer["modelled_speedup"][name] for key, peer in recorded.items() if key != ORACLE

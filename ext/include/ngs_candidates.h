@@ -3,6 +3,7 @@
 #ifndef NGS_CANDIDATES_H
 #define NGS_CANDIDATES_H
 
+#include <algorithm>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,13 +45,23 @@ static inline bool ngs_accept(ngs_accept_fn accept, void *sampler, int32_t token
     }
 }
 
+/* Bring the `top` most probable candidates to the front, likeliest first, of equals the smaller id;
+ * 0 <= top <= size. llama.cpp's samplers often leave them in that order. */
+static inline void ngs_sort_likeliest(ngs_candidates *candidates, size_t top) {
+    if (candidates->sorted) return;
+    std::partial_sort(candidates->data, candidates->data + top, candidates->data + candidates->size,
+                      [](const ngs_candidate &a, const ngs_candidate &b) {
+                          return a.p > b.p || (a.p == b.p && a.id < b.id);
+                      });
+}
+
 /* A logit that cannot break llama.cpp's sorting: NaN becomes -infinity, +infinity finite. */
 static inline float ngs_sane(float logit) {
     const float most = 1e30f;
     return logit < most ? logit : logit >= most ? most : -INFINITY;
 }
 
-NGS_WIDE static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
+static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) {
         out[i].id = (int32_t)i;
         out[i].logit = ngs_sane(row[i]);

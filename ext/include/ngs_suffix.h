@@ -1,4 +1,4 @@
-/* Comparisons and sums that compilers turn into vector code; chosen at run time where possible. */
+/* Comparisons and sums that compilers turn into vector code. */
 #ifndef NGS_SUFFIX_H
 #define NGS_SUFFIX_H
 
@@ -6,15 +6,7 @@
 #include <stdint.h>
 
 #include "ngs_native.h"
-
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) && \
-    !defined(__SANITIZE_ADDRESS__) && !NGS_TSAN
-#define NGS_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
-#define NGS_AVX2 1
-#else
-#define NGS_CLONES
-#define NGS_AVX2 0
-#endif
+#include "ngs_wide.h"
 
 enum { NGS_FEATURES = 32, NGS_HIDDEN = 32 };
 
@@ -27,7 +19,7 @@ typedef struct {
 } ngs_net;
 
 /* The logit for a row of features. */
-NGS_CLONES static float ngs_net_logit(const ngs_net *net, const float *x) {
+NGS_WIDE static float ngs_net_logit(const ngs_net *net, const float *x) {
     float sum[NGS_HIDDEN];
     float logit = net->out_bias;
     int i, k;
@@ -49,7 +41,7 @@ NGS_CLONES static float ngs_net_logit(const ngs_net *net, const float *x) {
 #endif
 
 /* Bit i is set when a[-1-i] == b[-1-i], for i < n <= 32. `a` may be shared. */
-NGS_CLONES static uint32_t ngs_alike(const int32_t *a, const int32_t *b, int n) {
+NGS_WIDE static uint32_t ngs_alike(const int32_t *a, const int32_t *b, int n) {
     uint32_t mask = 0;
     int i;
     if (n >= 32) {

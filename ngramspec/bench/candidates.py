@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.bench.ours import AUTO, Ours
 from ngramspec.bench.player import Player
+from ngramspec.bench.subjects import AUTO, DrafterPlayer
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
@@ -102,7 +102,7 @@ class Candidate:
     def open(self, profile: CostTable) -> Player:
         """Return a fresh player for a target with these costs."""
         policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
-        return Ours(create_drafter(self.spec, policy=policy, **self.params))
+        return DrafterPlayer(create_drafter(self.spec, policy=policy, **self.params))
 
 
 DEFAULT = Candidate(AUTO, {}, True)

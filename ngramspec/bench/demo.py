@@ -14,8 +14,8 @@ import numpy.typing as npt
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.bench.difference import Difference, find_difference
 from ngramspec.bench.e2e import PLAIN, Bench, Mode, PromptOutcome, Run
-from ngramspec.bench.parting import Parting, find_parting
 from ngramspec.bench.tasks import Task
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine import Sampling
@@ -68,15 +68,15 @@ class TaskOutcome:
 
     exact, pieces: the run in the bit-exact setting, and its text.
     runs: the timed runs, in order.
-    parting: where the bit-exact text departs from the one without drafts; None: nowhere.
-    timed_parting: the same for the timed texts.
+    difference: where the bit-exact text departs from the one without drafts; None: nowhere.
+    timed_difference: the same for the timed texts.
     """
 
     drafter: str
     exact: Run
     runs: tuple[Run, ...]
-    parting: Parting | None
-    timed_parting: Parting | None
+    difference: Difference | None
+    timed_difference: Difference | None
     pieces: tuple[Piece, ...]
 
     @property
@@ -192,13 +192,15 @@ def run_task(
 
     def outcome(exact: PromptOutcome, made: PromptOutcome) -> TaskOutcome:
         mine = exact.runs[0]
-        parting = _parting(benches.exact, prompt, exact)
+        difference = _difference(benches.exact, prompt, exact)
         return TaskOutcome(
             drafter=made.mode.spec,
             exact=mine,
             runs=made.runs,
-            parting=parting,
-            timed_parting=parting if benches.one else _parting(benches.timed, prompt, made),
+            difference=difference,
+            timed_difference=difference
+            if benches.one
+            else _difference(benches.timed, prompt, made),
             pieces=tuple(decode_pieces(benches.model.piece, mine.token_ids, mine.guessed)),
         )
 
@@ -252,8 +254,8 @@ def _row(outcomes: Sequence[TaskOutcome], base: float) -> Row:
         acceptance=sum(run.accepted for run in runs) / drafted if drafted else 0.0,
         mean_accepted_length=sum(o.tokens for o in outcomes) / steps if steps else 0.0,
         draft_us=1e6 * sum(o.draft_seconds for o in outcomes) / steps if steps else 0.0,
-        same=sum(outcome.parting is None for outcome in outcomes),
-        timed_same=sum(outcome.timed_parting is None for outcome in outcomes),
+        same=sum(outcome.difference is None for outcome in outcomes),
+        timed_same=sum(outcome.timed_difference is None for outcome in outcomes),
         texts=len(outcomes),
     )
 
@@ -261,7 +263,7 @@ def _row(outcomes: Sequence[TaskOutcome], base: float) -> Row:
 def as_json(results: Sequence[TaskResult]) -> dict[str, Any]:
     """Return everything that was measured, as plain data."""
     return {
-        "identical": all(o.parting is None for r in results for o in r.outcomes),
+        "identical": all(o.difference is None for r in results for o in r.outcomes),
         "summary": [row.as_json() for row in make_rows(results)],
         "tasks": [_task_json(result) for result in results],
     }
@@ -280,7 +282,7 @@ def _task_json(result: TaskResult) -> dict[str, Any]:
 
 def _outcome_json(outcome: TaskOutcome) -> dict[str, Any]:
     run = outcome.runs[0]
-    partings = {"parting": outcome.parting, "timed_parting": outcome.timed_parting}
+    differences = {"difference": outcome.difference, "timed_difference": outcome.timed_difference}
     return {
         "parameters": {} if outcome.drafter == PLAIN else settings_of(outcome.drafter),
         "tokens": len(run.token_ids),
@@ -293,7 +295,7 @@ def _outcome_json(outcome: TaskOutcome) -> dict[str, Any]:
         "prompt_seconds": [round(run.prompt_seconds, 6) for run in outcome.runs],
         **{
             name: None if it is None else {"position": it.position, "margin": it.margin}
-            for name, it in partings.items()
+            for name, it in differences.items()
         },
     }
 
@@ -308,8 +310,10 @@ def _mode(spec: str) -> Mode:
     return Mode(spec, parse_names(spec, "priority"), settings_of(spec), policy)
 
 
-def _parting(bench: Bench, prompt: npt.NDArray[Any], outcome: PromptOutcome) -> Parting | None:
+def _difference(
+    bench: Bench, prompt: npt.NDArray[Any], outcome: PromptOutcome
+) -> Difference | None:
     """Return where the first run that departs from the plain text does so."""
     plain = outcome.plain[0].token_ids
     other = next((run.token_ids for run in outcome.runs if run.token_ids != plain), plain)
-    return find_parting(prompt, plain, other, bench.ask)
+    return find_difference(prompt, plain, other, bench.ask)

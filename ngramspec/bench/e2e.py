@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.bench.ours import parse_spec
 from ngramspec.bench.rounds import first_difference, run_in_turns
+from ngramspec.bench.subjects import parse_spec
 from ngramspec.bench.tasks import Task
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter

@@ -58,7 +58,7 @@ def replay_sets(
 
     Args:
         traces: The sets.
-        subjects: Our drafters, see bench.ours.subject.
+        subjects: Our drafters, see bench.subjects.subject.
         profiles: Costs of targets by name.
         growth: Sets by length of the context, to measure the cost of a step.
         cold: Have a fresh drafter for every request.

@@ -2,7 +2,7 @@
 
 from ngramspec.build.held_out import HeldOut
 from ngramspec.build.local import build
-from ngramspec.build.options import BuildOptions, Means
+from ngramspec.build.options import BuildOptions, Resources
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult
 
@@ -10,8 +10,8 @@ __all__ = [
     "BuildOptions",
     "BuildResult",
     "HeldOut",
-    "Means",
     "NoProgress",
     "Progress",
+    "Resources",
     "build",
 ]

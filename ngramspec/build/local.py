@@ -18,7 +18,7 @@ from ngramspec.build.feed import Feed
 from ngramspec.build.finish import Counted, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.memory import read_bytes, tokens_within
-from ngramspec.build.options import BuildOptions, Means
+from ngramspec.build.options import BuildOptions, Resources
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged
@@ -61,7 +61,7 @@ class LocalBuild:
         feed: Feed,
         tokenizer: Tokenizer,
         options: BuildOptions,
-        means: Means,
+        resources: Resources,
         work: WorkFolder,
     ) -> None:
         self.feed = feed
@@ -69,19 +69,19 @@ class LocalBuild:
         self.num_runs = 0
         self._tokenizer = tokenizer
         self._options = options
-        self._means = means
+        self._resources = resources
         self._work = work
         self._tallies: queue.SimpleQueue[Tally] = queue.SimpleQueue()
-        for _ in range(means.jobs):
+        for _ in range(resources.jobs):
             self._tallies.put(Tally())
-        self._pool = ThreadPoolExecutor(means.jobs, "ngramspec-build")
+        self._pool = ThreadPoolExecutor(resources.jobs, "ngramspec-build")
         self._running: deque[Future[_Tokenised]] = deque()
         self._batch = _Batch()
         self._held_out: list[TokenArray] = []
         self._texts: list[TokenArray] = []  # of an index, since the last checkpoint
         self._counted = 0  # tokens in the tallies
         self._aside = sum(map(measured_tokens, work.held_out()))
-        self._most_tokens = tokens_within(means.memory)
+        self._most_tokens = tokens_within(resources.memory)
 
     def count(self, progress: Progress) -> None:
         """Read, tokenise and count everything after the feed's position.
@@ -93,7 +93,7 @@ class LocalBuild:
         for parts, aside in self.feed.documents():
             self._add(parts, aside)
             progress.done(self.feed.done_bytes, self.feed.totals.tokens)
-            late = time.monotonic() - last > self._means.seconds
+            late = time.monotonic() - last > self._resources.seconds
             if progress.stopped or late or self._counted > self._most_tokens:
                 self._checkpoint()
                 last = time.monotonic()
@@ -104,7 +104,7 @@ class LocalBuild:
     def sources(self) -> dict[int, EntrySource]:
         """Return what was counted, by label: runs on disk and what is still in the tallies."""
         tallies = self._all_tallies()
-        memory = read_bytes(self._means.memory)
+        memory = read_bytes(self._resources.memory)
         made: dict[int, EntrySource] = {}
         for label in self._options.labels:
             late = [self._late(tally, label) for tally in tallies if len(tally)]
@@ -125,7 +125,7 @@ class LocalBuild:
 
     def counted(self) -> Counted:
         """Return the input of `finish`."""
-        feed, memory = self.feed, self._means.memory // 2
+        feed, memory = self.feed, self._resources.memory // 2
         return Counted(
             feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out,
             self.texts, memory,
@@ -158,7 +158,7 @@ class LocalBuild:
         batch, self._batch = self._batch, _Batch(self._batch.aside)
         if batch.texts:
             self._running.append(self._pool.submit(self._tokenise, batch))
-            self._take_results(2 * self._means.jobs)
+            self._take_results(2 * self._resources.jobs)
 
     def _wait(self) -> None:
         """Wait until everything that was added is counted."""
@@ -202,7 +202,7 @@ class LocalBuild:
 
     def _all_tallies(self) -> list[Tally]:
         """Return all tallies; no batch may be running."""
-        tallies = [self._tallies.get() for _ in range(self._means.jobs)]
+        tallies = [self._tallies.get() for _ in range(self._resources.jobs)]
         for tally in tallies:
             self._tallies.put(tally)
         return tallies
@@ -223,7 +223,7 @@ class LocalBuild:
         for tally in tallies:
             tally.clear()
         for label, paths in self._work.runs.items():
-            memory = read_bytes(self._means.memory)
+            memory = read_bytes(self._resources.memory)
             self._work.runs[label] = fewer_runs(paths, self._work.add_run, memory)
         self._work.add_texts(self._texts)
         self._texts = []
@@ -242,7 +242,7 @@ def build(
     output: str | os.PathLike[str],
     tokenizer: Tokenizer,
     options: BuildOptions | None = None,
-    means: Means | None = None,
+    resources: Resources | None = None,
     progress: Progress | None = None,
     *,
     resume: bool = False,
@@ -250,14 +250,14 @@ def build(
 ) -> BuildResult:
     """Build a statistics file from a corpus.
 
-    The result does not depend on `means` nor, except for an index, on the document order.
+    The result does not depend on `resources` nor, except for an index, on the document order.
 
     Args:
         paths: Files and folders, "-" is standard input.
         output: The file; an existing one is replaced once the new one is complete.
         tokenizer: Of the target model; several threads use it at once.
         options: What to count; default: 2- to 4-grams.
-        means: Threads, memory, work folder.
+        resources: Threads, memory, work folder.
         progress: Receives the progress; may ask to stop.
         resume: Continue a build that was stopped or killed.
         restart: Discard such a build.
@@ -273,10 +273,10 @@ def build(
             resume if it fits.
 
     Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; plus about 0.1 us
-    per token and n-gram size. Memory: means.memory at most, plus 43 bytes per document; for
+    per token and n-gram size. Memory: resources.memory at most, plus 43 bytes per document; for
     an index above some 100 million tokens, up to 8 bytes per token.
     """
-    options, means = options or BuildOptions(), means or Means()
+    options, resources = options or BuildOptions(), resources or Resources()
     progress = progress or NoProgress()
     started = time.perf_counter()
     plan = find_units(
@@ -284,14 +284,14 @@ def build(
         gitignore=options.gitignore, follow_links=options.follow_links,
     )  # fmt: skip
     work = WorkFolder(
-        means.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
+        resources.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
     )
     try:
         state = work.open(resume=resume, restart=restart)
         feed = Feed(plan, options)
         if state is not None:
             work.restore(state, feed)
-        with contextlib.closing(LocalBuild(feed, tokenizer, options, means, work)) as running:
+        with contextlib.closing(LocalBuild(feed, tokenizer, options, resources, work)) as running:
             progress.phase("reading", plan.num_bytes)
             running.count(progress)
             try:

@@ -86,7 +86,7 @@ class BuildOptions:
 
 
 @dataclass(frozen=True)
-class Means:
+class Resources:
     """What a build may use; none of it changes the result.
 
     jobs: Threads. memory: Bytes of memory to stay below, 64 MiB at least. work: Folder for runs and

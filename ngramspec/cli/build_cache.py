@@ -44,7 +44,7 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Means, Progress
+    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Progress, Resources
     from ngramspec.corpus import Problems
 
 EPILOG = """\b
@@ -145,7 +145,7 @@ def build_cache(**values: Any) -> None:
     Duplicate documents count once. The tokenizer must be that of the model that will use the file.
     The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
-    from ngramspec.build import Means
+    from ngramspec.build import Resources
 
     check_output(values["output"])
     _refuse_misplaced(values)
@@ -153,9 +153,11 @@ def build_cache(**values: Any) -> None:
     wanted = _build_options(values)
     output: Path = values["output"]
     work = (values["work"] or output.parent) / f".{output.name}.build"
-    means = Means(jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work))
+    resources = Resources(
+        jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work)
+    )
     with interruptible(NOTE) as interrupt:
-        result = _build(values, wanted, means, interrupt)
+        result = _build(values, wanted, resources, interrupt)
     if values["as_json"]:
         print_json(result.as_dict())
     else:
@@ -211,7 +213,7 @@ def _num_cpus() -> int:
 
 
 def _build(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, interrupt: Interrupt
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
     from ngramspec.build.checkpoint import has_checkpoint
@@ -226,23 +228,23 @@ def _build(
     is_ray = values["executor"] == "ray"
     try:
         with build_progress(interrupt, wanted=not values["no_progress"]) as progress:
-            return (_with_ray if is_ray else _locally)(values, wanted, means, progress)
+            return (_with_ray if is_ray else _locally)(values, wanted, resources, progress)
     except BuildStopped as stopped:
         line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = has_checkpoint(means.work_folder(values["output"]))
+        kept = has_checkpoint(resources.work_folder(values["output"]))
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
     except OSError as error:
         if is_ray or error.errno not in DISK_FULL:
             raise
-        kept = has_checkpoint(means.work_folder(values["output"]))
+        kept = has_checkpoint(resources.work_folder(values["output"]))
         raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
 def _locally(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build import build
     from ngramspec.build.memory import return_large_blocks
@@ -255,7 +257,7 @@ def _locally(
         values["output"],
         load_tokenizer(values["tokenizer"] or embedded_model()),
         wanted,
-        means,
+        resources,
         progress,
         resume=values["resume"],
         restart=values["restart"],
@@ -263,7 +265,7 @@ def _locally(
 
 
 def _with_ray(
-    values: Mapping[str, Any], wanted: BuildOptions, means: Means, progress: Progress
+    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build.ray_executor import build_on_ray
     from ngramspec.models import embedded_model
@@ -275,7 +277,7 @@ def _with_ray(
         wanted,
         progress,
         address=values["ray_address"],
-        memory=means.memory,
+        memory=resources.memory,
     )
 
 

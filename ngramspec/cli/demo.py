@@ -212,8 +212,10 @@ def _task_table(results: Sequence[TaskResult]) -> Table:
 def _show_timed_equality(
     console: Console, results: Sequence[TaskResult], same: int, texts: int
 ) -> None:
-    partings = [o.timed_parting for r in results for o in r.outcomes if o.timed_parting]
-    margins = [abs(parting.margin) for parting in partings if parting.margin is not None]
+    differences = [o.timed_difference for r in results for o in r.outcomes if o.timed_difference]
+    margins = [
+        abs(difference.margin) for difference in differences if difference.margin is not None
+    ]
     text = f"Times are without flash attention; there {same} of {texts} are equal"
     if margins:
         text += f",\nthe others differ where two tokens are at most {max(margins):.3f} logits apart"
@@ -233,8 +235,8 @@ def _print_json(results: Sequence[TaskResult], values: dict[str, Any]) -> None:
 def _fail_on_difference(results: Sequence[TaskResult]) -> None:
     for result in results:
         for outcome in result.outcomes:
-            if outcome.parting is not None:
+            if outcome.difference is not None:
                 where = f"task {result.task.name}, {outcome.drafter}"
                 raise Failure(
-                    f"{where}: {outcome.parting.line()}; see docs/explanation/exactness.md"
+                    f"{where}: {outcome.difference.line()}; see docs/explanation/exactness.md"
                 )

@@ -29,7 +29,7 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.bench.parting import Parting
+    from ngramspec.bench.difference import Difference
     from ngramspec.engine import Generation
     from ngramspec.engine.request import TokenIds
     from ngramspec.llm import LLM
@@ -274,8 +274,8 @@ class _Session:
             )
         yield from self._llm.engine.stats_lines()
         if self._compares:
-            plain, speedup, parting = self._compare()
-            same = "the texts are equal" if parting is None else parting.line()
+            plain, speedup, difference = self._compare()
+            same = "the texts are equal" if difference is None else difference.line()
             speed = f"{plain.tokens_per_second:.1f} tokens/s without drafts"
             yield f"compare: {speed}, speed-up {speedup:.2f}x; {same}"
 
@@ -296,23 +296,25 @@ class _Session:
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:
-            plain, speedup, parting = self._compare()
+            plain, speedup, difference = self._compare()
             made["compare"] = {
-                "identical": parting is None,
+                "identical": difference is None,
                 "speedup": speedup,
-                "parting": None if parting is None else dataclasses.asdict(parting),
+                "difference": None if difference is None else dataclasses.asdict(difference),
                 "plain": _figures(plain),
             }
         return made
 
-    def _compare(self) -> tuple[Generation, float, Parting | None]:
+    def _compare(self) -> tuple[Generation, float, Difference | None]:
         """Generate without drafts; return that run, the speed-up and where the texts differ."""
-        from ngramspec.bench.parting import find_parting
+        from ngramspec.bench.difference import find_difference
 
         mine, plain = self._run, self._run_plain()
         rate = plain.tokens_per_second
-        parting = find_parting(self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run)
-        return plain, mine.tokens_per_second / rate if rate else 0.0, parting
+        difference = find_difference(
+            self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run
+        )
+        return plain, mine.tokens_per_second / rate if rate else 0.0, difference
 
     def _run_plain(self, **changed: Any) -> Generation:
         options = {**self._options, "speculation": False, **changed}

@@ -17,7 +17,7 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.compat.arctic_draft import SuffixDecodingDraft, TokenIds
 from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
 from ngramspec.drafters.config import SuffixConfig
-from ngramspec.drafters.seats import Seat, Seats
+from ngramspec.drafters.slot_pool import SlotLease, SlotPool
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
 
@@ -42,7 +42,7 @@ class SuffixDecodingCache:
         pool: SuffixPool to share with other caches and drafters, instead of one of `capacity`.
         pool_prompts: Draft from other requests' prompts, too, not only from their responses.
         static: Index of a corpus (`build-cache --kind suffix`) to draft from as well, or its path.
-        any_tokenizer: No effect: the target's tokenizer is not known, so any index is accepted.
+            It must be of the target's tokenizer, which is not known here.
 
     Raises:
         InputError: A value is out of its bounds. A ValueError.
@@ -62,7 +62,6 @@ class SuffixDecodingCache:
         pool: SuffixPool | None = None,
         pool_prompts: bool = False,
         static: SuffixIndex | PathLike | None = None,
-        any_tokenizer: bool = False,
     ) -> None:
         if max_cached_requests > MOST_REQUESTS:
             raise InputError(
@@ -74,7 +73,7 @@ class SuffixDecodingCache:
         self._most_cached = max_cached_requests
         config = SuffixConfig(
             capacity=capacity, pool=pool, pool_prompts=pool_prompts, static=static,
-            share=max_cached_requests != 0, any_tokenizer=any_tokenizer,
+            share=max_cached_requests != 0,
         )  # fmt: skip
         self._pool = (pool or SuffixPool(capacity)) if config.share else None
         self._index = None
@@ -83,9 +82,9 @@ class SuffixDecodingCache:
 
             self._index = open_index(config)
         self._sources: dict[Drafter, SuffixSource] = {}
-        self._seats = Seats(lambda slots: self._make(slots, pool_prompts))
-        self._strays = Seats(lambda slots: self._make(slots, False), 1)
-        self._active: dict[Hashable, tuple[Seat, ArcticRequest]] = {}
+        self._slots = SlotPool(lambda slots: self._make(slots, pool_prompts))
+        self._strays = SlotPool(lambda slots: self._make(slots, False), 1)
+        self._active: dict[Hashable, tuple[SlotLease, ArcticRequest]] = {}
         self._cached: dict[Hashable, None] = {}
 
     @property
@@ -130,7 +129,7 @@ class SuffixDecodingCache:
         """
         if req_id in self._active:
             raise InputError(f"request {req_id!r} is already active")
-        self._active[req_id] = self._begin(self._seats, prompt_token_ids, "prompt_token_ids")
+        self._active[req_id] = self._begin(self._slots, prompt_token_ids, "prompt_token_ids")
         if self._most_cached != 0:
             self._cached.pop(req_id, None)
             self._cached[req_id] = None
@@ -191,11 +190,11 @@ class SuffixDecodingCache:
         limits = (most, max_spec_factor, max_spec_offset, min_token_prob, width)
         made = request.speculate(context, *limits)
         if made is None:
-            seat, stray = self._begin(self._strays, context[-self._depth :], "context")
+            lease, stray = self._begin(self._strays, context[-self._depth :], "context")
             try:
                 made = stray.speculate(context, *limits)
             finally:
-                self._strays.give_back(seat)
+                self._strays.give_back(lease)
         return SuffixDecodingDraft(*made) if made else SuffixDecodingDraft()
 
     def stop_request(self, req_id: Hashable) -> None:
@@ -204,9 +203,9 @@ class SuffixDecodingCache:
         Raises:
             ValueError: The request is not active.
         """
-        seat, _ = self._request(req_id)
+        lease, _ = self._request(req_id)
         del self._active[req_id]
-        self._seats.give_back(seat)
+        self._slots.give_back(lease)
 
     def evict_cached_response(self, req_id: Hashable) -> None:
         """Take a request out of `cached_requests`; its text leaves the pool when room is needed.
@@ -218,22 +217,26 @@ class SuffixDecodingCache:
             raise InputError(f"request {req_id!r} is not cached")
         del self._cached[req_id]
 
-    def _request(self, req_id: Hashable) -> tuple[Seat, ArcticRequest]:
+    def _request(self, req_id: Hashable) -> tuple[SlotLease, ArcticRequest]:
         request = self._active.get(req_id)
         if request is None:
             raise InputError(f"request {req_id!r} is not active")
         return request
 
-    def _begin(self, seats: Seats, token_ids: TokenIds, name: str) -> tuple[Seat, ArcticRequest]:
-        """Begin a text on a free seat; `name` is its name in errors."""
-        seat = seats.take()
-        request = ArcticRequest(seat.drafter, self._sources[seat.drafter], seat.slot, self._depth)
+    def _begin(
+        self, slots: SlotPool, token_ids: TokenIds, name: str
+    ) -> tuple[SlotLease, ArcticRequest]:
+        """Begin a text on a free lease; `name` is its name in errors."""
+        lease = slots.take()
+        request = ArcticRequest(
+            lease.drafter, self._sources[lease.drafter], lease.slot, self._depth
+        )
         try:
             request.begin(token_ids, name)
         except BaseException:
-            seats.leave(seat)
+            slots.leave(lease)
             raise
-        return seat, request
+        return lease, request
 
     def _make(self, slots: int, prompts: bool) -> Drafter:
         # The caller bounds each draft, so the source does not.

@@ -44,7 +44,7 @@ def install(*, replace: bool = False, **settings: Any) -> bool:
     Args:
         replace: Do so even if the real package is installed. Its other modules stay.
         **settings: Keyword arguments of SuffixDecodingCache that engines do not pass: capacity,
-            pool, pool_prompts, static, any_tokenizer.
+            pool, pool_prompts, static.
 
     Returns:
         bool: Whether the module is ours now; False where the real one stays.

@@ -1,17 +1,16 @@
-"""Patterns as in .gitignore files."""
+"""Patterns as in .gitignore files, matched in linear time whatever an untrusted file holds."""
 
 from __future__ import annotations
 
 import os
 import re
-import warnings
-from collections.abc import Iterable, Sequence
-
-from pathspec import GitIgnoreSpec
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ngramspec.errors import InputError
 
 GITIGNORE = ".gitignore"
+MOST_PATTERNS = 10_000  # of one .gitignore
 
 
 class Patterns:
@@ -28,15 +27,12 @@ class Patterns:
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = list(lines)
-        for line in self.lines:
-            if not _parsed([line]):
+        self._latest_first: list[_Pattern] = []
+        for line in reversed(self.lines):
+            pattern = _parsed(line)
+            if pattern is None:
                 raise InputError(f"not a pattern as in a .gitignore: {line!r}")
-        self._spec = GitIgnoreSpec.from_lines(self.lines)
-        self._latest_first = [
-            (pattern.regex, pattern.include)
-            for pattern in reversed(list(self._spec.patterns))
-            if pattern.regex is not None
-        ]
+            self._latest_first.append(pattern)
 
     def decide(self, path: str) -> bool | None:
         """Return the decision of the last pattern that matches a file or folder itself.
@@ -47,44 +43,177 @@ class Patterns:
         Returns:
             bool or None: True to leave it out, False for a pattern that begins with "!", None if no
             pattern matches. As in git, do not ask about the contents of a folder that is left out.
+
+        Cost: O(patterns), each at most the length of the pattern times that of the path.
         """
-        for regex, left_out in self._latest_first:
-            if _matches_itself(regex, path):
-                return left_out
+        is_folder = path.endswith("/")
+        names = path.removesuffix("/").split("/")
+        for pattern in self._latest_first:
+            if pattern.matches(names, is_folder):
+                return pattern.left_out
         return None
 
     def select(self, path: str) -> bool:
         """Return whether the patterns match a file or one of its parent folders."""
-        return bool(self._spec.match_file(path))
+        names = path.split("/")
+        for pattern in self._latest_first:
+            for size in range(1, len(names) + 1):
+                if pattern.matches(names[:size], size < len(names)):
+                    return pattern.left_out
+        return False
 
 
 def read_gitignore(path: str | os.PathLike[str]) -> Patterns:
     """Return the patterns of a .gitignore; invalid lines match nothing.
 
     Raises:
+        InputError: It has more than 10,000 patterns.
         OSError: The file cannot be read.
     """
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
-        return Patterns(line for line in file.read().splitlines() if _parsed([line]))
+        lines = [line for line in file.read().splitlines() if _parsed(line) is not None]
+    if len(lines) > MOST_PATTERNS:
+        raise InputError(
+            f"{path}: {len(lines):,} patterns, more than {MOST_PATTERNS:,}: --no-ignore reads the "
+            "files that it leaves out"
+        )
+    return Patterns(lines)
 
 
-def _parsed(lines: Sequence[str]) -> bool:
-    """Return whether lines hold a valid pattern."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of `re`, for [[:alpha:]]
-            spec = GitIgnoreSpec.from_lines(lines)
-    except (ValueError, re.error):
-        return False
-    return any(pattern.include is not None for pattern in spec.patterns)
+@dataclass(frozen=True)
+class _Pattern:
+    """One line.
 
-
-def _matches_itself(regex: re.Pattern[str], path: str) -> bool:
-    """Return whether a pattern matches a path, not only one of its parent folders.
-
-    pathspec matches whole paths, and marks the slash after a matched folder as `ps_d`.
+    left_out: False after a "!".
+    folders_only: It ends with a slash.
+    groups: What stands between "**"; each part matches a name.
+    begins, ends: Whether the first group is at the start of a path, the last one at its end.
     """
-    for match in regex.finditer(path):
-        if match.groupdict().get("ps_d") is None or match.end("ps_d") == len(path):
-            return True
-    return False
+
+    left_out: bool
+    folders_only: bool
+    groups: tuple[tuple[re.Pattern[str], ...], ...]
+    begins: bool
+    ends: bool
+
+    def matches(self, names: Sequence[str], is_folder: bool) -> bool:
+        """Return whether it matches a path by all of its names."""
+        if (self.folders_only and not is_folder) or sum(map(len, self.groups)) > len(names):
+            return False
+        groups, start, stop = list(self.groups), 0, len(names)
+        if self.ends and groups:
+            last = groups.pop()
+            stop -= len(last)
+            if not _fits(last, names, stop):
+                return False
+            if not groups and self.begins:
+                return stop == 0
+        else:
+            stop -= 1  # "a/**" matches what is in a, not a itself
+        for number, group in enumerate(groups):
+            # The first place where a group fits leaves most room for the others.
+            places = (0,) if self.begins and number == 0 else range(start, stop - len(group) + 1)
+            place = next((at for at in places if _fits(group, names, at)), None)
+            if place is None or place + len(group) > stop:
+                return False
+            start = place + len(group)
+        return start <= stop
+
+
+def _fits(group: Sequence[re.Pattern[str]], names: Sequence[str], at: int) -> bool:
+    return all(part.fullmatch(name) for part, name in zip(group, names[at:], strict=False))
+
+
+def _parsed(line: str) -> _Pattern | None:
+    """Return the pattern of a line, None if it is none or can match nothing."""
+    text = _without_spaces_at_end(line)
+    if text.startswith("#"):
+        return None
+    left_out = not text.startswith("!")
+    text = text if left_out else text[1:]
+    folders_only = text.endswith("/")
+    text = text.removesuffix("/")
+    if not text:
+        return None
+    parts = text.removeprefix("/").split("/")
+    if "/" not in text:
+        parts.insert(0, "**")
+    groups: list[list[re.Pattern[str]]] = [[]]
+    for part in parts:
+        if part == "**":
+            groups.append([])
+            continue
+        name = _name(part)
+        if name is None:
+            return None
+        groups[-1].append(name)
+    if not any(groups):  # the line "**"
+        groups[-1].append(re.compile(".*", re.DOTALL))
+    begins, ends = bool(groups[0]), bool(groups[-1])
+    return _Pattern(left_out, folders_only, tuple(map(tuple, filter(None, groups))), begins, ends)
+
+
+def _without_spaces_at_end(line: str) -> str:
+    stripped = line.rstrip(" ")
+    escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2
+    return line[: len(stripped) + 1] if escaped and stripped != line else stripped
+
+
+def _name(glob: str) -> re.Pattern[str] | None:
+    """Return what matches a name, None if nothing does."""
+    try:
+        pieces = list(_pieces(glob))
+        first, *others = pieces
+        last = f".*{others.pop()}" if others else ""
+        # Where the first place that fits is always right, no other is tried: it is captured in a
+        # lookahead, into which no match goes back.
+        middle = (f"(?=(?P<p{i}>.*?{piece}))(?P=p{i})" for i, piece in enumerate(others) if piece)
+        return re.compile("".join((first, *middle, last)), re.DOTALL) if glob else None
+    except (ValueError, re.error):
+        return None
+
+
+def _pieces(glob: str) -> Iterator[str]:
+    """Yield what stands between the stars of a glob, each as a regex of fixed length.
+
+    Raises:
+        ValueError: A backslash at the end, or a class that does not end.
+    """
+    made, at = "", 0
+    while at < len(glob):
+        char = glob[at]
+        at += 1
+        if char == "*":
+            yield made
+            made = ""
+        elif char == "?":
+            made += "."
+        elif char == "[":
+            piece, at = _character_class(glob, at)
+            made += piece
+        else:
+            if char == "\\":
+                char, at = glob[at : at + 1], at + 1
+            if not char:
+                raise ValueError("a backslash at the end")
+            made += re.escape(char)
+    yield made
+
+
+def _character_class(glob: str, at: int) -> tuple[str, int]:
+    """Return the class that begins before `at` as a regex, and where it ends."""
+    negated = glob[at : at + 1] in ("!", "^")
+    at += negated
+    made = ""
+    while at < len(glob):
+        char = glob[at]
+        at += 1
+        if char == "]" and made:
+            return f"[{'^' if negated else ''}{made}]", at
+        if char == "-" and made and glob[at : at + 1] not in ("]", ""):
+            made += "-"  # a range
+            continue
+        if char == "\\":
+            char, at = glob[at : at + 1], at + 1
+        made += re.escape(char)
+    raise ValueError("a class that does not end")

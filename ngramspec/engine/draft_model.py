@@ -54,7 +54,7 @@ class DraftModel:
         p_min: A draft ends before a token that is less probable, 0..1.
         label: What users call it.
         path: Its file.
-        nbytes: Of its weights, for monitoring.
+        nbytes: Of its weights and its context, for monitoring.
 
     Raises:
         InputError: A value is out of its bounds, or the model cannot take tokens back.

@@ -20,7 +20,7 @@ class DraftModelInfo:
 
     name: str
     path: str
-    nbytes: int  # of its weights; 0 = unknown
+    nbytes: int  # of its weights and its context; 0 = unknown
     n_max: int
     n_min: int
     p_min: float

@@ -53,7 +53,7 @@ class Emission:
         with_logprobs = made.request.logprobs is not None
         emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
         if with_logprobs:
-            self._add_logprobs(made, slot.first_row, emitted)
+            self._add_logprobs(slot, made, emitted)
         if reason is not None:
             self._release(slot)
         if on_chunk is None:
@@ -93,11 +93,14 @@ class Emission:
             text = "".join(piece for piece, _ in spans)
             _hand_out(on_chunk, Chunk(made, (), 0, text, spans, (), reason))
 
-    def _add_logprobs(self, made: Generation, first_row: int, emitted: Sequence[int]) -> None:
-        """Add each token's log-probability under the target, from the row it was chosen in."""
+    def _add_logprobs(self, slot: Slot, made: Generation, emitted: Sequence[int]) -> None:
+        """Add each token's log-probability in its row, or in what the sampler made of the row."""
         likeliest = min(made.request.logprobs or 0, self._rows.vocab_size)
         for index, token in enumerate(emitted):
-            logprob, top = self._rows.logprobs(first_row + index, token, likeliest)
+            if made.request.post_sampling_probs:
+                logprob, top = slot.logprobs(index)
+            else:
+                logprob, top = self._rows.logprobs(slot.first_row + index, token, likeliest)
             made.logprobs.append(TokenLogprob(token, logprob, tuple(top)))
 
     def _finish(self, made: Generation, reason: FinishReason, error: Exception | None) -> None:

@@ -18,7 +18,10 @@ NO_PIECES = Pieces([b""])  # of a generation that no engine runs
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The log-probability of an emitted token under the target's softmax, before sampling."""
+    """The log-probability of an emitted token under the target's softmax, before sampling.
+
+    With post_sampling_probs that under which the sampler chose it, after filters and penalties.
+    """
 
     token_id: int
     logprob: float

@@ -78,6 +78,7 @@ class Request:
     speculation: Speculation = field(default_factory=Speculation)
     prediction_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
     logprobs: int | None = None  # likeliest tokens to report per position; None = no logprobs
+    post_sampling_probs: bool = False  # logprobs tell what the sampler chose from, not the target
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
     adapters: Adapters = ()  # LoRA adapters to compute with; in the order of numbers, no scale 0
     slot: int = -1  # run on this slot only; -1 = any

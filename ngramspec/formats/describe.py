@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.formats.pool_file import CONFIDENCE_SHIFT
 from ngramspec.formats.statistics import INDEX_KIND, POOL_COUNTERS, POOL_KIND, Statistics
 from ngramspec.formats.survey import survey
 
@@ -82,7 +83,7 @@ def _pool(found: Statistics) -> dict[str, Any]:
         "max_occupancy": shape.max_occupancy,
         "num_used": len(used),
         "occupancy": len(used) / shape.capacity,
-        "by_confidence": np.bincount(used >> 30, minlength=4).tolist(),
+        "by_confidence": np.bincount(used >> CONFIDENCE_SHIFT, minlength=4).tolist(),
         "counters": dict(zip(POOL_COUNTERS, found.counters.tolist(), strict=False)),
     }
 

@@ -15,11 +15,10 @@ from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.container import Header
 from ngramspec.formats.entries import EntrySource, OnRead, WatchedSource, ignored
-from ngramspec.formats.pool_file import write_pool
+from ngramspec.formats.pool_file import CONFIDENCE_SHIFT, write_pool
 from ngramspec.formats.prune import write_within
 from ngramspec.formats.statistics import POOL_KIND, Statistics
 
-CONFIDENCE_SHIFT = np.uint32(30)  # of a pool's cells
 CELLS = 1 << 20  # pool cells merged at a time
 Cells = NDArray[np.uint32]
 

@@ -20,7 +20,8 @@ from ngramspec.formats.container import Container, Header, new_container, open_c
 from ngramspec.formats.entries import EntrySource
 
 KIND = "hash-pool"
-MAX_VOCAB = 0x3FFFFF
+MAX_VOCAB = TOKEN_MASK = 0x3FFFFF  # of a cell, whose lowest bits hold token + 1
+CONFIDENCE_SHIFT = np.uint32(30)  # of a cell, whose highest bits hold the confidence
 NUM_COUNTERS = 5
 _SHAPE = struct.Struct("<IId")  # cell_bits, check_bits, max_occupancy
 
@@ -172,7 +173,7 @@ def check_pool(container: Container) -> None:
     """
     shape_of(container)
     cells = np.frombuffer(container.view("cells"), "<u4")
-    tokens = cells & 0x3FFFFF
+    tokens = cells & TOKEN_MASK
     wrong = np.flatnonzero((cells != 0) & ((tokens == 0) | (tokens > container.header.vocab_size)))
     if wrong.size:
         at = container.sections["cells"].offset + 4 * int(wrong[0])

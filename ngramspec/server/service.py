@@ -100,7 +100,10 @@ class Service:
         """
         raw = await self.read(request)
         return await self.bridge.prepare(
-            lambda: json_response(make(raw, self.served)), request.receive, len(raw)
+            lambda: json_response(make(raw, self.served)),
+            request.receive,
+            len(raw),
+            self.tenant_of(request),
         )
 
     async def read(self, request: Request) -> bytes:

@@ -10,7 +10,6 @@ import pytest
 
 from helpers.planted import PLANTED, few_candidates, planted, trace
 from helpers.recordings import TRACES
-from ngramspec.bench import ours
 from ngramspec.bench.calibrate import Calibration
 from ngramspec.bench.costs import choose_costs
 from ngramspec.bench.e2e import (
@@ -22,6 +21,7 @@ from ngramspec.bench.e2e import (
     totals,
 )
 from ngramspec.bench.replays import load_profiles, replay_sets
+from ngramspec.bench.subjects import subject
 from ngramspec.bench.tasks import Task, load_tasks
 from ngramspec.bench.traces import Cut, find_traces, load_traces
 from ngramspec.bench.tuned import plan_search, run_search
@@ -42,7 +42,7 @@ def test_sets_are_read_and_replayed() -> None:
 
     paths = find_traces([TRACES / "structured.spider_sql.txt.xz"])
     traces = load_traces(paths, cut=Cut(4), advance=lambda: seen.append("read"))
-    subjects = [ours.subject("ngram-simple:size_n=3"), ours.subject("ngram-cache")]
+    subjects = [subject("ngram-simple:size_n=3"), subject("ngram-cache")]
     found = replay_sets(traces, subjects, cold=True, progress=progress)
     assert shown == [("replaying", 8)]
     assert seen == ["read", *["replaying"] * 8]

@@ -8,9 +8,9 @@ import pytest
 
 from helpers.replays import Scripted, request, tokens
 from ngramspec import create_drafter
-from ngramspec.bench.ours import subject
 from ngramspec.bench.outcome import replay
 from ngramspec.bench.player import FixedSubject, Subject
+from ngramspec.bench.subjects import subject
 from ngramspec.bench.tally import ReplayTally, read_tally
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES, CostTable

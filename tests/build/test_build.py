@@ -1,4 +1,4 @@
-"""Building: equal bytes for any split of a corpus, any means, and after any stop."""
+"""Building: equal bytes for any split of a corpus, any resources, and after any stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import reference.statistics as slow
 from helpers.machines import SETTINGS
 from helpers.statistics import sizes_of, sources_of
 from ngramspec import embedded_model, open_cache
-from ngramspec.build import BuildOptions, Means, NoProgress, build, local, runs
+from ngramspec.build import BuildOptions, NoProgress, Resources, build, local, runs
 from ngramspec.build.checkpoint import WorkFolder
 from ngramspec.build.local import BuildStopped
 from ngramspec.corpus import document_digest, is_held_out
@@ -107,10 +107,15 @@ def few_at_once() -> Iterator[None]:
 
 
 def built(
-    folder: Path, name: str, paths: list[Path], tokenizer: Tokenizer, means: Means, **options: Any
+    folder: Path,
+    name: str,
+    paths: list[Path],
+    tokenizer: Tokenizer,
+    resources: Resources,
+    **options: Any,
 ) -> bytes:
     target = folder / name
-    build(paths, target, tokenizer, BuildOptions(**options), means)
+    build(paths, target, tokenizer, BuildOptions(**options), resources)
     assert not [*folder.glob(".*.build")]
     return target.read_bytes()
 
@@ -137,7 +142,7 @@ def test_a_build_counts_each_different_document_once(
         folder = Path(name)
         paths = lay_out(folder / "corpus", texts, [0])
         options = {"ngram_min": ngram_min, "min_count": min_count, "provenance": False}
-        made = built(folder, "a.ngc", paths, tokenizer, Means(), held_out=held_out, **options)
+        made = built(folder, "a.ngc", paths, tokenizer, Resources(), held_out=held_out, **options)
         digest = tokenizer.fingerprint
         write_cache(
             folder / "b.ngc", sources_of(sizes), Origin(digest.digest, digest.vocab_size),
@@ -173,9 +178,9 @@ def test_any_split_and_order_gives_equal_bytes(
         whole = lay_out(folder / "whole", texts, [0])
         again = data.draw(st.lists(st.sampled_from(texts), max_size=2))  # duplicates count once
         parts = lay_out(folder / "parts", data.draw(st.permutations(texts + again)), groups)
-        first = built(folder, "a.ngc", whole, tokenizer, Means(), **options)
-        means = Means(jobs=jobs, seconds=seconds)
-        assert built(folder, "b.ngc", parts, tokenizer, means, **options) == first
+        first = built(folder, "a.ngc", whole, tokenizer, Resources(), **options)
+        resources = Resources(jobs=jobs, seconds=seconds)
+        assert built(folder, "b.ngc", parts, tokenizer, resources, **options) == first
         assert len(first) <= options.get("max_bytes", len(first))
 
 
@@ -201,11 +206,11 @@ def test_means_do_not_change_a_byte_not_even_of_the_provenance(
     with TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
         folder = Path(made)
         paths = lay_out(folder / "corpus", texts, [0, 1])
-        first = built(folder, "a.ngc", paths, tokenizer, Means(), **OPTIONS[name])
+        first = built(folder, "a.ngc", paths, tokenizer, Resources(), **OPTIONS[name])
         memory = 64 << 20
         patch.setattr(local, "tokens_within", lambda memory: most)
-        means = Means(jobs=jobs, memory=memory, seconds=seconds, work=str(folder / "work"))
-        assert built(folder, "b.ngc", paths, tokenizer, means, **OPTIONS[name]) == first
+        resources = Resources(jobs=jobs, memory=memory, seconds=seconds, work=str(folder / "work"))
+        assert built(folder, "b.ngc", paths, tokenizer, resources, **OPTIONS[name]) == first
         assert not (folder / "work").exists()
 
 
@@ -225,15 +230,19 @@ def test_stopping_anywhere_and_going_on_gives_equal_bytes(
         whole = build(paths, folder / "a.ngc", tokenizer, options)
         target = folder / "b.ngc"
         for number, documents in enumerate(stops):
-            means = Means(jobs=1 + number % 2, seconds=data.draw(st.sampled_from([0.0, 60.0])))
+            resources = Resources(
+                jobs=1 + number % 2, seconds=data.draw(st.sampled_from([0.0, 60.0]))
+            )
             progress = StopAfter(documents)
             try:
-                again = build(paths, target, tokenizer, options, means, progress, resume=number > 0)
+                again = build(
+                    paths, target, tokenizer, options, resources, progress, resume=number > 0
+                )
                 break
             except BuildStopped:
                 assert not target.exists()
                 if data.draw(st.booleans()):
-                    begin_a_checkpoint(Path(means.work_folder(target)), texts)
+                    begin_a_checkpoint(Path(resources.work_folder(target)), texts)
         else:
             again = build(paths, target, tokenizer, options, resume=True)
         assert target.read_bytes() == (folder / "a.ngc").read_bytes()
@@ -263,7 +272,7 @@ def test_a_build_agrees_with_the_reference_on_a_larger_text(
     sizes = expected_sizes(texts, tokenizer, range(2, 5), 0.0)
     for jobs, seconds in ((1, 60.0), (3, 0.0)):
         target = tmp_path / f"{jobs}.ngc"
-        build(paths, target, tokenizer, BuildOptions(), Means(jobs=jobs, seconds=seconds))
+        build(paths, target, tokenizer, BuildOptions(), Resources(jobs=jobs, seconds=seconds))
         cache = open_cache(target)
         check_cache(cache)
         assert sizes_of(cache) == sizes
@@ -278,9 +287,11 @@ def stopped_build(
     folder = tmp_path_factory.mktemp("stopped")
     texts = [" ".join(WORDS[i:] + WORDS[:i]) * 3 for i in range(len(WORDS))]
     paths = lay_out(folder / "corpus", texts, [1])
-    whole = built(folder, "whole.ngc", paths, tokenizer, Means(), **STOPPED)
+    whole = built(folder, "whole.ngc", paths, tokenizer, Resources(), **STOPPED)
     with pytest.raises(BuildStopped):
-        build(paths, folder / "a.ngc", tokenizer, BuildOptions(**STOPPED), Means(), StopAfter(6))
+        build(
+            paths, folder / "a.ngc", tokenizer, BuildOptions(**STOPPED), Resources(), StopAfter(6)
+        )
     return folder, paths, whole
 
 
@@ -316,7 +327,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_with(
     before = path.read_bytes()
     path.write_bytes(change(before))
     assert path.read_bytes() != before
-    arguments = (paths, tmp_path / "a.ngc", tokenizer, BuildOptions(**STOPPED), Means())
+    arguments = (paths, tmp_path / "a.ngc", tokenizer, BuildOptions(**STOPPED), Resources())
     if message is not None:
         with pytest.raises(FormatError, match=message) as caught:
             build(*arguments, resume=True)

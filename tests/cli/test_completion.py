@@ -1,4 +1,4 @@
-"""Shell completion: what it offers, and that the lines in docs/cli.md set it up."""
+"""Shell completion: what it offers, and that the lines in docs/reference/cli.md set it up."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def documented() -> dict[str, str]:
-    """Return the lines in docs/cli.md, by shell."""
-    text = (ROOT / "docs/cli.md").read_text()
+    """Return the lines in docs/reference/cli.md, by shell."""
+    text = (ROOT / "docs/reference/cli.md").read_text()
     rows = re.findall(r"^\| (bash|zsh|fish)[^|]*\|[^|]*\| `(.*)` \|$", text, re.MULTILINE)
     return {shell: line.replace("\\|", "|") for shell, line in rows}
 

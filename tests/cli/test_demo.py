@@ -44,7 +44,7 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
     assert one_drafter["identical"] is True
     assert plain["speedup"] == 1.0
     assert plain["drafted"] == plain["accepted"] == 0
-    assert drafted["parting"] is None
+    assert drafted["difference"] is None
     assert drafted["identical_texts"] == drafted["texts"] == 1
     assert drafted["parameters"] == {"ngram-simple": {"size_n": 4, "size_m": 10}}
     ratio = drafted["tokens_per_second"] / plain["tokens_per_second"]
@@ -108,4 +108,4 @@ def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPa
     assert "Error: task repeat, ngram-cache: the texts part at token 8" in result.stderr
     made = json.loads(result.stdout)
     assert made["identical"] is False
-    assert made["tasks"][0]["runs"][1]["parting"]["position"] == 7
+    assert made["tasks"][0]["runs"][1]["difference"]["position"] == 7

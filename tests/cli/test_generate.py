@@ -11,8 +11,9 @@ import pytest
 
 from helpers.paths import ROOT
 from ngramspec.bench.demo import decode_pieces
-from ngramspec.bench.parting import find_parting
+from ngramspec.bench.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
+from ngramspec.drafters.names import DRAFTER_NAMES
 from ngramspec.models import embedded_model
 
 PROMPT = (
@@ -101,7 +102,7 @@ def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
 def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) -> None:
     made = run_json(invoke, "-p", PROMPT, "--compare", *sampling)["compare"]
     assert made["identical"] is True
-    assert made["parting"] is None
+    assert made["difference"] is None
     assert made["speedup"] > 0
     assert made["plain"]["drafted"] == 0
 
@@ -117,9 +118,9 @@ def test_comparison_is_told_in_words(invoke: Any) -> None:
 
 def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
-        return find_parting(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
+        return find_difference(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    monkeypatch.setattr("ngramspec.bench.parting.find_parting", other)
+    monkeypatch.setattr("ngramspec.bench.difference.find_difference", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(
@@ -208,3 +209,21 @@ def test_characters_of_several_tokens_are_whole() -> None:
     assert "".join(text for text, _ in cut) == "ok\N{REPLACEMENT CHARACTER}"
     assert list(styled([("x", True), ("y", False)])) == [("x", "green"), ("y", "bold")]
     assert marked_text([("x\n\ny", True), ("z", False)]) == "«x»\n\n«y»z"
+
+
+@pytest.mark.parametrize("spec", [*DRAFTER_NAMES, "ngram-mod,ngram-cache"])
+def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) -> None:
+    prompt = "def area(width, height):\n    return width * height\n\ndef one("
+    given = ("generate", "--raw", "-p", prompt, "-n", "67", "--spec-type", spec, "--temp", "0")
+    result = invoke(*given)
+    assert result.exit_code == 0, result.output
+    (told,) = re.findall(r"\((\d+) accepted / (\d+) generated\)", result.stderr)
+    drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))
+    accepted = sum(map(int, re.findall(r"#acc tokens = +(\d+)", result.stderr)))
+    assert (str(accepted), str(drafted)) == told
+    assert accepted > 0
+    made = json.loads(invoke(*given, "--json").stdout)
+    sources = made["stats"].values()
+    assert made["drafted"] == sum(one["num_draft_tokens"] for one in sources)
+    assert made["num_accepted"] == sum(one["num_accepted_tokens"] for one in sources)
+    assert sum(made["accepted"]) in (made["num_accepted"], made["num_accepted"] - 1)

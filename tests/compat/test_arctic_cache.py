@@ -103,7 +103,7 @@ def test_a_tree_has_branches_and_the_target_may_take_any_path() -> None:
     assert all(-1 <= parent < i for i, parent in enumerate(draft.parents))
     assert draft.probs == sorted(draft.probs, reverse=True)
     cache.add_active_response("a", [4, 9, 6])
-    (stats,) = [drafter.stats()["suffix"] for drafter in cache._seats.drafters]
+    (stats,) = [drafter.stats()["suffix"] for drafter in cache._slots.drafters]
     assert stats.num_accepted_tokens == 2
 
 
@@ -114,9 +114,9 @@ def test_accepted_drafts_are_counted_up_to_the_targets_own_token() -> None:
     cache.add_active_response("a", [*LONG[9:11], 5])
     assert cache.speculate("a", [*text, *LONG[9:11], 5], 4, max_spec_factor=0.0).token_ids == []
     cache.add_active_response("a", LONG[:3])
-    (stats,) = [drafter.stats()["suffix"] for drafter in cache._seats.drafters]
+    (stats,) = [drafter.stats()["suffix"] for drafter in cache._slots.drafters]
     assert stats.accepted_per_position[:2] == (1, 1)
-    assert cache._seats.drafters[0].history(0).tolist() == [*text, *LONG[9:11], 5, *LONG[:3]]
+    assert cache._slots.drafters[0].history(0).tolist() == [*text, *LONG[9:11], 5, *LONG[:3]]
 
 
 def test_a_returned_draft_is_the_callers_to_change() -> None:
@@ -126,7 +126,7 @@ def test_a_returned_draft_is_the_callers_to_change() -> None:
     draft.token_ids[:] = [1]
     draft.parents.clear()
     cache.add_active_response("a", LONG[9:12])
-    (stats,) = [drafter.stats()["suffix"] for drafter in cache._seats.drafters]
+    (stats,) = [drafter.stats()["suffix"] for drafter in cache._slots.drafters]
     assert stats.num_accepted_tokens == 2
 
 
@@ -188,11 +188,11 @@ def test_any_number_of_requests_may_run() -> None:
     for i in range(70):
         draft = cache.speculate(i, list(range(i, i + 4)), 4, 4.0)
         assert draft.token_ids[:2] == [i + 4, i + 5]
-    assert [drafter.slots for drafter in cache._seats.drafters] == [64, 64]
+    assert [drafter.slots for drafter in cache._slots.drafters] == [64, 64]
     for i in range(70):
         cache.stop_request(i)
     cache.start_request("next", [1])
-    assert len(cache._seats.drafters) == 2
+    assert len(cache._slots.drafters) == 2
     assert list(cache.active_requests) == ["next"]
 
 
@@ -252,7 +252,7 @@ def test_wrong_calls_are_refused_and_change_nothing() -> None:
     cache.add_active_response("a", COPY[:4])
     assert cache.speculate("a", COPY[:4], 2).token_ids == COPY[4:6]
     assert list(cache.active_requests) == ["a"]
-    assert len(cache._seats._free) == 63
+    assert len(cache._slots._free) == 63
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ours beside arctic-inference itself: same calls, same errors, same shape of drafts."""
+"""DrafterPlayer beside arctic-inference itself: same calls, same errors, same shape of drafts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ngramspec import DynamicFile, NgramCache, embedded_model
-from ngramspec.build import BuildOptions, Means, build, runs
+from ngramspec.build import BuildOptions, Resources, build, runs
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource
 from ngramspec.formats.llama_lookup import write_lookup_cache
@@ -174,9 +174,9 @@ class Build(Writer):
 
     def run(self, folder: Path, *, resume: bool = False) -> None:
         options = BuildOptions(ngram_max=3, **self.options)
-        means = Means(seconds=0)
+        resources = Resources(seconds=0)
         output = folder / self.target
-        build([self.corpus], output, self.tokenizer, options, means, resume=resume)
+        build([self.corpus], output, self.tokenizer, options, resources, resume=resume)
 
     def again(self, folder: Path) -> None:
         self.run(folder, resume=True)

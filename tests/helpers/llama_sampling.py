@@ -47,6 +47,16 @@ class ReferenceSampler:
             return -1
         return self._apply(candidates)
 
+    def candidates(self, token: int, top: int) -> tuple[float, list[tuple[int, float]]]:
+        """Return the probability of the token just chosen, and the likeliest that were left."""
+        if self.sampling.temperature <= 0:
+            return 1.0, [(token, 1.0)][:top]
+        left = [(one.id, float(one.p)) for one in self._left.data[: self._left.size]]
+        found = dict(left)[token]
+        if not self._left.sorted:
+            left.sort(key=lambda one: (-one[1], one[0]))
+        return found, [one for one in left if one[1] > 0][:top]
+
     def accept(self, token: int, generated: bool = True) -> None:
         if self.grammar is not None and generated:
             self.lib.llama_sampler_accept(self.grammar, token)
@@ -137,6 +147,7 @@ class ReferenceSampler:
 
     def _apply(self, candidates: Any) -> int:
         self.lib.llama_sampler_apply(self.chain, ctypes.byref(candidates))
+        self._left, self._left_in = candidates, self._kept
         return int(candidates.data[candidates.selected].id)
 
     def _allowed(self, token: int) -> bool:

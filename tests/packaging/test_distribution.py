@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,14 @@ def run(*command: str, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
+def tracked(*paths: str) -> set[str]:
+    """Return the files that git tracks, those whose names begin with a dot left out."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("only a checkout tells which files belong to the project")
+    names = run("git", "ls-files", *paths, cwd=ROOT).splitlines()
+    return {name for name in names if name[0] != "." and (ROOT / name).exists()}
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the sdist."""
@@ -39,10 +48,14 @@ def test_the_sdist_holds_sources_and_no_build_products(sdist: Path) -> None:
         if path.suffix in (".pyx", ".pxd", ".h"):
             assert str(path.relative_to(ROOT)) in names
     assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml"} <= names
-    for name in ("tiny-code-q8_0.gguf", "suffix_confidence.npy"):
-        assert f"ngramspec/models/{name}" in names
     built = {name for name in names if name.endswith((".so", ".c", ".pyc"))}
     assert built == {"tests/faults/shim.c"}  # a source
+
+
+def test_the_sdist_holds_all_that_git_tracks(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert tracked() - names == set()
 
 
 def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
@@ -58,8 +71,7 @@ def test_a_wheel_built_from_the_sdist_drafts_outside_the_checkout(
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
-    assert "ngramspec/py.typed" in names
-    assert "ngramspec/_native/drafter/drafter.pyi" in names
+    assert tracked("ngramspec") - set(names) == set()  # package data too
     assert not [name for name in names if name.startswith(("tests/", "ext/", "benchmarks/"))]
     code = (
         "import sys; sys.path.insert(0, 'site'); import ngramspec\n"
@@ -79,3 +91,15 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert version("ngramspec") == ngramspec.__version__
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"## {ngramspec.__version__}" in changelog
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {ngramspec.__version__}\n" in citation
+
+
+def test_wheels_are_built_for_every_python_that_is_named() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', project)
+    oldest = re.findall(r'^requires-python = ">=3\.(\d+)"', project, re.M)
+    assert named[:1] == oldest
+    assert re.findall(r"\bcp3(\d+)-\*", project) == named
+    tested = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    assert re.findall(r'"3\.(\d+)"', tested) == named

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from helpers.paths import ROOT
+import ngramspec
 
 FEATURES, HIDDEN = 32, 32
-WEIGHTS = ROOT / "ngramspec" / "models" / "suffix_confidence.npy"
+WEIGHTS = Path(ngramspec.__file__).parent / "models" / "suffix_confidence.npy"
 LEAST = 0.0005  # probabilities stay in LEAST..1 - LEAST
 OWN, POOL, STATIC = "own", "pool", "static"
 

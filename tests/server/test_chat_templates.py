@@ -117,8 +117,8 @@ def test_a_begun_answer_is_continued_from_its_reasoning(
 
 def test_what_cannot_be_continued_is_told(server: Serving) -> None:
     reasons = {
-        "messages must not end with two of the assistant's": {"messages": [HELLO, ANSWER, ANSWER]},
-        "message with tool_calls cannot be continued": CONVERSATIONS["calls at the end"],
+        "messages must not end with two messages of": {"messages": [HELLO, ANSWER, ANSWER]},
+        "messages must not end with calls of tools": CONVERSATIONS["calls at the end"],
         "add_generation_prompt must be false": CONVERSATIONS["continued and begun"],
     }
     for reason, body in reasons.items():

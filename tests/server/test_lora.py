@@ -13,22 +13,33 @@ import pytest
 from helpers.command import Process
 from helpers.lora_files import write_lora
 from helpers.serving import serving
+from ngramspec import LLM
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.models import embedded_model
 
 PROMPT = "def area(width, height):\n"
-# What llama-server of llama.cpp 0.5.0 says with these adapters, by scale of the first.
-SAID = {
-    0.0: ' """\n    # # # # # # # # # #',
-    1.0: " start width, start width, start width, start width,",
-    0.5: ' """\n    height width width width width width width width width',
-}
+SCALES = (0.0, 1.0, 0.5)  # of the first adapter
+TOKENS = 12
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("lora")
     return [write_lora(folder / "a.gguf", 1, task="rhyme"), write_lora(folder / "b.gguf", 2)]
+
+
+@pytest.fixture(scope="module")
+def expected(files: list[Path]) -> dict[float, str]:
+    """What the library says with these adapters, by scale of the first."""
+    with LLM(embedded_model(), None, slots=1, threads=1, adapters=files) as llm:
+        said = {
+            scale: llm.generate(
+                PROMPT, max_tokens=TOKENS, temperature=0, adapters=((0, scale),) if scale else ()
+            ).text
+            for scale in SCALES
+        }
+    assert len(set(said.values())) == len(SCALES)
+    return said
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,7 @@ def client(files: list[Path]) -> Iterator[httpx.Client]:
 
 
 def say(client: httpx.Client, **body: Any) -> str:
-    given = {"prompt": PROMPT, "n_predict": 12, "temperature": 0, **body}
+    given = {"prompt": PROMPT, "n_predict": TOKENS, "temperature": 0, **body}
     answer = client.post("/completion", json=given)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["content"])
@@ -55,12 +66,14 @@ def scales(client: httpx.Client) -> list[float]:
     return [one["scale"] for one in client.get("/lora-adapters").json()]
 
 
-def test_adapters_are_listed_and_applied_to_all(client: httpx.Client, files: list[Path]) -> None:
+def test_adapters_are_listed_and_applied_to_all(
+    client: httpx.Client, files: list[Path], expected: dict[float, str]
+) -> None:
     assert client.get("/lora-adapters").json() == [
         {"id": 0, "path": str(files[0]), "scale": 0.0, "task_name": "rhyme", "prompt_prefix": ""},
         {"id": 1, "path": str(files[1]), "scale": 0.0, "task_name": "", "prompt_prefix": ""},
     ]
-    for scale, said in SAID.items():
+    for scale, said in expected.items():
         answer = client.post("/lora-adapters", json=[{"id": 0, "scale": scale}])
         assert answer.json() == {"success": True}
         assert scales(client) == [scale, 0.0]
@@ -69,11 +82,13 @@ def test_adapters_are_listed_and_applied_to_all(client: httpx.Client, files: lis
     assert scales(client) == [0.0, 0.0]
 
 
-def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client) -> None:
-    asked = [scale for scale in SAID for _ in range(4)]
+def test_requests_of_all_kinds_run_side_by_side(
+    client: httpx.Client, expected: dict[float, str]
+) -> None:
+    asked = [scale for scale in SCALES for _ in range(4)]
     with ThreadPoolExecutor(len(asked)) as threads:
         said = list(threads.map(lambda scale: say(client, lora=[{"id": 0, "scale": scale}]), asked))
-    assert said == [SAID[scale] for scale in asked]
+    assert said == [expected[scale] for scale in asked]
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
     texts = [
         client.post("/v1/chat/completions", json={**body, "lora": lora}).json()["choices"]

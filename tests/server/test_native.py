@@ -171,7 +171,6 @@ def test_special_tokens_are_parsed_unless_told_otherwise(server: Serving) -> Non
         ("/completion", {"n_predict": 1}, 400),
         ("/completion", {"prompt": ""}, 400),
         ("/completion", {"prompt": {"prompt_string": "x", "multimodal_data": ["y"]}}, 400),
-        ("/completion", {"prompt": "x", "post_sampling_probs": True}, 400),
         ("/completion", {"prompt": "x", "stop": 5}, 400),
         ("/completion", {"prompt": "x", "top_p": "7"}, 400),
         ("/completion", {"prompt": "x", "grammar": "root"}, 400),

@@ -72,6 +72,18 @@ def test_show_tells_all_about_it(server: Serving, client: ollama.Client) -> None
     assert raw["active"] is True
 
 
+def test_tools_are_told_of_where_the_template_reads_them(start) -> None:
+    texts = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tools = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+    for template, expected in {
+        f"There are no tools. {texts}": ["completion"],
+        tools + texts: ["completion", "tools"],
+    }.items():
+        server = start(slots=1, served={"template": template})
+        assert server.post("/api/show", model="tiny").json()["capabilities"] == expected
+        assert server.client.get("/api/tags").json()["models"][0]["capabilities"] == expected
+
+
 def test_what_ollama_was_told_of_a_model_is_shown(start) -> None:
     told = Recipe(capabilities=("completion", "vision", "thinking", "tools"))
     server = start(slots=1, served={"recipe": told})

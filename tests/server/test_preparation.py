@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+from typing import Any
 
 import pytest
 
-from ngramspec.server.bridge.preparation import ClientGone, Preparation
+from ngramspec.errors import CapacityError, StateError
+from ngramspec.server.bridge.preparation import THREADS, ClientGone, Preparation
 
 
 def test_work_that_fails_after_its_client_left_is_not_logged(
@@ -40,3 +43,83 @@ def test_work_that_fails_after_its_client_left_is_not_logged(
     asyncio.run(request())
     assert abandoned == [1]
     assert not caplog.records
+
+
+def start_blocked(preparation: Preparation, tenant: str, number: int) -> tuple[Any, list[str]]:
+    """Submit jobs that note their tenant and wait for an event; return it and the notes."""
+    go, begun = threading.Event(), list[str]()
+    for _ in range(number):
+        preparation.submit(lambda: (begun.append(tenant), go.wait(10)), 1, tenant)
+    return go, begun
+
+
+def test_tenants_have_their_turns() -> None:
+    preparation = Preparation()
+    go, _ = start_blocked(preparation, "first", THREADS)
+    order: list[str] = []
+    futures = [
+        preparation.submit(lambda name=name: order.append(name), 1, name)
+        for name in ["many"] * 40 + ["one", "other", "one"]
+    ]
+    go.set()
+    for future in futures:
+        future.result(10)
+    assert order.index("one") < 6
+    assert order.index("other") < 8
+    assert len(order) - 1 - order[::-1].index("one") < 12
+    preparation.join()
+
+
+def test_a_tenant_fills_only_a_part_of_the_places() -> None:
+    async def ask(tenant: str, size: int = 1) -> str:
+        try:
+            return str(await preparation.run(lambda: "done", size=size, tenant=tenant))
+        except CapacityError as error:
+            return str(error)
+
+    preparation = Preparation(most=8, max_bytes=100)
+    go, _ = start_blocked(preparation, "many", 6)
+    assert asyncio.run(ask("many")) == "6 requests with this key are being prepared already"
+    other = threading.Timer(0.2, go.set)  # all threads are busy until then
+    other.start()
+    assert asyncio.run(ask("one")) == "done"
+    preparation.join()
+
+    preparation = Preparation(most=8, max_bytes=100)
+    go = threading.Event()
+    preparation.submit(lambda: go.wait(10), 70, "large")
+    assert "with this key" in asyncio.run(ask("large", 6))
+    assert asyncio.run(ask("one", 6)) == "done"
+    assert asyncio.run(ask("one", 40)) == "1 requests are being prepared already"
+    go.set()
+    preparation.join()
+
+
+def test_closing_drops_what_has_not_begun_and_waits_for_the_rest() -> None:
+    preparation = Preparation()
+    go, begun = start_blocked(preparation, "a", THREADS + 3)
+    late = preparation.submit(lambda: begun.append("late"), 1, "a")
+    while len(begun) < THREADS:
+        time.sleep(0.001)
+    preparation.close()
+    assert late.cancelled()
+    with pytest.raises(StateError, match="closing"):
+        preparation.submit(lambda: None)
+    go.set()
+    preparation.join()
+    assert begun == ["a"] * THREADS
+    assert not preparation._running
+
+
+def test_a_job_that_was_cancelled_costs_no_turn() -> None:
+    preparation = Preparation()
+    go, _ = start_blocked(preparation, "a", THREADS)
+    ran: list[int] = []
+    futures = [preparation.submit(lambda i=i: ran.append(i), 1, "b") for i in range(6)]
+    for future in futures[:5]:
+        assert future.cancel()
+    assert len(preparation._running) == THREADS + 1
+    go.set()
+    futures[5].result(10)
+    preparation.join()
+    assert ran == [5]

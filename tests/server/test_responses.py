@@ -414,6 +414,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                                           "arguments": "{}"}]}, "input[0].name"),
     "a result without a call": ({"input": [{"type": "function_call_output", "output": "x"}]},
                                 "input[0].call_id"),
+    "a call at the end": ({"input": [USER, {"type": "function_call", "call_id": "c", "name": "now",
+                                           "arguments": "{}"}]}, "input"),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools[0]"),
     "parameters": ({"tools": [{**TIME, "parameters": 5}]}, "tools[0]"),
     "a namespace": ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0]"),
@@ -430,6 +432,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "logprobs": ({"top_logprobs": 1 << 40}, "top_logprobs"),
     "an unknown setting for drafts": ({"speculative.x": 1}, "speculative.x"),
 }  # fmt: skip
+
+
+def test_a_model_without_a_template_is_told_by_the_input(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(slots=1)
+    monkeypatch.setattr(server.served.model, "chat_template", None)
+    error = server.post("/v1/responses", input="x").json()["error"]
+    assert (error["param"], "no chat template" in error["message"]) == ("input", True)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -29,6 +29,7 @@ class ChainSampler(Sampler):
         keep: int = 0,
         lookback: int = 0,
         biased: npt.NDArray[np.int32] | Sequence[int] | None = None,
+        greedy: bool = False,
     ) -> Self: ...
     @property
     def problem(self) -> str: ...

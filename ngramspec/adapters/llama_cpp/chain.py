@@ -122,6 +122,7 @@ class Chains:
             keep=keep,
             lookback=lookback,
             biased=np.array(sorted(biases), dtype=np.int32),
+            greedy=sampling.temperature <= 0,
         )
 
     def close(self) -> None:

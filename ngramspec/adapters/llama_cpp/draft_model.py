@@ -69,5 +69,5 @@ def open_draft_model(
         settings.p_min,
         label=settings.name,
         path=os.fspath(settings.path),
-        nbytes=model.size_bytes,
+        nbytes=model.size_bytes + small.context_bytes,
     )

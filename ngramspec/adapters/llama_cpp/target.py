@@ -55,7 +55,10 @@ class LlamaTarget:
         self._lib = model.library.lib
         self._closed = True  # until it is fully made
         params = context_params(model, settings)
+        before = native_llama.logged_buffers()
         self._handle = make_context(model, params)
+        # Of its cache and for computing; another context made at the same time would be in it.
+        self.context_bytes = native_llama.logged_buffers() - before
         address = self._handle.address
         plans, counts = settings.thread_plans, settings.num_threads
         self._threads = attach_threads(self._lib, address, plans, counts) if plans else []

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ngramspec._native.hosts.sglang import tree_rows
 from ngramspec.adapters.sglang.documents import Documents
-from ngramspec.adapters.sglang.followed import Followed
+from ngramspec.adapters.sglang.request import SlotRequest
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
-from ngramspec.drafters.seats import Seats
+from ngramspec.drafters.slot_pool import SlotPool
 from ngramspec.engine.pools import Pools
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
@@ -80,7 +80,7 @@ class Corpus:
         self._width = min(max_bfs_breadth, MAX_WIDTH)
         self._settings = read_settings() if settings is None else settings
         self._documents = Documents()
-        self._index: Any = None  # the index that the seats draft from
+        self._index: Any = None  # the index that the slots draft from
         self._broken = False
         self.reset()
 
@@ -103,7 +103,7 @@ class Corpus:
         self.vocab_size = vocab_size or self.vocab_size
         try:
             for request in requests:
-                if request.rid not in self._followed:
+                if request.rid not in self._requests:
                     self._begin(request)
         except Exception:
             self._break()
@@ -147,15 +147,15 @@ class Corpus:
     def erase_match_state(self, req_ids: Iterable[str]) -> None:
         """End requests; their texts stay in the pool."""
         for name in req_ids:
-            followed = self._followed.pop(name, None)
-            if followed is not None and not self._broken:
-                followed.leave()
+            drafting = self._requests.pop(name, None)
+            if drafting is not None and not self._broken:
+                drafting.leave()
 
     def reset(self) -> None:
         """Forget all requests and their texts; external corpora stay."""
         self._pools = Pools(self._settings.params)
-        self._seats = self._new_seats()
-        self._followed: dict[str, Followed] = {}
+        self._slots = self._new_slots()
+        self._requests: dict[str, SlotRequest] = {}
 
     def load_external_corpus_named(self, corpus_id: str, chunks: Iterable[Sequence[int]]) -> int:
         """Load a corpus; requests that begin once it is committed and indexed draft from it.
@@ -188,7 +188,7 @@ class Corpus:
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by source name, since the corpora last changed."""
         found: dict[str, SourceStats] = {}
-        for drafter in self._seats.drafters:
+        for drafter in self._slots.drafters:
             for name, one in drafter.stats().items():
                 found[name] = found[name].plus(one) if name in found else one
         return found
@@ -197,43 +197,43 @@ class Corpus:
         if self._broken:
             return _EMPTY, _EMPTY
         try:
-            followed = self._followed.get(name) or self._new(name)
-            if followed.mute:
+            drafting = self._requests.get(name) or self._new(name)
+            if drafting.mute:
                 return _EMPTY, _EMPTY
             try:
-                followed.follow(tail, length)
+                drafting.follow(tail, length)
             except (InputError, OverflowError) as error:
-                self._silence(followed, name, error)
+                self._silence(drafting, name, error)
                 return _EMPTY, _EMPTY
             if not self.vocab_size:
                 raise StateError("the target's vocabulary size is not known")
-            drafted = followed.propose(self.draft_token_num - 1, self._width)
+            drafted = drafting.propose(self.draft_token_num - 1, self._width)
             return within_vocabulary(*drafted, self.vocab_size)
         except Exception:
             self._break()
             return _EMPTY, _EMPTY
 
     def _begin(self, request: Any) -> None:
-        followed = self._new(request.rid)
+        drafting = self._new(request.rid)
         try:
-            followed.begin(request.origin_input_ids_unpadded, request.output_ids)
+            drafting.begin(request.origin_input_ids_unpadded, request.output_ids)
         except (InputError, OverflowError) as error:
-            self._silence(followed, request.rid, error)
+            self._silence(drafting, request.rid, error)
 
-    def _new(self, name: str) -> Followed:
+    def _new(self, name: str) -> SlotRequest:
         index = self._documents.index
         if index is not self._index:
             self._index = index
-            self._seats = self._new_seats()
-        followed = self._followed[name] = Followed(self._seats, self._depth)
-        return followed
+            self._slots = self._new_slots()
+        drafting = self._requests[name] = SlotRequest(self._slots, self._depth)
+        return drafting
 
-    def _new_seats(self) -> Seats:
+    def _new_slots(self) -> SlotPool:
         index, pools = self._index, self._pools
-        return Seats(lambda slots: self._settings.make(pools, slots, index))
+        return SlotPool(lambda slots: self._settings.make(pools, slots, index))
 
-    def _silence(self, followed: Followed, name: str, error: Exception) -> None:
-        followed.mute = True
+    def _silence(self, drafting: SlotRequest, name: str, error: Exception) -> None:
+        drafting.mute = True
         log.warning("request %s has no drafts: %s", name, error)
 
     def _break(self) -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from ngramspec.adapters.vllm.figures import log
+from ngramspec.adapters.vllm.counters import log
 
 SWITCH = "NGRAMSPEC_VLLM"
 HOME = "vllm.v1.spec_decode.suffix_decoding"
@@ -48,24 +48,25 @@ def install() -> str:
     """Replace the proposer class; return why it was left alone, "" when it is in place.
 
     Raises:
-        ImportError, AttributeError: vLLM lacks a module or name that is needed.
+        ImportError, AttributeError: vLLM lacks a module or name that is needed; nothing is changed.
     """
-    home = importlib.import_module(HOME)
+    home, config = importlib.import_module(HOME), importlib.import_module(CONFIG)
     base = getattr(home, NAME)
+    getattr(config, CHECK)
     if not getattr(base, "is_ngramspec", False):
         problem = misfit(base, importlib.import_module(BATCH).InputBatch)
         if problem:
             return problem
         from ngramspec.adapters.vllm.suffix import suffix_proposer
 
-        made = suffix_proposer(base)
-        setattr(home, NAME, made)
-        _hold_asks()
-        base = made
+        base = suffix_proposer(base)
+        _hold_options()
+        setattr(home, NAME, base)
     runner = sys.modules.get(RUNNER)  # it imports the class by name
     if runner is not None:
         setattr(runner, NAME, base)
-    _allow_method()
+    if importlib.util.find_spec("arctic_inference") is None:
+        setattr(config, CHECK, lambda: True)  # the method is accepted without Arctic Inference
     return ""
 
 
@@ -84,21 +85,13 @@ def misfit(base: Any, input_batch: Any) -> str:
     return ""
 
 
-def _hold_asks() -> None:
+def _hold_options() -> None:
     """Let batches keep the draft options of requests; without them all get the defaults."""
-    from ngramspec.adapters.vllm.asks import hold_asks
+    from ngramspec.adapters.vllm.request_options import hold_options
 
     batch = importlib.import_module(BATCH).InputBatch
     found = tuple(inspect.signature(batch.add_request).parameters)
     if found != ("self", "request"):
         log.warning("ngramspec: requests cannot have options of their own in this vLLM")
-    elif not getattr(batch.add_request, "holds_asks", False):
-        batch.add_request = hold_asks(batch.add_request)
-
-
-def _allow_method() -> None:
-    """Let the configuration accept the method if Arctic Inference is not installed."""
-    if importlib.util.find_spec("arctic_inference") is None:
-        config = importlib.import_module(CONFIG)
-        getattr(config, CHECK)  # raises AttributeError if it is gone
-        setattr(config, CHECK, lambda: True)
+    elif not getattr(batch.add_request, "holds_options", False):
+        batch.add_request = hold_options(batch.add_request)

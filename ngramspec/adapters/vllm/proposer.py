@@ -11,7 +11,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import TokenIds
 from ngramspec.adapters.vllm.clock import StepClock
-from ngramspec.adapters.vllm.figures import SourceFigures, log
+from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.settings import ProposerSettings, read_settings
 from ngramspec.drafters import create_drafter
 
@@ -46,7 +46,7 @@ class Proposer:
         drafter = make_drafter(self.settings, self.settings.params)
         self.drafts = make_drafts(self.settings, drafter)
         self._clock = StepClock(drafter.policy if self.settings.one_drafts else None)
-        self._figures = SourceFigures(drafter.stats, self.settings.options.log_seconds)
+        self._counters = SourceCounters(drafter.stats, self.settings.options.log_seconds)
 
     def propose(
         self,
@@ -84,7 +84,7 @@ class Proposer:
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
-        self._figures.report()
+        self._counters.report()
         self._clock.start(self.drafts.num_tokens, self.drafts.rows.steady)
         return drafted
 

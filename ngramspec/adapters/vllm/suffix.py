@@ -10,10 +10,10 @@ import numpy as np
 
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import TokenIds
-from ngramspec.adapters.vllm.asks import DEFAULT, held_asks
 from ngramspec.adapters.vllm.clock import StepClock
-from ngramspec.adapters.vllm.figures import SourceFigures, log
+from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts
+from ngramspec.adapters.vllm.request_options import DEFAULT, held_options
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.engine.drafters import add_stats
 from ngramspec.engine.pools import Pools
@@ -45,7 +45,7 @@ class BatchProposer:
             return
         policy = self._group("").drafter.policy
         self._clock = StepClock(policy if self.settings.one_drafts else None)
-        self._figures = SourceFigures(self.stats, self.settings.options.log_seconds)
+        self._counters = SourceCounters(self.stats, self.settings.options.log_seconds)
 
     def propose(
         self,
@@ -72,7 +72,7 @@ class BatchProposer:
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
-        self._figures.report()
+        self._counters.report()
         first = self.groups[""]
         alone = len(self.groups) == 1
         self._clock.start(first.num_tokens if alone else 0, alone and first.rows.steady)
@@ -91,7 +91,7 @@ class BatchProposer:
     def _draft(self, batch: Any, counts: TokenIds, most: int) -> list[list[int]]:
         num = counts.size
         keys = batch.req_ids[:num]
-        held = held_asks(batch)
+        held = held_options(batch)
         if not held and len(self.groups) == 1:
             return self._draft_group(self.groups[""], batch, counts, most, keys)
         asks = [held.get(key, DEFAULT) for key in keys]

@@ -129,14 +129,14 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.bench import ours
     from ngramspec.bench.growth import growth_traces
     from ngramspec.bench.peer_runs import PeerPlaces
     from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
+    from ngramspec.bench.subjects import DEFAULT, subject
     from ngramspec.bench.traces import Cut, find_traces, load_traces
 
     profiles = load_profiles(values["costs"])
-    subjects = [ours.subject(spec) for spec in dict.fromkeys(values["drafters"] or ours.DEFAULT)]
+    subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
     paths = find_traces(values["traces"])
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
     with progress("reading", len(paths)) as advance:

@@ -106,7 +106,8 @@ def _with_more_flags(function: Function) -> Function:
     hub_options(MODEL),
     option(MODEL, "--modelfile", type=FILE, help="Modelfile with FROM, PARAMETER, SYSTEM, ..."),
     option(MODEL, "-a", "--alias", env="ALIAS", multiple=True, metavar="NAME",
-           help="Names of the model for clients, comma-separated (repeatable)."
+           help="Names of the model for clients, comma-separated (repeatable); the first in the "
+           "alphabet is its id."
            "  [default: the file's name]"),
     option(MODEL, "--tags", env="TAGS", default="", metavar="NAMES",
            help="Tags that /v1/models lists, comma-separated."),

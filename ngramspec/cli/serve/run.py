@@ -303,9 +303,9 @@ def served_adapters(options: Mapping[str, Any], model: LlamaModel) -> ServedAdap
 
 
 def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
-    """Return the model's names for clients; the first is its id, the others are aliases."""
-    names = [name for text in options["alias"] for name in text.split(",") if name]
-    return tuple(names or [model.path.stem])
+    """Return the model's names for clients, sorted as llama-server's: the first is its id."""
+    names = {name.strip() for text in options["alias"] for name in text.split(",")}
+    return tuple(sorted(names - {""}) or [model.path.stem])
 
 
 def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSettings:

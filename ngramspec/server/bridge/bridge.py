@@ -85,7 +85,11 @@ class Bridge:
         opening = _Opening(tenant)
         try:
             plan, answer = await self.prepare(
-                lambda: self._open(prepare, arrived, opening), receive, size, opening.abandon
+                lambda: self._open(prepare, arrived, opening),
+                receive,
+                size,
+                tenant,
+                opening.abandon,
             )
         finally:
             arrived()  # also when its turn never came
@@ -98,6 +102,7 @@ class Bridge:
         work: Callable[[], T],
         receive: Receive,
         size: int,
+        tenant: str = "",
         abandon: Callable[[Future[T]], None] = lambda future: None,
     ) -> T:
         """Run work() in a thread and return its result; arguments as for Preparation.run.
@@ -107,7 +112,7 @@ class Bridge:
         """
         run = self._preparation.run
         try:
-            return await run(work, size=size, receive=receive, abandon=abandon)
+            return await run(work, size=size, tenant=tenant, receive=receive, abandon=abandon)
         except ClientGone as error:
             raise ApiError(499, "the client disconnected") from error
         except NgramspecError as error:

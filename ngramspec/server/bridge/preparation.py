@@ -10,15 +10,17 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from starlette.types import Receive
 
 from ngramspec.errors import CapacityError, StateError
+from ngramspec.server.bridge.turns import Turns
 
 THREADS = 4
 MOST = 256  # bodies that are prepared or wait to be
+TENANTS_SHARE = 0.75  # of the bounds, at most, for one of several tenants
 QUICK_SECONDS = 0.05  # most preparations end within it; the client is watched only after it
 LAST_SECONDS = 10.0  # how long `finish` waits
 
@@ -36,15 +38,15 @@ class Preparation:
         most: Largest number of jobs that run or wait.
         max_bytes: Largest total size of their bodies; a body alone is always accepted.
 
+    Tenants are served in turn, and one of them can fill three quarters of the bounds only.
     Used by one event loop. Any thread can call close.
     """
 
     def __init__(self, most: int = MOST, max_bytes: int = 1 << 27) -> None:
-        self._executor = ThreadPoolExecutor(THREADS, "ngramspec-prepare")
+        self._turns = Turns(THREADS, "ngramspec-prepare")
         self._most, self._max_bytes = most, max_bytes
-        self._lock = threading.Lock()  # guards the next two
-        self._running: set[Future[Any]] = set()
-        self._held = 0  # bytes of their bodies
+        self._lock = threading.Lock()  # guards the next
+        self._running: dict[Future[Any], tuple[str, int]] = {}  # tenant and bytes of the body
         self._closed = False
 
     async def run(
@@ -52,6 +54,7 @@ class Preparation:
         work: Callable[[], T],
         *,
         size: int = 0,
+        tenant: str = "",
         receive: Receive | None = None,
         abandon: Callable[[Future[T]], None] = lambda future: None,
     ) -> T:
@@ -60,6 +63,7 @@ class Preparation:
         Args:
             work: Runs in one of the threads.
             size: Bytes of the body that it is for.
+            tenant: Whose it is; "" = there are no tenants.
             receive: The connection's; the call ends if the client leaves.
             abandon: Called when nobody waits for the work any more; it may still run.
 
@@ -68,10 +72,8 @@ class Preparation:
             StateError: It is closed.
             ClientGone: The client left.
         """
-        count, held = len(self._running), self._held
-        if count >= self._most or (held and held + size > self._max_bytes):
-            raise CapacityError(f"{count} requests are being prepared already")
-        future = self.submit(work, size)
+        self._check_room(size, tenant)
+        future = self.submit(work, size, tenant)
         waiting = asyncio.wrap_future(future)
         try:
             await asyncio.wait((waiting,), timeout=QUICK_SECONDS)
@@ -88,7 +90,19 @@ class Preparation:
                 future.cancel()  # if it has not begun
                 abandon(future)
 
-    def submit(self, work: Callable[[], T], size: int = 0) -> Future[T]:
+    def _check_room(self, size: int, tenant: str) -> None:
+        """Raise CapacityError if there is none."""
+        with self._lock:
+            running = list(self._running.values())
+        own = [job for job in running if job[0] == tenant]
+        bounds = [(running, 1.0, "")] + [(own, TENANTS_SHARE, " with this key")] * bool(tenant)
+        for jobs, share, whose in bounds:
+            held = sum(num_bytes for _, num_bytes in jobs)
+            too_many = len(jobs) >= share * self._most
+            if too_many or (held and held + size > share * self._max_bytes):
+                raise CapacityError(f"{len(jobs)} requests{whose} are being prepared already")
+
+    def submit(self, work: Callable[[], T], size: int = 0, tenant: str = "") -> Future[T]:
         """Run work() in one of the threads, without checking the bounds; return its future.
 
         Raises:
@@ -96,28 +110,26 @@ class Preparation:
         """
         if self._closed:
             raise StateError("the server is closing")
-        future = self._executor.submit(work)
+        future = self._turns.submit(work, tenant)
 
         def done(future: Future[T]) -> None:
             with self._lock:
-                self._running.discard(future)
-                self._held -= size
+                del self._running[future]
 
         with self._lock:
-            self._running.add(future)
-            self._held += size
+            self._running[future] = (tenant, size)
         future.add_done_callback(done)
         return future
 
     def close(self) -> None:
         """Accept no more work, and drop what has not started."""
         self._closed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._turns.close(wait=False)
 
     def join(self) -> None:
         """Close, and wait for running work, however long it takes."""
-        self.close()
-        self._executor.shutdown(wait=True)
+        self._closed = True
+        self._turns.close(wait=True)
 
     def finish(self) -> bool:
         """Close, and wait for running work; return False if it still runs after LAST_SECONDS."""

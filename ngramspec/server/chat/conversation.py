@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
 
@@ -10,6 +10,7 @@ from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
 class Conversation(Body):
     """Messages and tools in OpenAI's shape, and settings for the template."""
 
+    messages_field: ClassVar[str] = "messages"  # what the client's request calls them
     messages: Objects
     tools: Annotated[list[dict[str, Any]], at_most(MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None

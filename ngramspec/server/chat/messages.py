@@ -15,7 +15,9 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 Message = dict[str, Any]
 
 
-def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Message]:
+def messages_of(
+    given: Sequence[Mapping[str, Any]], system: str = "", field: str = "messages"
+) -> list[Message]:
     """Return messages with the members that templates read, as llama-server reads them.
 
     A content is a text or a list of text parts; arguments of calls are texts.
@@ -23,13 +25,14 @@ def messages_of(given: Sequence[Mapping[str, Any]], system: str = "") -> list[Me
     Args:
         given: As the client wrote them.
         system: System message for chats that have none.
+        field: The request's name for them.
 
     Raises:
         ApiError: A message does not have OpenAI's shape, or holds more than text.
     """
     if not given:
-        raise bad_request("messages must not be empty", "messages")
-    made = [_message(message, f"messages[{i}]") for i, message in enumerate(given)]
+        raise bad_request(f"{field} must not be empty", field)
+    made = [_message(message, f"{field}[{i}]") for i, message in enumerate(given)]
     if system and not any(message["role"] in SYSTEM for message in made):
         made.insert(0, {"role": "system", "content": system})
     return made

@@ -43,9 +43,9 @@ def plan_conversation(
     schema: tuple[Any, str],
     strict: bool = False,
     max_tokens: int | None,
-    field: str = "messages",
     choices: int = 1,
     logprobs: tuple[str, int | None] = ("top_logprobs", None),
+    post_sampling_probs: bool = False,
     prediction: Prediction | None = None,
     reasoning_format: str | None = None,
 ) -> ChatPlan:
@@ -58,9 +58,8 @@ def plan_conversation(
         schema: The JSON schema that the answer must follow, None for none, and its field's name.
         strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
         max_tokens: None = the server's default.
-        field: Name of the field that holds the messages.
         choices: Number of answers.
-        logprobs: As make_requests takes them.
+        logprobs, post_sampling_probs: As make_requests takes them.
         prediction: What the client expects in the answer.
         reasoning_format: "none" leaves the reasoning in the answer; None = the server's.
 
@@ -72,7 +71,7 @@ def plan_conversation(
     tools = tools_of(chat)
     budget = budget_tokens(body, served)
     text, prompt_ids = chat_prompt(chat, budget, served, tools)
-    check_length(prompt_ids, served, settings, field)
+    check_length(prompt_ids, served, settings, chat.messages_field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
     format = chat_format(served.chat_template, text, tools, parses, begun)
@@ -86,6 +85,7 @@ def plan_conversation(
         grammar=chat_grammar(body, *schema, format, strict),
         max_tokens=max_tokens,
         logprobs=logprobs,
+        post_sampling_probs=post_sampling_probs,
         speculation=drafts.speculation,
         prediction_ids=prediction_of(prediction, served),
         special=format.shows_special,

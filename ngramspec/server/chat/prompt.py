@@ -52,9 +52,10 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
         )
     begun = messages.pop() if continued else {"content": ""}
     if not messages:
-        raise bad_request("messages must not begin with the assistant's answer", "messages")
+        field = chat.messages_field
+        raise bad_request(f"{field} must not begin with the assistant's answer", field)
     text = go_text(served.go_template, messages, given, variables)
-    return text + text_of(begun["content"], "messages")
+    return text + text_of(begun["content"], chat.messages_field)
 
 
 def continues_reasoning(chat: Conversation, prompt: str) -> bool:
@@ -132,15 +133,16 @@ def _for_go(message: Message) -> Message:
 
 def _messages(chat: Conversation, served: ServedModel) -> list[Message]:
     """Return the messages for the template, those of the served model among them."""
+    field = chat.messages_field
     if not served.chat_template:
-        raise not_supported("this model has no chat template: use /v1/completions", "messages")
-    messages = messages_of(chat.messages, served.system)
+        raise not_supported("this model has no chat template: use /v1/completions", field)
+    messages = messages_of(chat.messages, served.system, field)
     return with_examples(messages, served.recipe.messages)
 
 
 def _continued(chat: Conversation, messages: Sequence[Message], served: ServedModel) -> bool | str:
     """Return whether the last message is to be continued, or which part of it."""
-    asked = chat.continue_final_message
+    asked, field = chat.continue_final_message, chat.messages_field
     continued: bool | str = asked if asked in (True, "content", "reasoning_content") else False
     last = messages[-1]
     if continued and chat.add_generation_prompt is not False:
@@ -150,12 +152,12 @@ def _continued(chat: Conversation, messages: Sequence[Message], served: ServedMo
         )
     if not continued and last["role"] == "assistant" and served.prefill:
         if len(messages) > 1 and messages[-2]["role"] == "assistant":
-            raise bad_request(
-                "messages must not end with two of the assistant's: join them", "messages"
-            )
+            words = f"{field} must not end with two messages of the assistant: join them"
+            raise bad_request(words, field)
         continued = True
     if continued and last["role"] == "assistant" and last.get("tool_calls"):
-        raise bad_request("an assistant's message with tool_calls cannot be continued", "messages")
+        words = f"{field} must not end with calls of tools: their results must follow"
+        raise bad_request(words, field)
     return continued
 
 

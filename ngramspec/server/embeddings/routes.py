@@ -124,7 +124,10 @@ async def _answer(
     service = service_of(request)
     raw = await service.read(request)
     made = await service.bridge.prepare(
-        lambda: plan(raw, service.served), request.receive, len(raw)
+        lambda: plan(raw, service.served),
+        request.receive,
+        len(raw),
+        service.tenant_of(request),
     )
     queue: EmbeddingQueue = request.app.state.embeddings
     try:

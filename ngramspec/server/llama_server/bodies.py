@@ -23,6 +23,7 @@ class NativeBody(SamplingBody):
     n_cmpl: Integer | None = None
     n: Integer | None = None
     n_probs: Integer | None = None
+    logprobs: Integer | bool | None = None
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
     response_fields: Annotated[list[str], at_most(256)] | None = None

@@ -37,7 +37,7 @@ class NativeEvents:
     ) -> None:
         self._plan = plan
         self._served = served
-        self._format = LogprobFormat(served)
+        self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._slow = plan.timings_per_token or plan.spans
         self._counts = [0] * len(generations)  # tokens sent
 

@@ -57,7 +57,8 @@ def plan_native(
         choices=choices,
         grammar=grammar_of(body, body.json_schema),
         max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
-        logprobs=("n_probs", body.n_probs or None),
+        logprobs=("logprobs" if body.n_probs is None else "n_probs", _logprobs(body)),
+        post_sampling_probs=bool(body.post_sampling_probs),
         speculation=drafts.speculation,
         budgets=budgets_of_texts(body, served, prompts),
     )
@@ -70,6 +71,12 @@ def plan_native(
         spans=drafts.spans,
         fields=body.response_fields,
     )
+
+
+def _logprobs(body: NativeBody) -> int | None:
+    """Return how many of the likeliest tokens to report; `logprobs` stands for `n_probs`."""
+    wanted = body.logprobs if body.n_probs is None else body.n_probs
+    return int(wanted or 0) or None
 
 
 def _prompts(body: NativeBody, served: ServedModel, most: int, infill: bool) -> list[TokenIds]:

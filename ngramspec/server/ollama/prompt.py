@@ -58,9 +58,8 @@ def capabilities(served: ServedModel) -> list[str]:
     view = ollama_view(served)
     made = ["completion"]
     if view.go_template is None:
-        text = view.chat_template
-        names = {"tools"} if "tools" in text else set()
-        names |= {"thinking"} if _reasons(text) else set()
+        names = {"tools"} if served.chat_capabilities.get("supports_tools") else set()
+        names |= {"thinking"} if _reasons(view.chat_template) else set()
     else:
         names = set(parsed_template(view.go_template).capabilities)
     names |= {"tools", "thinking"} & set(served.recipe.capabilities)

@@ -29,6 +29,8 @@ class OpenAIBody(SamplingBody):
     max_tokens: Integer | None = None
     max_completion_tokens: Integer | None = None
     verbose: bool | None = None
+    n_probs: Integer | None = None
+    post_sampling_probs: bool | None = None
 
     @property
     def num_tokens(self) -> int | None:
@@ -63,7 +65,6 @@ class ChatBody(OpenAIBody, Conversation):
 
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
-    n_probs: Integer | None = None
     reasoning_format: str | None = None
 
 

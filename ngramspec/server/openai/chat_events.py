@@ -23,7 +23,7 @@ def chat_json(
     plan: ChatCompletionPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the chat.completion object."""
-    logprobs = LogprobFormat(served)
+    logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices = []
     for index, made in enumerate(generations):
         message = read_message(plan.format.parser(), made.text)
@@ -55,7 +55,7 @@ class ChatEvents(OpenAIEvents):
         count = len(generations)
         super().__init__(plan, served, generations, "chat.completion.chunk", count)
         self._parsers = [plan.format.parser() for _ in range(count)]
-        self._format = LogprobFormat(served)
+        self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._logprobs: list[list[TokenLogprob]] = [[] for _ in range(count)]  # not yet sent
         self._begun = [False] * count
         self._heads = self.heads(b'"delta": {"content"')

@@ -45,6 +45,7 @@ def plan_chat(
         max_tokens=body.num_tokens,
         choices=1 if body.n is None else body.n,
         logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
+        post_sampling_probs=bool(body.post_sampling_probs),
         prediction=body.prediction,
         reasoning_format=body.reasoning_format,
     )

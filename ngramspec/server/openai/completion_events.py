@@ -21,7 +21,7 @@ def completion_json(
     plan: CompletionPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the text_completion object."""
-    logprobs = LogprobFormat(served)
+    logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices = []
     for index, (made, echo) in enumerate(zip(generations, plan.echoes, strict=True)):
         choice: dict[str, Any] = {
@@ -49,7 +49,7 @@ class CompletionEvents(OpenAIEvents):
         self, plan: CompletionPlan, served: ServedModel, generations: Sequence[Generation]
     ) -> None:
         super().__init__(plan, served, generations, "text_completion", plan.choices)
-        self._format = LogprobFormat(served)
+        self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._offsets = [0] * len(generations)  # characters of the tokens whose logprobs were sent
         self._echoes = list(plan.echoes)
         self._heads = self.heads(b'"text"')
@@ -73,7 +73,7 @@ class CompletionEvents(OpenAIEvents):
         logprobs = None
         if chunk.logprobs:
             logprobs = self._format.completion(chunk.logprobs, self._offsets[index])
-            self._offsets[index] += sum(map(len, logprobs["tokens"]))
+            self._offsets[index] += sum(map(len, logprobs.get("tokens", ())))
         extras = optional_members(chunk, *self._members)
         if chunk.finish_reason is not None:
             extras["timings"] = timings_of([chunk.generation])

@@ -47,7 +47,7 @@ def plan_completion(
     choices = 1 if body.n is None else body.n
     if body.best_of is not None and body.best_of != choices:
         raise not_supported("best_of is not supported: it must equal n", "best_of")
-    if body.echo and body.logprobs:
+    if body.echo and (body.logprobs or body.n_probs):
         raise not_supported("echo cannot be used with logprobs", "echo")
     check_request(body, settings, choices)
     prompts = _prompts(body, served, settings.max_generations // choices)
@@ -62,7 +62,8 @@ def plan_completion(
         choices=choices,
         grammar=grammar_of(body, *schema_of(body), strict=body.is_strict),
         max_tokens=body.num_tokens,
-        logprobs=("logprobs", _logprobs(body)),
+        logprobs=("n_probs" if body.n_probs else "logprobs", _logprobs(body)),
+        post_sampling_probs=bool(body.post_sampling_probs),
         speculation=drafts.speculation,
         prediction_ids=prediction_of(body.prediction, served),
         budgets=budgets_of_texts(body, served, prompts),
@@ -97,6 +98,8 @@ def _echo(body: CompletionBody, served: ServedModel, prompt_ids: TokenIds) -> st
 
 
 def _logprobs(body: CompletionBody) -> int | None:
+    if body.n_probs:
+        return body.n_probs
     if body.logprobs is None or body.logprobs is False:
         return None
     return int(body.logprobs)

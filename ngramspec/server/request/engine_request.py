@@ -26,8 +26,8 @@ from ngramspec.server.settings import ServerSettings
 MAX_REPORTED = 1 << 18
 # Fields of llama-server that would change the answer and that this server cannot follow.
 UNSUPPORTED_FIELDS = (
-    "n_cache_reuse", "grammar_lazy", "grammar_triggers", "post_sampling_probs",
-    "backend_sampling",
+    "n_cache_reuse", "grammar_lazy", "grammar_triggers", "backend_sampling",
+    "post_sampling_probs",  # but by bodies that have it as a field
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def make_requests(
     grammar: str,
     max_tokens: int | None,
     logprobs: tuple[str, int | None],
+    post_sampling_probs: bool = False,
     speculation: Speculation,
     prediction_ids: TokenIds = NO_TOKENS,
     special: bool = False,
@@ -51,6 +52,7 @@ def make_requests(
     budgets: Of their reasoning, one per prompt, or none.
     logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
     value; None = none.
+    post_sampling_probs: They are of what the sampler chose from.
 
     Raises:
         ApiError: A field that cannot be used, or too many log-probabilities.
@@ -71,6 +73,7 @@ def make_requests(
         "speculation": speculation,
         "prediction_ids": prediction_ids,
         "logprobs": reported,
+        "post_sampling_probs": post_sampling_probs,
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "adapters": _adapters(body, served),
         "slot": _slot(body, served),
@@ -102,7 +105,7 @@ def check_request(body: SamplingBody, settings: ServerSettings, choices: int) ->
         raise bad_request(f"a request must have 1..{most} generations, got {choices}", "n")
     extra = body.model_extra or {}
     for name in UNSUPPORTED_FIELDS:
-        if extra.get(name) or getattr(body, name, None):
+        if extra.get(name):
             raise not_supported(f"{name} is not supported by this server", name)
     target = extra.get("adaptive_target")
     if isinstance(target, (int, float)) and target >= 0:

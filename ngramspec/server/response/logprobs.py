@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +14,35 @@ LOWEST = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 class LogprobFormat:
-    """Formats log-probabilities with the texts of a model's tokens."""
+    """Formats log-probabilities with the texts of a model's tokens.
 
-    def __init__(self, served: ServedModel) -> None:
+    Args:
+        served: The model.
+        post_sampling_probs: They tell what the sampler chose from: probabilities, in llama-server's
+            shape on every route.
+    """
+
+    def __init__(self, served: ServedModel, post_sampling_probs: bool = False) -> None:
         self._piece = served.model.piece
+        self._sampled = post_sampling_probs
 
     def chat(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
         """Return the `logprobs` of a chat choice."""
-        return {"content": [self._entry(made, "logprob") for made in logprobs], "refusal": None}
+        if self._sampled:
+            return {"content": self.native(logprobs), "refusal": None}
+        return {"content": [self._entry(made) for made in logprobs], "refusal": None}
 
     def native(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
         """Return llama-server's `completion_probabilities`."""
-        return [{"id": made.token_id, **self._entry(made, "id")} for made in logprobs]
+        return [self._native_entry(made) for made in logprobs]
 
     def completion(self, logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
         """Return the `logprobs` of a text completion.
 
         offset: Characters before the first token.
         """
+        if self._sampled:
+            return {"content": self.native(logprobs)}
         tokens = [self._text(made.token_id) for made in logprobs]
         offsets = []
         for text in tokens:
@@ -50,18 +62,19 @@ class LogprobFormat:
             made.setdefault(self._text(token), _finite(value))
         return made
 
-    def _entry(self, made: TokenLogprob, kind: str) -> dict[str, Any]:
-        top = [self._one(token, value, kind) for token, value in made.top]
-        return {**self._one(made.token_id, made.logprob, kind), "top_logprobs": top}
+    def _entry(self, made: TokenLogprob) -> dict[str, Any]:
+        top = [self._one(token, value) for token, value in made.top]
+        return {**self._one(made.token_id, made.logprob), "top_logprobs": top}
 
-    def _one(self, token_id: int, value: float, kind: str) -> dict[str, Any]:
+    def _native_entry(self, made: TokenLogprob) -> dict[str, Any]:
+        top = [{"id": token, **self._one(token, value)} for token, value in made.top]
+        entry = {"id": made.token_id, **self._one(made.token_id, made.logprob)}
+        return {**entry, "top_probs" if self._sampled else "top_logprobs": top}
+
+    def _one(self, token_id: int, value: float) -> dict[str, Any]:
         piece = self._piece(token_id, True)
-        entry = {
-            "token": piece.decode("utf-8", "replace"),
-            "logprob": _finite(value),
-            "bytes": list(piece),
-        }
-        return {"id": token_id, **entry} if kind == "id" else entry
+        told = {"prob": math.exp(value)} if self._sampled else {"logprob": _finite(value)}
+        return {"token": piece.decode("utf-8", "replace"), **told, "bytes": list(piece)}
 
     def _text(self, token_id: int) -> str:
         return self._piece(token_id, True).decode("utf-8", "replace")

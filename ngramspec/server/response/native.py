@@ -43,7 +43,9 @@ def native_object(
         "timings": timings_of([made]),
     }
     if made.logprobs and not stream:
-        final["completion_probabilities"] = LogprobFormat(served).native(made.logprobs)
+        final["completion_probabilities"] = LogprobFormat(
+            served, request.post_sampling_probs
+        ).native(made.logprobs)
     return final
 
 
@@ -72,7 +74,7 @@ def generation_settings(
         "speculative.types": ",".join(types) if wanted.enabled and types else "none",
         "speculative.n_max": wanted.max_draft,
         "timings_per_token": False,
-        "post_sampling_probs": False,
+        "post_sampling_probs": request.post_sampling_probs,
         "lora": [{"id": number, "scale": scale} for number, scale in request.adapters],
     }
 

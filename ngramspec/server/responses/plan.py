@@ -28,6 +28,12 @@ class ResponsePlan(ChatPlan):
     echo: Mapping[str, Any]  # members of the request that the response repeats
 
 
+class InputConversation(Conversation):
+    """The conversation that a request's input makes."""
+
+    messages_field = "input"
+
+
 def plan_response(
     raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
 ) -> ResponsePlan:
@@ -49,7 +55,6 @@ def plan_response(
         schema=schema_of(body),
         strict=body.is_strict,
         max_tokens=body.max_output_tokens,
-        field="input",
         logprobs=("top_logprobs", body.reported),
         prediction=body.prediction,
     )
@@ -78,7 +83,7 @@ def _conversation(body: ResponsesBody, served: ServedModel) -> tuple[Conversatio
     messages = messages_of(body.input, body.instructions or "", served.takes_late_system)
     tools = response_tools(body.tools or ())
     given, choice = choose(tools, body.tool_choice)
-    made = Conversation(
+    made = InputConversation(
         messages=messages,
         tools=list(given) or None,
         tool_choice=choice,

@@ -118,6 +118,36 @@ def test_tokens_are_those_of_llamas_own_chain(target: LlamaTarget, name: str) ->
     assert index > (0 if name == "infill" else 3)  # infill likes to end
 
 
+@pytest.mark.parametrize("name", SETTINGS)
+def test_candidates_are_those_that_llamas_own_chain_leaves(target: LlamaTarget, name: str) -> None:
+    sampling = Sampling(**SETTINGS[name])
+    logits = random_logits(12, target.vocab_size, seed=4)
+    rows = Rows(target.vocab_size)
+    rows.set(logits)
+    ours = target.sampler(sampling, 11)
+    theirs = ReferenceSampler(target.model, sampling, 11, CONTEXT)
+    for index, top in enumerate([3, 0, 1, 1000, 40, 7, 3, 0, 1, 1000, 40, 7]):
+        token = theirs.choose(logits[index])
+        assert ours.choose(rows, index) == token
+        if token < 0:
+            break
+        found, likeliest = ours.candidates(token, top)
+        expected, left = theirs.candidates(token, top)
+        assert np.exp(found) == pytest.approx(expected, rel=1e-12), index
+        assert [one for one, _ in likeliest] == [one for one, _ in left], index
+        assert np.exp([p for _, p in likeliest]) == pytest.approx([p for _, p in left], rel=1e-12)
+        if target.is_end(token):
+            break
+        ours.accept(token)
+        theirs.accept(token)
+    theirs.close()
+
+
+def test_candidates_of_no_choice_are_none(target: LlamaTarget) -> None:
+    sampler = target.sampler(Sampling(), 1)
+    assert sampler.candidates(3, 5) == (float("-inf"), [])
+
+
 @pytest.mark.parametrize("name", ["default", "repeat", "dry", "mirostat 2", "xtc", "hot"])
 def test_generated_text_is_that_of_llama_sampler_sample(target: LlamaTarget, name: str) -> None:
     sampling = Sampling(**SETTINGS[name])

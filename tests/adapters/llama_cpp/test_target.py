@@ -18,6 +18,7 @@ from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, InputError, StateError
+from ngramspec.models import embedded_model
 
 EXACT = {"threads": 1, "flash_attn": True}
 ATTENTION = ["llama", "gemma3", "big-vocab", "embedded"]
@@ -263,3 +264,17 @@ def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert len(kept) == 60
     assert grown < 40_000  # KiB; a target that stays takes 4 MB
+
+
+def test_the_bytes_of_a_context_grow_with_its_cache() -> None:
+    """A token of the embedded model takes 128 numbers of keys and of values in six layers."""
+    with LlamaModel(embedded_model()) as model:
+        sizes = [
+            LlamaTarget(model, context_size=size, slots=slots, threads=1, flash_attn=True)
+            .context_bytes
+            for size, slots in ((1024, 1), (4096, 1), (4096, 4))
+        ]  # fmt: skip
+    token = 6 * 2 * 128 * 2
+    assert sizes[0] > 1024 * token
+    for less, more, tokens in ((0, 1, 3 * 1024), (1, 2, 3 * 4096)):
+        assert 1.0 <= (sizes[more] - sizes[less]) / (tokens * token) < 1.5

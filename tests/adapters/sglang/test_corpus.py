@@ -15,9 +15,9 @@ from helpers.replays import tokens
 from ngramspec import create_drafter
 from ngramspec.adapters.sglang.corpus import Corpus, within_vocabulary
 from ngramspec.adapters.sglang.documents import SEPARATOR
-from ngramspec.adapters.sglang.followed import Followed
+from ngramspec.adapters.sglang.request import SlotRequest
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
-from ngramspec.drafters.seats import Seats
+from ngramspec.drafters.slot_pool import SlotPool
 from ngramspec.engine.pools import Pools
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin
@@ -71,7 +71,7 @@ def test_texts_are_followed_from_their_ends() -> None:
 
 
 def test_what_another_sibling_goes_on_with_was_not_drafted_right() -> None:
-    followed = Followed(Seats(lambda slots: create_drafter("suffix", slots=slots)), DEPTH)
+    followed = SlotRequest(SlotPool(lambda slots: create_drafter("suffix", slots=slots)), DEPTH)
     followed._ids, followed._parents = [7, 8, 9], [-1, -1, 0]  # 9 comes after 7
     assert followed._right(int32([7, 9, 1])) == 2
     assert followed._right(int32([8, 9, 1])) == 1
@@ -106,9 +106,9 @@ def test_a_text_that_does_not_go_on_is_taken_anew() -> None:
     changed = [*LONG, 3, *LONG[:2], 7, *LONG[:9]]
     for other in (changed, changed[:-4], [*changed, *range(40, 60), *range(40, 44)]):
         drafted(made, "a", other)
-        drafter, slot = made._followed["a"].seat
+        drafter, slot = made._requests["a"].lease
         assert drafter.history(slot).tolist() == other[-DEPTH:]
-    assert len(made._followed["a"]._end) == 4 * DEPTH
+    assert len(made._requests["a"]._end) == 4 * DEPTH
 
 
 def test_what_a_request_said_is_drafted_for_others_after_it() -> None:
@@ -127,7 +127,7 @@ def test_a_slot_serves_many_requests() -> None:
         made.meet([request(str(i), [i, 1, 2])])
         made.erase_match_state([str(i)])
     made.batch_get(["never shown"], [[1]], [1])
-    assert [drafter.slots for drafter in made._seats.drafters] == [64]
+    assert [drafter.slots for drafter in made._slots.drafters] == [64]
 
 
 @pytest.mark.parametrize("bad", [-5, 1 << 40])
@@ -153,7 +153,7 @@ def test_a_failure_is_logged_once_and_the_engine_goes_on(
     def fail(*_: object) -> None:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(made._followed["a"], "propose", fail)
+    monkeypatch.setattr(made._requests["a"], "propose", fail)
     with caplog.at_level(logging.ERROR, "ngramspec"):
         for _ in range(3):
             assert drafted(made, "a", text) == [0] * 5

@@ -23,7 +23,7 @@ from helpers.vllm_calls import RECORDED
 from helpers.vllm_engine import Engine, config, load
 from helpers.vllm_scenario import OPTIONS, VERSION, model, prompt, record
 from ngramspec.adapters.vllm import Proposer, plugin
-from ngramspec.adapters.vllm.asks import HELD_AT
+from ngramspec.adapters.vllm.request_options import HELD_AT
 
 try:
     load()

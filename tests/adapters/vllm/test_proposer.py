@@ -22,9 +22,9 @@ from helpers.vllm_engine import config
 from helpers.vllm_scenario import OPTIONS
 from ngramspec import create_drafter
 from ngramspec.adapters.vllm import Proposer
-from ngramspec.adapters.vllm.asks import read_ask
 from ngramspec.adapters.vllm.clock import StepClock
-from ngramspec.adapters.vllm.figures import SourceFigures
+from ngramspec.adapters.vllm.counters import SourceCounters
+from ngramspec.adapters.vllm.request_options import read_options
 from ngramspec.adapters.vllm.settings import Options, read_settings
 from ngramspec.adapters.vllm.suffix import BatchProposer, suffix_proposer
 from ngramspec.errors import InputError
@@ -241,7 +241,7 @@ def test_time_is_learnt_from_passes_whose_rows_are_known() -> None:
 def test_figures_by_source_are_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     drafter = create_drafter("ngram-simple", size_n=2, size_m=4)
-    figures = SourceFigures(drafter.stats, 10, lambda: now)
+    figures = SourceCounters(drafter.stats, 10, lambda: now)
     drafter.begin(0, [1, 2, 3, 1, 2])
     drafter.propose(0, 4)
     drafter.accept(0, [3, 9], 1)
@@ -263,10 +263,10 @@ def test_figures_reach_prometheus_where_processes_share_it(tmp_path: Path) -> No
 import sys
 from prometheus_client import CollectorRegistry, generate_latest, multiprocess
 from ngramspec import create_drafter
-from ngramspec.adapters.vllm.figures import SourceFigures
+from ngramspec.adapters.vllm.counters import SourceCounters
 for run in range(2):  # a second proposer in one process uses the same counters
     d = create_drafter("ngram-simple", size_n=2, size_m=4)
-    figures = SourceFigures(d.stats, 1e-9)
+    figures = SourceCounters(d.stats, 1e-9)
     d.begin(0, [1, 2, 3, 1, 2]); d.propose(0, 4); d.accept(0, [3, 9], 1)
     figures.report()
 registry = CollectorRegistry()
@@ -306,7 +306,7 @@ def test_the_page_shows_options_that_are_taken() -> None:
     assert getattr(importlib.import_module(module), name) is Proposer
     settings = read_settings(config(**shown["additional_config"]["ngramspec"]), {})
     assert settings.params["suffix"]["static"] == "code.suffix"
-    assert read_ask(SimpleNamespace(extra_args=shown["extra_args"])).namespace == "tenant-7"
+    assert read_options(SimpleNamespace(extra_args=shown["extra_args"])).namespace == "tenant-7"
 
 
 def test_options_have_defaults_that_are_valid() -> None:

@@ -12,12 +12,12 @@ import pytest
 from helpers.vllm_calls import CALLS, batch_of
 from helpers.vllm_engine import config
 from helpers.vllm_scenario import OPTIONS
-from ngramspec.adapters.vllm.asks import (
+from ngramspec.adapters.vllm.request_options import (
     DEFAULT,
-    RequestAsk,
-    held_asks,
-    hold_asks,
-    read_ask,
+    RequestOptions,
+    held_options,
+    hold_options,
+    read_options,
 )
 from ngramspec.adapters.vllm.suffix import BatchProposer
 from ngramspec.errors import InputError, StateError
@@ -34,12 +34,14 @@ def asking(**asked: Any) -> Any:
 
 
 def test_requests_say_what_they_want_of_drafts() -> None:
-    assert read_ask(None) is read_ask(SimpleNamespace(extra_args=None)) is DEFAULT
-    assert read_ask(asking(speculate=False)).speculate is False
-    assert read_ask(asking(namespace="a", n_max=0)).namespace == "a"
+    assert read_options(None) is read_options(SimpleNamespace(extra_args=None)) is DEFAULT
+    assert read_options(asking(speculate=False)).speculate is False
+    assert read_options(asking(namespace="a", n_max=0)).namespace == "a"
     flat = {"ngramspec.speculate": 0, "ngramspec.n_max": 3, "other": 1}  # as HTTP brings it
-    assert read_ask(SimpleNamespace(extra_args=flat)) == RequestAsk(speculate=False, n_max=3)
-    assert read_ask(SimpleNamespace(extra_args={"other": {"speculate": False}})) is DEFAULT
+    assert read_options(SimpleNamespace(extra_args=flat)) == RequestOptions(
+        speculate=False, n_max=3
+    )
+    assert read_options(SimpleNamespace(extra_args={"other": {"speculate": False}})) is DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_requests_say_what_they_want_of_drafts() -> None:
 )
 def test_what_a_request_cannot_ask_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        read_ask(asking(**asked))
+        read_options(asking(**asked))
 
 
 class Batch:
@@ -70,9 +72,9 @@ class Batch:
         return 5
 
 
-def play_with_asks(asks: dict[str, Any], options: dict[str, Any]) -> tuple[BatchProposer, Any]:
+def play_with_options(asks: dict[str, Any], options: dict[str, Any]) -> tuple[BatchProposer, Any]:
     """Replay the calls, requests asking as told; return all drafts by request."""
-    add_request = hold_asks(Batch.add_request)
+    add_request = hold_options(Batch.add_request)
     held, proposer = Batch(), BatchProposer(config(**options))
     for name, ask in asks.items():
         params = SimpleNamespace(extra_args={"ngramspec": ask})
@@ -81,8 +83,8 @@ def play_with_asks(asks: dict[str, Any], options: dict[str, Any]) -> tuple[Batch
     made: dict[str, list[int]] = {}
     for call in CALLS:
         batch = batch_of(call)
-        every = getattr(held, "_ngramspec_asks", {})
-        batch._ngramspec_asks = {name: every[name] for name in call["ids"] if name in every}
+        every = getattr(held, "_ngramspec_options", {})
+        batch._ngramspec_options = {name: every[name] for name in call["ids"] if name in every}
         drafts = proposer.propose(4, batch, call["sampled"])
         for name, draft in zip(call["ids"], drafts, strict=True):
             made.setdefault(name, []).append(draft)  # type: ignore[arg-type]
@@ -90,8 +92,8 @@ def play_with_asks(asks: dict[str, Any], options: dict[str, Any]) -> tuple[Batch
 
 
 def test_a_request_can_do_without_drafts_or_with_shorter_ones() -> None:
-    _, usual = play_with_asks({}, OPTIONS)
-    proposer, made = play_with_asks({"r2": {"speculate": False}, "r3": {"n_max": 2}}, OPTIONS)
+    _, usual = play_with_options({}, OPTIONS)
+    proposer, made = play_with_options({"r2": {"speculate": False}, "r3": {"n_max": 2}}, OPTIONS)
     assert any(usual["r2"])
     assert not any(made["r2"])
     assert max(map(len, usual["r3"])) == 4
@@ -102,19 +104,19 @@ def test_a_request_can_do_without_drafts_or_with_shorter_ones() -> None:
 def test_requests_of_another_namespace_share_no_pool() -> None:
     options = {"drafter": "suffix", "policy": "fixed"}
     own = {"r5": {"namespace": "own"}}  # asked the same as r1
-    _, shared = play_with_asks({}, options)
-    proposer, alone = play_with_asks(own, options)
+    _, shared = play_with_options({}, options)
+    proposer, alone = play_with_options(own, options)
     assert list(proposer.groups) == ["", "own"]
     assert alone["r5"] != shared["r5"]
     assert alone["r1"] == shared["r1"]  # it was there before
-    together, one_pool = play_with_asks(own, {**options, "namespaces": 0})
+    together, one_pool = play_with_options(own, {**options, "namespaces": 0})
     assert one_pool == shared
     assert list(together.groups) == [""]
 
 
 def test_namespaces_without_requests_give_way() -> None:
     asks = {f"r{i}": {"namespace": f"n{i}"} for i in range(6)}
-    proposer, _ = play_with_asks(asks, {"drafter": "suffix", "namespaces": 1})
+    proposer, _ = play_with_options(asks, {"drafter": "suffix", "namespaces": 1})
     assert "" in proposer.groups
     assert len(proposer.groups) <= 5
     assert "n0" not in proposer.groups
@@ -132,7 +134,7 @@ def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
             texts[name].append(7)
         call = {"table": [[4, 64]], "ids": ids, "texts": [texts[name] for name in ids]}
         batch = batch_of(call)
-        batch._ngramspec_asks = {name: RequestAsk(namespace=names[name]) for name in ids}
+        batch._ngramspec_options = {name: RequestOptions(namespace=names[name]) for name in ids}
         proposer.propose(4, batch, [[7]] * len(ids))
 
     def running(namespace: str) -> int:
@@ -155,15 +157,17 @@ def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
 
 
 def test_a_wrong_ask_is_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    _, usual = play_with_asks({}, OPTIONS)
+    _, usual = play_with_options({}, OPTIONS)
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
-        _, made = play_with_asks({"r2": {"speculate": "no"}}, OPTIONS)
+        _, made = play_with_options({"r2": {"speculate": "no"}}, OPTIONS)
     assert made == usual
     assert "r2" in caplog.text
 
 
 def test_what_requests_asked_goes_when_they_have_gone() -> None:
-    ask = RequestAsk(namespace="a")
-    batch = SimpleNamespace(_ngramspec_asks={"gone": ask, "here": ask}, req_id_to_index={"here": 0})
-    assert held_asks(batch) == {"here": ask}
-    assert batch._ngramspec_asks == {"here": ask}
+    ask = RequestOptions(namespace="a")
+    batch = SimpleNamespace(
+        _ngramspec_options={"gone": ask, "here": ask}, req_id_to_index={"here": 0}
+    )
+    assert held_options(batch) == {"here": ask}
+    assert batch._ngramspec_options == {"here": ask}

@@ -1,5 +1,6 @@
 # Batch: the tokens of one decode, for many sequences.
 # RowsC: the logits of the last decode, where the target keeps them.
+# CandidateC: a token that a sampler chose from.
 # Sampler: how one request chooses a token from a row of logits.
 from ngramspec._native.core.types cimport int32_t, int8_t, token_t
 
@@ -24,6 +25,11 @@ cdef class Rows:
     cdef object _owner     # keeps data alive if it belongs to an array
     cdef const float* row(self, Py_ssize_t index) except NULL
 
+# A token that a sampler chose from.
+cdef struct CandidateC:
+    token_t token
+    float probability      # after filters, penalties and temperature
+
 # Kernels of a sampler; `state` is its own struct or handle.
 cdef struct SamplerC:
     void* state
@@ -33,6 +39,14 @@ cdef struct SamplerC:
     void (*accept)(void* state, token_t token) noexcept nogil
     # write the tokens that are chosen next whatever the logits, `limit` at most; return their number
     Py_ssize_t (*certain)(void* state, token_t* out, Py_ssize_t limit) noexcept nogil
+    # write the token just chosen, then the likeliest that it was chosen from, `top` at most and none that is
+    # impossible; return their number. To be called before accept, and before another sampler chooses.
+    Py_ssize_t (*candidates)(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil
+
+# the candidates where no other token was possible
+cdef Py_ssize_t only_candidate(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil
+# a token's log-probability and the likeliest candidates', as Rows.logprobs returns them
+cdef tuple logprobs_of(const CandidateC* candidates, Py_ssize_t count)
 
 cdef class Sampler:
     cdef SamplerC c

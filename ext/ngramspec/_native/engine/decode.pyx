@@ -15,6 +15,9 @@ import numpy as np
 
 from ngramspec.errors import CapacityError, InputError
 
+cdef enum:
+    MOST_CANDIDATES = 1 << 20
+
 
 @cython.final
 cdef class Batch:
@@ -242,6 +245,19 @@ cdef Py_ssize_t _uncertain(void* state, token_t* out, Py_ssize_t limit) noexcept
     return 0
 
 
+cdef Py_ssize_t only_candidate(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil:
+    cdef Py_ssize_t i, count = 2 if top > 0 else 1
+    for i in range(count):
+        out[i] = CandidateC(chosen, 1.0)
+    return count
+
+
+cdef tuple logprobs_of(const CandidateC* candidates, Py_ssize_t count):
+    cdef Py_ssize_t i
+    top = [(candidates[i].token, log(candidates[i].probability)) for i in range(1, count)]
+    return log(candidates[0].probability), top
+
+
 cdef token_t _greedy_choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     return row_argmax(row, vocab_size)
 
@@ -253,6 +269,7 @@ cdef class Sampler:
         self.c.choose = _nothing
         self.c.accept = _ignore
         self.c.certain = _uncertain
+        self.c.candidates = only_candidate
 
     @property
     def problem(self):
@@ -266,6 +283,34 @@ cdef class Sampler:
             InputError: No such row.
         """
         return self.c.choose(self.c.state, rows.row(index), rows.c.vocab_size)
+
+    def candidates(self, token_t token, Py_ssize_t top):
+        """Return how probable the token just chosen was, and the likeliest that it was chosen from.
+
+        To be called before accept, and before another sampler of the thread chooses.
+
+        Args:
+            token: What choose returned, >= 0.
+            top: How many of the likeliest to return, >= 0.
+
+        Returns:
+            tuple: float, then a list of (token, log-probability), likeliest first. Fewer than `top` where
+            the sampler left fewer.
+
+        Raises:
+            InputError: An argument is out of its bounds.
+            MemoryError: No room.
+        """
+        cdef CandidateC* found
+        if token < 0 or not 0 <= top <= MOST_CANDIDATES:
+            raise InputError(f"token must be >= 0 and top in 0..{MOST_CANDIDATES}, got {token} and {top}")
+        found = <CandidateC*>malloc(<size_t>(top + 1) * sizeof(CandidateC))
+        if found == NULL:
+            raise MemoryError(f"no memory for {top} candidates")
+        try:
+            return logprobs_of(found, self.c.candidates(self.c.state, token, found, top))
+        finally:
+            free(found)
 
     def accept(self, token_t token):
         """Commit an emitted token: penalties and grammar advance."""

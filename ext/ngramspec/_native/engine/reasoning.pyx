@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport token_t, uint8_t
-from ngramspec._native.engine.decode cimport Sampler
+from ngramspec._native.engine.decode cimport CandidateC, Sampler, only_candidate
 from ngramspec._native.engine.slot cimport Pieces
 
 from ngramspec.errors import InputError
@@ -107,6 +107,13 @@ cdef Py_ssize_t _certain(void* state, token_t* out, Py_ssize_t limit) noexcept n
     return max(n, <Py_ssize_t>0)
 
 
+cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil:
+    cdef BudgetC* b = <BudgetC*>state
+    if b.stage == ENDING:
+        return only_candidate(NULL, chosen, out, top)
+    return b.inner.candidates(b.inner.state, chosen, out, top)
+
+
 cdef int make_mark(MarkC* mark, bytes text) except -1:
     cdef Py_ssize_t i, at = 0, size = len(text)
     if not size:
@@ -185,6 +192,7 @@ cdef class ReasoningSampler(Sampler):
         self.c.choose = _choose
         self.c.accept = _accept
         self.c.certain = _certain
+        self.c.candidates = _candidates
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -5,7 +5,7 @@ cimport cython
 
 from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.engine.decode cimport Sampler
+from ngramspec._native.engine.decode cimport CandidateC, Sampler
 from ngramspec._native.engine.figures cimport Timings
 
 cdef class Pieces:
@@ -85,6 +85,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t max_draft   # longest draft that the request wants
     cdef readonly Py_ssize_t min_draft   # shorter ones are not sent
     cdef readonly bint with_logprobs
+    cdef Py_ssize_t num_candidates       # likeliest ones to keep of every choice, -1 = keep nothing of it
     cdef tuple _sources
     cdef Drafter native                    # the only source's drafter, if it is native
     cdef str native_name                 # that source's name
@@ -94,6 +95,8 @@ cdef class Slot:
     cdef public object draft_source
     # What the step made of it.
     cdef token_t* chosen                 # num_out tokens, an end token included
+    cdef CandidateC* candidates          # per chosen token: itself, then the likeliest; see places
+    cdef Py_ssize_t candidates_room      # places in it
     cdef readonly Py_ssize_t num_out
     cdef readonly Py_ssize_t num_drafted
     cdef readonly Py_ssize_t num_accepted
@@ -104,4 +107,6 @@ cdef class Slot:
     cdef readonly bint taught            # the sources have learnt of num_out tokens
 
     cdef void forget_draft(self)
+    cdef Py_ssize_t places(self) noexcept nogil
+    cdef int reserve_candidates(self) except -1
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity)

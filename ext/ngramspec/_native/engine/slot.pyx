@@ -14,7 +14,7 @@ from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_vi
 from ngramspec._native.core.history cimport common_prefix
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.engine.decode cimport Sampler
+from ngramspec._native.engine.decode cimport CandidateC, Sampler, logprobs_of
 
 import numpy as np
 
@@ -445,11 +445,12 @@ cdef class Slot:
         if not (self.guess and self.chosen):
             raise MemoryError(f"no memory for drafts of {max_draft} tokens")
         self.namespace, self.adapters, self.first_row = "", (), -1
-        self.room, self._sources = max_draft, ()
+        self.room, self._sources, self.num_candidates = max_draft, (), -1
 
     def __dealloc__(self):
         free(self.guess)
         free(self.chosen)
+        free(self.candidates)
 
     def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0,
               Py_ssize_t min_draft=0):
@@ -475,6 +476,9 @@ cdef class Slot:
         self.max_draft = self.room if max_draft is None else max_draft
         self.min_draft = min_draft
         self.with_logprobs = generation.request.logprobs is not None
+        self.num_candidates = -1
+        if self.with_logprobs and generation.request.post_sampling_probs:
+            self.num_candidates = generation.request.logprobs
         self.deadline, self.decoding = deadline, False
         self.forget_draft()
 
@@ -482,6 +486,8 @@ cdef class Slot:
         """Free the slot; its tokens stay in the cache for the next request."""
         self.generation = self.on_chunk = None
         self.sources, self.decoding, self.deadline = (), False, 0.0
+        free(self.candidates)
+        self.candidates, self.candidates_room = NULL, 0
 
     @property
     def sources(self):
@@ -519,6 +525,31 @@ cdef class Slot:
     def emitted(self):
         """Return the tokens that the last step chose here, a new int32 array."""
         return np.array(<token_t[:self.num_out]>self.chosen) if self.num_out else _no_tokens
+
+    def logprobs(self, Py_ssize_t index):
+        """Return how probable an emitted token was to the sampler, and the likeliest that it chose from.
+
+        For a request with post_sampling_probs, before the slot is released.
+
+        Args:
+            index: Of `emitted`.
+
+        Returns:
+            tuple: float, then a list of (token, log-probability), likeliest first.
+
+        Raises:
+            InputError: There is no such token, or its candidates were not asked for.
+        """
+        cdef Py_ssize_t count = 1
+        cdef CandidateC* first
+        if not 0 <= index < self.num_out or self.num_candidates < 0 or (
+                self.candidates_room < (index + 1) * self.places()):
+            raise InputError(f"no candidates were kept of token {index}: a slot keeps those of the last step's "
+                             f"{self.num_out} tokens if the request has post_sampling_probs")
+        first = self.candidates + index * self.places()
+        while count < self.places() and first[count].token >= 0:
+            count += 1
+        return logprobs_of(first, count)
 
     @property
     def num_pending(self):
@@ -562,6 +593,22 @@ cdef class Slot:
         self.first_row = -1
         self.draft_source = None
         self.saved = None
+
+    cdef Py_ssize_t places(self) noexcept nogil:
+        """Return how many places of `candidates` a chosen token has; unused ones hold token -1."""
+        return self.num_candidates + 1
+
+    cdef int reserve_candidates(self) except -1:
+        """Make room for what the step's tokens are chosen from, if the request asks for it."""
+        cdef Py_ssize_t wanted = self.places() * (self.num_guessed + 1)
+        cdef CandidateC* grown
+        if wanted <= self.candidates_room:
+            return 0
+        grown = <CandidateC*>realloc(self.candidates, <size_t>wanted * sizeof(CandidateC))
+        if grown == NULL:
+            raise MemoryError(f"no memory for the candidates of {self.num_guessed + 1} tokens")
+        self.candidates, self.candidates_room = grown, wanted
+        return 0
 
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity):
         """Return the longest draft that the request, the context and a decode of `capacity` tokens allow."""

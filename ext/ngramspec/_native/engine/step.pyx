@@ -16,7 +16,7 @@ from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_vi
 from ngramspec._native.core.types cimport STATUS_OK, int64_t, ngs_now_ns, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport AskC, drafter_commit, drafter_judge, drafter_offer
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_shorten
-from ngramspec._native.engine.decode cimport Batch, Rows, Sampler, SamplerC
+from ngramspec._native.engine.decode cimport Batch, CandidateC, Rows, Sampler, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.gate cimport policy_limit, policy_record
 from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
@@ -26,14 +26,22 @@ from ngramspec.errors import CapacityError, InputError
 
 
 cdef Py_ssize_t verify_rows(const float* row, Py_ssize_t vocab_size, const token_t* draft, Py_ssize_t draft_len,
-                            SamplerC* sampler, token_t* out) noexcept nogil:
-    """Write the emitted tokens, return their number, or -1 minus it when no token was possible."""
-    cdef Py_ssize_t i
+                            SamplerC* sampler, token_t* out, CandidateC* candidates, Py_ssize_t top) noexcept nogil:
+    """Write the emitted tokens, return their number, or -1 minus it when no token was possible.
+
+    candidates: Receives what they were chosen from, top + 1 places per token; not asked for where top is -1.
+    """
+    cdef Py_ssize_t i, count
     cdef token_t token
     for i in range(draft_len + 1):
         token = sampler.choose(sampler.state, row + i * vocab_size, vocab_size)
         if token < 0:
             return -1 - i
+        if top >= 0:
+            count = sampler.candidates(sampler.state, token, candidates, top)
+            if count <= top:
+                candidates[count].token = -1
+            candidates += top + 1
         sampler.accept(sampler.state, token)
         out[i] = token
         if i < draft_len and token != draft[i]:
@@ -74,10 +82,10 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
             raise InputError(f"a draft of {guess.len} tokens reads rows {first_row}..{first_row + guess.len} of "
                              f"{rows.c.num_rows} and needs {guess.len + 1} places in out, which has {out.shape[0]}")
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
-            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
+            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0], NULL, -1)
         else:
             with nogil:
-                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0])
+                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0], NULL, -1)
     finally:
         tokens_release(&guess)
     return made
@@ -475,7 +483,9 @@ cdef struct CheckC:
     Py_ssize_t draft_len
     SamplerC* sampler
     token_t* chosen
-    Py_ssize_t made        # as verify_rows returns it
+    CandidateC* candidates  # top + 1 places per token, NULL where top is -1
+    Py_ssize_t top
+    Py_ssize_t made         # as verify_rows returns it
 
 
 @cython.final
@@ -567,6 +577,8 @@ cdef class Verifier:
             check.draft, check.draft_len = slot.guess, slot.num_guessed
             check.sampler = &slot.sampler.c
             check.chosen = slot.chosen
+            slot.reserve_candidates()
+            check.candidates, check.top = slot.candidates, slot.num_candidates
             read += (slot.num_guessed + 1) * vocab_size
             n += 1
         if read < MUCH_TO_READ:
@@ -652,7 +664,7 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
     cdef Py_ssize_t i
     for i in range(n):
         checks[i].made = verify_rows(checks[i].row, vocab_size, checks[i].draft, checks[i].draft_len,
-                                     checks[i].sampler, checks[i].chosen)
+                                     checks[i].sampler, checks[i].chosen, checks[i].candidates, checks[i].top)
 
 
 cdef bint teach(Slot slot):

@@ -5,15 +5,11 @@ cimport cython
 from ngramspec._native.core.arguments cimport entries_view
 from ngramspec._native.core.packing cimport EntryC, entry_count, entry_follower, same_pair
 from ngramspec._native.core.types cimport int64_t, uint32_t, uint64_t
+from ngramspec._native.mod.cell cimport CHECK_POSITION, CONFIDENCE_ONE, MAX_CONFIDENCE
 
 import numpy as np
 
 from ngramspec.errors import InputError
-
-cdef enum:
-    CHECK_POSITION = 22   # as in mod/pool.pyx
-    CONFIDENCE_POSITION = 30
-    MAX_CONFIDENCE = 3
 
 
 @cython.final
@@ -64,7 +60,7 @@ cdef class PoolImage:
         self._total = 0
         if count > self._counts[cell]:
             self._counts[cell] = count
-            self._cells[cell] = (confidence << CONFIDENCE_POSITION
+            self._cells[cell] = (confidence * CONFIDENCE_ONE
                                  | check >> (8 - self._check_bits) << CHECK_POSITION
                                  | <uint32_t>(entry_follower(&self._pair) + 1))
 

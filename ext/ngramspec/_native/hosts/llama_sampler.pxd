@@ -21,6 +21,7 @@ cdef extern from "ngs_candidates.h" nogil:
     ctypedef void (*ngs_accept_fn)(void* sampler, int32_t token) noexcept
     cbool ngs_apply(ngs_apply_fn apply, void* sampler, ngs_candidates* candidates)
     cbool ngs_accept(ngs_accept_fn accept, void* sampler, int32_t token)
+    void ngs_sort_likeliest(ngs_candidates* candidates, size_t top)
     void ngs_fill(ngs_candidate* out, const float* row, Py_ssize_t n)
     Py_ssize_t ngs_prefilter(ngs_candidate* out, const float* row, Py_ssize_t n, Py_ssize_t k, float* heap,
                              const uint8_t* counted, const uint8_t* marks)
@@ -37,6 +38,7 @@ cdef struct ChainC:
     void* chain
     MatcherC* grammar              # NULL = none
     ngs_candidate* data            # of the shared Candidates
+    ngs_candidates left            # what the last choice was made from, in data until another one is made
     const bint* closed             # of the shared Candidates
     Py_ssize_t keep                # the chain needs the `keep` largest logits only; 0 = all
     Py_ssize_t lookback            # accepted tokens that change logits; 0 = none
@@ -44,6 +46,7 @@ cdef struct ChainC:
     uint8_t* counted               # per token: its logit may change in the chain; NULL = none does
     uint8_t* marks                 # per NGS_LANES tokens: one of them is counted
     Py_ssize_t vocab_size
+    bint greedy                    # the chain takes the likeliest, and sets no probabilities
     bint forbidden                 # a token was accepted that the grammar forbids: choose nothing more
 
 cdef class ChainSampler(Sampler):

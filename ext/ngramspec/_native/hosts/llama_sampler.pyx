@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport uint64_t
+from ngramspec._native.engine.decode cimport CandidateC, only_candidate
 from ngramspec._native.grammar.matcher cimport Matcher, matcher_accept, matcher_allows, matcher_mask
 from ngramspec._native.hosts.llama cimport call_address
 
@@ -92,7 +93,7 @@ cdef bint _forbid(ChainC* c, ngs_candidates* all) noexcept nogil:
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     """Choose freely first; if the grammar forbids that token, choose among those it allows."""
     cdef ChainC* c = <ChainC*>state
-    cdef ngs_candidates candidates
+    cdef ngs_candidates* candidates = &c.left
     cdef token_t token
     if vocab_size != c.vocab_size or c.closed[0] or c.forbidden:
         return -1
@@ -102,15 +103,34 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
         candidates.size = <size_t>ngs_prefilter(c.data, row, vocab_size, c.keep, c.heap, c.counted, c.marks)
     else:
         ngs_fill(c.data, row, vocab_size)
-    token = _select(c, &candidates)
+    token = _select(c, candidates)
     if c.grammar == NULL or (token >= 0 and matcher_allows(c.grammar, token)):
         return token
     candidates.data = c.data
     candidates.size = <size_t>vocab_size
     ngs_fill(c.data, row, vocab_size)
-    if not _forbid(c, &candidates) or not _possible(&candidates):
+    if not _forbid(c, candidates) or not _possible(candidates):
         return -1
-    return _select(c, &candidates)
+    return _select(c, candidates)
+
+
+cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil:
+    cdef ChainC* c = <ChainC*>state
+    cdef ngs_candidate* data = c.left.data
+    cdef Py_ssize_t i, count = min(top, <Py_ssize_t>c.left.size)
+    if c.greedy:
+        return only_candidate(NULL, chosen, out, top)
+    out[0] = CandidateC(chosen, 0.0)
+    for i in range(<Py_ssize_t>c.left.size):
+        if data[i].id == chosen:
+            out[0].probability = data[i].p
+            break
+    ngs_sort_likeliest(&c.left, <size_t>count)
+    for i in range(count):
+        if not data[i].p > 0:
+            return 1 + i
+        out[1 + i] = CandidateC(data[i].id, data[i].p)
+    return 1 + count
 
 
 cdef void _count(ChainC* c, token_t token) noexcept nogil:
@@ -132,7 +152,7 @@ cdef void _accept(void* state, token_t token) noexcept nogil:
 
 @cython.final
 cdef class ChainSampler(Sampler):
-    """ChainSampler(calls, chain_address, candidates, owner, grammar=None, keep=0, lookback=0, biased=None):
+    """ChainSampler(calls, chain_address, candidates, owner, grammar=None, keep=0, lookback=0, biased=None, greedy=False):
     a llama_sampler chain, with a grammar beside it as in llama.cpp's common/sampling.cpp.
 
     The chain's random numbers are drawn by choose, not by accept. NaN logits count as impossible.
@@ -149,6 +169,7 @@ cdef class ChainSampler(Sampler):
         lookback: How many of the latest accepted tokens may change logits in the chain; 0 = it has
             neither penalties nor DRY.
         biased: int32 token ids whose logits the chain changes, or None.
+        greedy: The chain takes the likeliest token of those it leaves: no other one is possible.
 
     Raises:
         InputError: An argument is out of its bounds.
@@ -157,7 +178,8 @@ cdef class ChainSampler(Sampler):
     """
 
     def __cinit__(self, calls, uintptr_t chain_address, Candidates candidates not None, owner,
-                  Matcher grammar=None, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None):
+                  Matcher grammar=None, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None,
+                  bint greedy=False):
         if not (chain_address and 0 <= keep <= MAX_KEEP and lookback >= 0):
             raise InputError(f"a chain must be given, keep must be in 0..{MAX_KEEP} and lookback >= 0, got "
                              f"{keep} and {lookback}")
@@ -173,11 +195,12 @@ cdef class ChainSampler(Sampler):
         self.chain.closed = &candidates.closed
         self.chain.vocab_size = candidates.vocab_size
         self.chain.keep = keep if keep < candidates.vocab_size else 0
-        self.chain.lookback = lookback
+        self.chain.lookback, self.chain.greedy = lookback, greedy
         if self.chain.keep:
             self.prepare(lookback > 0, biased)
         self.c.state = &self.chain
         self.c.choose = _choose
+        self.c.candidates = _candidates
         self.c.accept = _accept
 
     cdef int prepare(self, bint counts, biased) except -1:

@@ -1,12 +1,7 @@
 # PoolC: the fixed-size table of ngram-mod, shared by slots, drafters and threads.
 from ngramspec._native.core.types cimport hash_t, int64_t, token_t, uint32_t
 
-cdef enum:
-    POOL_MAX_TOKEN = 0x3FFFFE   # 22 bits per cell hold token + 1; larger ids are never pooled
-
-# A cell is one aligned 32-bit word, read and written whole: 0 = empty, otherwise
-#   bits 0..21 token + 1 | bits 22..29 check bits of the n-gram's hash | bits 30..31 confidence
-# A race between threads can lose an entry, never tear one or miscount it.
+# A race between threads can lose an entry of a cell, never tear one or miscount it.
 # Counters stored next to the cells: in a mapped file, processes share them too.
 cdef struct PoolCountersC:
     int64_t num_used      # cells in use; a killed process may leave it a little off

@@ -14,15 +14,13 @@ from ngramspec._native.core.hash cimport hash_tokens
 from ngramspec._native.core.types cimport (
     int32_t, ngs_add64, ngs_alloc, ngs_load32, ngs_load64, ngs_store64, ngs_swap32_if, ngs_swap64_if,
 )
+from ngramspec._native.mod.cell cimport CHECK_POSITION, CONFIDENCE_ONE, MAX_CONFIDENCE, POOL_MAX_TOKEN, TOKEN_MASK
 
 import numpy as np
 
 from ngramspec.errors import InputError
 
 cdef enum:
-    TOKEN_MASK = 0x3FFFFF
-    CHECK_POSITION = 22
-    CONFIDENCE_ONE = 0x40000000
     NUM_COUNTERS = 5
     MOST_STEPS = 1024     # cells that the clock hand passes per new entry: 64 lines of memory
     MOST_FREED = 2        # cells that it frees per new entry: two, to catch up after finding none
@@ -109,8 +107,8 @@ cdef void pool_insert(PoolC* p, hash_t h, token_t token, PoolShareC* share) noex
     if <uint32_t>token >= p.vocab_size:
         return
     new = _cell_of(p, h, token)
-    if (old & ~<uint32_t>(3u * CONFIDENCE_ONE)) == new:
-        if old < 3u * CONFIDENCE_ONE:
+    if (old & ~(<uint32_t>MAX_CONFIDENCE * CONFIDENCE_ONE)) == new:
+        if old < <uint32_t>MAX_CONFIDENCE * CONFIDENCE_ONE:
             ngs_swap32_if(cell, old, old + CONFIDENCE_ONE)
         return
     if not ngs_swap32_if(cell, old, new):

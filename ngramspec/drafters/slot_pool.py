@@ -1,4 +1,4 @@
-"""Seats: slots for any number of requests, for hosts that do not limit them."""
+"""SlotPool: slots for any number of requests, for hosts that do not limit them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ngramspec.errors import InputError
 MOST_AT_ONCE = 1024  # most slots of one drafter
 
 
-class Seat(NamedTuple):
+class SlotLease(NamedTuple):
     """A slot of a drafter."""
 
     drafter: Drafter
     slot: int
 
 
-class Seats:
+class SlotPool:
     """Hand out slots; make another drafter whenever all are taken.
 
     Args:
@@ -37,10 +37,10 @@ class Seats:
             raise InputError(f"first must be in 1..{MOST_AT_ONCE}, got {first}")
         self._make = make
         self._next = first
-        self._free: list[Seat] = []
+        self._free: list[SlotLease] = []
         self.drafters: list[Drafter] = []
 
-    def take(self) -> Seat:
+    def take(self) -> SlotLease:
         """Return a free slot, the one given back last if there is one.
 
         Raises:
@@ -51,19 +51,19 @@ class Seats:
         if not self._free:
             drafter = self._make(self._next)
             self.drafters.append(drafter)
-            self._free += [Seat(drafter, slot) for slot in reversed(range(self._next))]
+            self._free += [SlotLease(drafter, slot) for slot in reversed(range(self._next))]
             self._next = min(MOST_AT_ONCE, sum(drafter.slots for drafter in self.drafters))
         return self._free.pop()
 
-    def give_back(self, seat: Seat) -> None:
-        """End the seat's request and free the seat.
+    def give_back(self, lease: SlotLease) -> None:
+        """End the lease's request and free the lease.
 
         Raises:
             StateError: No request is active there.
         """
-        seat.drafter.end(seat.slot)
-        self._free.append(seat)
+        lease.drafter.end(lease.slot)
+        self._free.append(lease)
 
-    def leave(self, seat: Seat) -> None:
-        """Free a seat on which no request has begun."""
-        self._free.append(seat)
+    def leave(self, lease: SlotLease) -> None:
+        """Free a lease on which no request has begun."""
+        self._free.append(lease)

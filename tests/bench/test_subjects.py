@@ -10,8 +10,8 @@ import pytest
 
 from helpers.paths import BENCHMARK_DATA
 from helpers.replays import tokens
-from ngramspec.bench.ours import DEFAULT, subject
 from ngramspec.bench.player import Player
+from ngramspec.bench.subjects import DEFAULT, subject
 from ngramspec.bench.traces import Cut, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES

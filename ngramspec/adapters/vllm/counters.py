@@ -1,4 +1,4 @@
-"""SourceFigures: counts by drafter, in vLLM's log and, across processes, in Prometheus.
+"""SourceCounters: counts by drafter, in vLLM's log and, across processes, in Prometheus.
 
 vLLM counts drafts, drafted and accepted tokens itself, in its log and as vllm:spec_decode_*. This
 module adds the split by drafter. Proposers run in worker processes, whose counters nobody reads
@@ -24,7 +24,7 @@ _COUNTERS = {
 _made: dict[str, Any] = {}  # of this process: prometheus_client accepts each name once
 
 
-class SourceFigures:
+class SourceCounters:
     """Report counts by source at intervals.
 
     Args:

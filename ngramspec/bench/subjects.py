@@ -65,8 +65,8 @@ class AutoSubject:
         return _auto(self.params, profile)
 
 
-class Ours:
-    """Ours(drafter, *shared, tree=None): the player of a Drafter with one slot.
+class DrafterPlayer:
+    """DrafterPlayer(drafter, *shared, tree=None): the player of a Drafter with one slot.
 
     shared: pools and caches that the drafter uses; its own memory does not include them.
     tree: arguments of propose_tree after the slot; None = drafts without branches.
@@ -91,19 +91,19 @@ class Ours:
         return self._drafter.nbytes + sum(one.nbytes for one in self._shared)
 
 
-def _auto(params: Mapping[str, Any], profile: CostTable) -> Ours:
+def _auto(params: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
     pool = SuffixPool(params["capacity"]) if "capacity" in params else SuffixPool()
     policy = AutoPolicy(params.get("max_draft", 64), profile)
-    return Ours(create_drafter(AUTO, **{**params, "pool": pool}, policy=policy), pool)
+    return DrafterPlayer(create_drafter(AUTO, **{**params, "pool": pool}, policy=policy), pool)
 
 
-def _open(names: str, given: Mapping[str, Any]) -> Ours:
+def _open(names: str, given: Mapping[str, Any]) -> DrafterPlayer:
     params = {key: value for key, value in given.items() if key not in OF_TREES}
     tree = _tree(given)
     if "ngram-mod" not in parse_names(names, "priority"):
-        return Ours(create_drafter(names, **params), tree=tree)
+        return DrafterPlayer(create_drafter(names, **params), tree=tree)
     pool = HashPool(**{key: params[key] for key in OF_THE_POOL if key in params})
-    return Ours(create_drafter(names, **{**params, "pool": pool}), pool, tree=tree)
+    return DrafterPlayer(create_drafter(names, **{**params, "pool": pool}), pool, tree=tree)
 
 
 def _tree(params: Mapping[str, Any]) -> dict[str, int] | None:

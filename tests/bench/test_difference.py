@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from helpers.fake_target import FakeTarget
+from ngramspec.bench.difference import Difference, find_difference
 from ngramspec.bench.e2e import Bench, parse_mode
-from ngramspec.bench.parting import Parting, find_parting
 from ngramspec.engine import Generation, Request
 
 PROMPT = np.arange(1, 9, dtype=np.int32)
@@ -28,7 +28,7 @@ def refuse(request: Request) -> Generation:
 
 
 def test_equal_texts_do_not_part(text: list[int]) -> None:
-    assert find_parting(PROMPT, text, text, refuse) is None
+    assert find_difference(PROMPT, text, text, refuse) is None
 
 
 def test_the_margin_is_that_of_the_model_where_they_part(bench: Bench, text: list[int]) -> None:
@@ -39,12 +39,12 @@ def test_the_margin_is_that_of_the_model_where_they_part(bench: Bench, text: lis
         asked.append(request.prompt_ids.tolist())
         return bench.ask(request)
 
-    found = find_parting(PROMPT, text, [*text[:4], other, *text[5:]], run)
+    found = find_difference(PROMPT, text, [*text[:4], other, *text[5:]], run)
     assert found is not None
     assert (found.position, found.expected, found.got) == (4, text[4], other)
     assert asked == [[*PROMPT.tolist(), *text[:4]]]
     assert found.margin is not None
-    back = find_parting(PROMPT, [*text[:4], other], text, bench.ask)
+    back = find_difference(PROMPT, [*text[:4], other], text, bench.ask)
     assert back is not None
     assert back.margin == pytest.approx(-found.margin)
     assert "part at token 5, where the two candidates are " in found.line()
@@ -52,10 +52,10 @@ def test_the_margin_is_that_of_the_model_where_they_part(bench: Bench, text: lis
 
 def test_a_text_that_ends_first_has_no_margin(text: list[int]) -> None:
     for expected, got, tokens in ((text, text[:3], (text[3], -1)), (text[:3], text, (-1, text[3]))):
-        found = find_parting(PROMPT, expected, got, refuse)
-        assert found == Parting(3, *tokens, None)
+        found = find_difference(PROMPT, expected, got, refuse)
+        assert found == Difference(3, *tokens, None)
         assert found.line() == "the texts part at token 4, where one of them ends"
 
 
 def test_a_token_that_the_model_did_not_name_has_no_margin() -> None:
-    assert Parting(0, 5, 6, None).line().endswith("where one of the two candidates is unlikely")
+    assert Difference(0, 5, 6, None).line().endswith("where one of the two candidates is unlikely")

@@ -1,4 +1,4 @@
-"""Followed: one request of SGLang on a slot, brought up to date from the end of its text."""
+"""SlotRequest: one request of SGLang on a slot, brought up to date from the end of its text."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.drafters.seats import Seat, Seats
+from ngramspec.drafters.slot_pool import SlotLease, SlotPool
 
 Ids = npt.NDArray[np.int32]
 _NONE: list[int] = []
 
 
-class Followed:
+class SlotRequest:
     """A slot and what is known of the request's text.
 
     Args:
-        seats: Where the seat comes from and goes back to.
+        slots: Where the lease comes from and goes back to.
         depth: Tokens of the text's end that SGLang shows, >= 1.
     """
 
-    def __init__(self, seats: Seats, depth: int) -> None:
-        self.seat: Seat = seats.take()
+    def __init__(self, slots: SlotPool, depth: int) -> None:
+        self.lease: SlotLease = slots.take()
         self.mute = False  # the text holds an id that no drafter takes
-        self._seats = seats
+        self._slots = slots
         self._depth = depth
         self._length = 0  # tokens of the text
         self._end = b""  # its last `depth` tokens
@@ -42,7 +42,7 @@ class Followed:
             InputError: An id is not valid. The text is empty then.
         """
         self._forget()
-        drafter, slot = self.seat
+        drafter, slot = self.lease
         given, said = np.array(prompt, np.int32), np.array(output, np.int32)
         drafter.begin(slot, given)
         self._begun = True
@@ -72,7 +72,7 @@ class Followed:
             return
         if new:
             fresh = ids[len(ids) - new :]
-            drafter, slot = self.seat
+            drafter, slot = self.lease
             drafter.accept(slot, fresh, self._right(fresh))
             self._ids, self._parents = _NONE, _NONE
             self._length = length
@@ -80,17 +80,17 @@ class Followed:
 
     def propose(self, most: int, width: int) -> tuple[Ids, Ids]:
         """Return tokens and parents of a tree."""
-        drafter, slot = self.seat
+        drafter, slot = self.lease
         tokens, parents, _ = drafter.propose_tree(slot, most, width)
         self._ids, self._parents = tokens.tolist(), parents.tolist()
         return tokens, parents
 
     def leave(self) -> None:
-        """End the request and give the seat back."""
+        """End the request and give the lease back."""
         if self._begun:
-            self._seats.give_back(self.seat)
+            self._slots.give_back(self.lease)
         else:
-            self._seats.leave(self.seat)
+            self._slots.leave(self.lease)
 
     def _forget(self) -> None:
         self._ids, self._parents, self._length, self._end = _NONE, _NONE, 0, b""

@@ -1,4 +1,4 @@
-"""RequestAsk: a request's draft options, from extra_args of its sampling parameters."""
+"""RequestOptions: a request's draft options, from extra_args of its sampling parameters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ngramspec.adapters.vllm.figures import log
+from ngramspec.adapters.vllm.counters import log
 from ngramspec.adapters.vllm.settings import KEY
 from ngramspec.drafters.names import nearest
 from ngramspec.errors import InputError
 
 MAX_NAMESPACE = 256  # characters
-HELD_AT = "_ngramspec_asks"  # attribute of an InputBatch: asks by request id
+HELD_AT = "_ngramspec_options"  # attribute of an InputBatch: asks by request id
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestAsk:
+class RequestOptions:
     """Draft options of a request: SamplingParams(extra_args={"ngramspec": {...}}).
 
     Or flat, {"ngramspec.namespace": ...}: vllm_xargs of an HTTP request cannot be nested.
@@ -41,10 +41,10 @@ class RequestAsk:
             raise InputError(f"n_max must be an integer >= 0, got {self.n_max!r}")
 
 
-DEFAULT = RequestAsk()
+DEFAULT = RequestOptions()
 
 
-def read_ask(sampling_params: Any) -> RequestAsk:
+def read_options(sampling_params: Any) -> RequestOptions:
     """Return the draft options in a request's sampling parameters.
 
     Raises:
@@ -58,16 +58,16 @@ def read_ask(sampling_params: Any) -> RequestAsk:
         raise InputError(f"extra_args[{KEY!r}] must hold options by name, got {own!r}")
     flat = f"{KEY}."
     own = {**own, **{n[len(flat) :]: v for n, v in extra.items() if str(n).startswith(flat)}}
-    known = [one.name for one in fields(RequestAsk)]
+    known = [one.name for one in fields(RequestOptions)]
     for name in own:
         if name not in known:
             raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), known)}")
     if type(own.get("speculate")) is int and own["speculate"] in (0, 1):
         own["speculate"] = bool(own["speculate"])  # vllm_xargs has no booleans
-    return RequestAsk(**own)
+    return RequestOptions(**own)
 
 
-def hold_asks(add_request: Callable[..., Any]) -> Callable[..., Any]:
+def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
     """Return InputBatch.add_request, wrapped to also keep the request's draft options.
 
     A batch holds no sampling parameters, and a proposer sees only the batch.
@@ -76,7 +76,7 @@ def hold_asks(add_request: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(add_request)
     def add_and_hold(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            ask = read_ask(getattr(request, "sampling_params", None))
+            ask = read_options(getattr(request, "sampling_params", None))
         except InputError as error:
             log.warning("ngramspec: request %s: %s", getattr(request, "req_id", "?"), error)
             ask = DEFAULT
@@ -87,13 +87,13 @@ def hold_asks(add_request: Callable[..., Any]) -> Callable[..., Any]:
             held.pop(getattr(request, "req_id", None), None)
         return add_request(self, request, *args, **kwargs)
 
-    add_and_hold.holds_asks = True  # type: ignore[attr-defined]
+    add_and_hold.holds_options = True  # type: ignore[attr-defined]
     return add_and_hold
 
 
-def held_asks(input_batch: Any) -> dict[str, RequestAsk]:
+def held_options(input_batch: Any) -> dict[str, RequestOptions]:
     """Return the asks of a batch's requests that differ from the default; drop those of others."""
-    held: dict[str, RequestAsk] = getattr(input_batch, HELD_AT, None) or {}
+    held: dict[str, RequestOptions] = getattr(input_batch, HELD_AT, None) or {}
     present = input_batch.req_id_to_index
     if len(held) > len(present):
         for req_id in [one for one in held if one not in present]:

@@ -1,4 +1,4 @@
-"""Parting: where a text with drafts departs from the one without, and by what margin."""
+"""Difference: where a text with drafts departs from the one without, and by what margin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ngramspec.engine.request import MAX_LOGPROBS
 
 
 @dataclass(frozen=True)
-class Parting:
+class Difference:
     """Where a text with drafts departs from the one without.
 
     position: Index of the first token that differs.
@@ -38,12 +38,12 @@ class Parting:
         return f"{where}, where the two candidates are {abs(self.margin):.4f} logits apart"
 
 
-def find_parting(
+def find_difference(
     prompt_ids: npt.NDArray[np.int32],
     expected: Iterable[int],
     got: Iterable[int],
     run: Callable[[Request], Generation],
-) -> Parting | None:
+) -> Difference | None:
     """Return where `got` departs from `expected`, None if they are equal.
 
     Args:
@@ -62,7 +62,7 @@ def find_parting(
     a = expected[position] if position < len(expected) else -1
     b = got[position] if position < len(got) else -1
     if a < 0 or b < 0:
-        return Parting(position, a, b, None)
+        return Difference(position, a, b, None)
     prefix = np.concatenate([prompt_ids, np.array(expected[:position], dtype=np.int32)])
     asked = Request(
         prompt_ids=prefix,
@@ -73,4 +73,4 @@ def find_parting(
     )
     likely = dict(run(asked).logprobs[0].top)
     known = a in likely and b in likely
-    return Parting(position, a, b, likely[a] - likely[b] if known else None)
+    return Difference(position, a, b, likely[a] - likely[b] if known else None)
