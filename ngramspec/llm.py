@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import queue
 import weakref
@@ -16,9 +17,11 @@ import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
+from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
@@ -42,6 +45,7 @@ from ngramspec.tokenizers import fingerprint_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+log = logging.getLogger(__name__)
 Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]  # one prompt: its text or its token ids
 Messages = Sequence[Mapping[str, Any]]  # one conversation: role and content of each message
 CONTEXT_SIZE = 4096
@@ -60,12 +64,15 @@ class LLM:
         drafter: Names of n-gram drafters, comma-separated or in a sequence; None = plain decoding.
         slots: Requests that run at the same time and share batches, 1..256; further ones wait.
         context_size: Tokens of prompt and answer per request, capped at the model's trained
-            context; 0 = that context.
+            context; 0 = that context, cut to free memory.
         threads: CPU threads, None = one per physical core.
-        n_gpu_layers: Layers on the GPU, -1 = all.
+        n_gpu_layers: Layers on the GPU, -1 = all; "auto" = as many as fit, but none of the embedded
+            model or with exact. A warning tells about a GPU that llama.cpp was not built for.
         placement: Where the weights lie, instead of n_gpu_layers.
         loading: How the file is read; None = mapped.
         adapters: Files of LoRA adapters; `adapters` of a request says which are applied.
+        fit: Fit "auto" and 0 to free memory, and refuse what cannot fit; False: neither. Limits say
+            how much to leave free.
         flash_attn: True, False or "auto".
         settings: Further fields of ContextSettings by name; not with `exact`.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
@@ -108,10 +115,11 @@ class LLM:
         slots: int = 4,
         context_size: int = CONTEXT_SIZE,
         threads: int | None = None,
-        n_gpu_layers: int = 0,
+        n_gpu_layers: int | Literal["auto"] = "auto",
         placement: Placement | None = None,
         loading: Loading | None = None,
         adapters: Sequence[str | os.PathLike[str]] = (),
+        fit: bool | Limits = True,
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
         policy: str | DraftPolicy = "auto",
@@ -127,32 +135,42 @@ class LLM:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
-            placement = placement or Placement(n_gpu_layers)
-            self.model = stack.enter_context(
-                LlamaModel(path, placement=placement, loading=loading, adapters=adapters)
-            )
-            saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
-            known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
+            if n_gpu_layers == AUTO and (exact or model is None):
+                n_gpu_layers = 0
+            if draft_model is not None and not isinstance(draft_model, DraftModelSettings):
+                draft_model = DraftModelSettings(path=draft_model)
             made: dict[str, Any] = {
                 "slots": slots,
-                "context_size": min(context_size, self.model.n_ctx_train),
+                "context_size": context_size,
                 "n_batch": max(ContextSettings.n_batch, slots),
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
                 **(settings or {}),
             }
-            if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
-                made["context_size"] = context_size
-            context = ContextSettings(**made)
-            self.target = stack.enter_context(_open_target(self.model, context, exact))
+            if made.get("rope", Rope()) == Rope():  # a stretched context can be longer
+                made["context_size"] = min(context_size, trained_context(path, loading))
+            fitted = fit_to_memory(
+                path,
+                ContextSettings(**made),
+                placement or Placement(n_gpu_layers),
+                loading or Loading(),
+                draft=draft_model,
+                limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),
+            )
+            for line in fitted.notes:
+                log.warning("%s", line)
+            self.model = stack.enter_context(
+                LlamaModel(path, placement=fitted.placement, loading=loading, adapters=adapters)
+            )
+            saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
+            known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
+            self.target = stack.enter_context(_open_target(self.model, fitted.settings, exact))
             if isinstance(policy, str):
                 costs = find_costs(self.model, self.target.settings)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
             small = None
-            if draft_model is not None:
-                if not isinstance(draft_model, DraftModelSettings):
-                    draft_model = DraftModelSettings(path=draft_model)
-                small = open_draft_model(draft_model, self.target, stack)
+            if fitted.draft is not None:
+                small = open_draft_model(fitted.draft, self.target, stack)
             self.engine = Engine(
                 self.target,
                 drafter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ngramspec.costs import PROFILES, CostTable, load_costs
 
@@ -50,14 +50,16 @@ def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
 
 
 def saved_costs(
-    path: str | os.PathLike[str], settings: ContextSettings, n_gpu_layers: int = 0
+    path: str | os.PathLike[str],
+    settings: ContextSettings,
+    n_gpu_layers: int | Literal["auto"] = "auto",
 ) -> Costs:
     """Return the costs that `ngramspec bench calibrate` saved for a model, or the usual ones.
 
     Args:
         path: The model's GGUF file; only its vocabulary is loaded.
         settings: How the model is run; slots and contexts do not matter.
-        n_gpu_layers: Layers on the GPU, -1 = all.
+        n_gpu_layers: Layers on the GPU, -1 = all; "auto" = all if there is one.
 
     Raises:
         FormatError: It is no GGUF file.

@@ -44,7 +44,8 @@ def draft_model_options() -> Decorator:
                help="Its drafts end before a token less probable than N."),
         option(SECTION, "-ngld", "--n-gpu-layers-draft", "--gpu-layers-draft", "--spec-draft-ngl",
                "n_gpu_layers_draft", env="N_GPU_LAYERS_DRAFT", metavar="N",
-               help="Its layers on the GPU: a number, or all.  [default: 0]"),
+               help="Its layers on the GPU: a number, all, or auto: all if all of the model's are "
+               "there.  [default: auto]"),
         option(SECTION, "-devd", "--device-draft", "--spec-draft-device", "device_draft",
                env="DEVICE_DRAFT", metavar="NAMES",
                help="Devices that may hold them, comma-separated; none: no device."

@@ -15,6 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
+from ngramspec.cli.llama_cpp.fit import fit_options, limits_of
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
 from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
@@ -62,7 +63,8 @@ SHARE = click.FloatRange(0, 1)
            help="GGUF file; default: the embedded model."),
     hub_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
-           help="Context in tokens; 0: the trained size."),
+           help="Context in tokens; 0: the trained size, cut to free memory."),
+    fit_options(MODEL),
     running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v"),
     option(MODEL, "--exact", is_flag=True,
@@ -186,6 +188,7 @@ def _open_llm(
         placement=placement_of(values),
         loading=loading_of(values),
         adapters=[file for file, _ in adapters_of(values)],
+        fit=limits_of(values),
         **(EXACT if exact else {**settings, "settings": others}),
     )
 

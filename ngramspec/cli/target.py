@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli import completion
+from ngramspec.cli.llama_cpp.fit import limits_of
 from ngramspec.cli.llama_cpp.loading import loading_of
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
@@ -21,9 +22,14 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.adapters.llama_cpp.fit import Fitted
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
+
+
+SHORT = 4096  # tokens of a context where the command does not know yet how long it must be
 
 
 class CacheType(click.ParamType):  # type: ignore[type-arg]
@@ -107,8 +113,40 @@ def running(section: str, *names: str) -> Decorator:
     return options(*([] if names else [layers_option(section)]), *made)
 
 
-def open_model(values: Mapping[str, Any]) -> LlamaModel:
+def fit_target(values: Mapping[str, Any], small: DraftModelSettings | None = None) -> Fitted:
+    """Return how the target fits in free memory, and tell on stderr what its user should know.
+
+    Args:
+        values: A command's options.
+        small: The draft model.
+
+    Raises:
+        FormatError, OSError: The file cannot be read.
+        InputError: An option is not understood, or what was asked for does not fit.
+        BackendError: llama.cpp cannot load it.
+    """
+    from ngramspec.adapters.llama_cpp.fit import fit
+    from ngramspec.models import embedded_model
+
+    fitted = fit(
+        values["model"] or embedded_model(),
+        context_settings(values),
+        placement_of(values),
+        loading_of(values),
+        draft=small,
+        limits=limits_of(values),
+    )
+    for line in fitted.notes:
+        click.echo(line, err=True)
+    return fitted
+
+
+def open_model(values: Mapping[str, Any], fitted: Fitted | None = None) -> LlamaModel:
     """Load the target model.
+
+    Args:
+        values: A command's options.
+        fitted: How it fits in memory, from fit_target; None: with the context of a short text.
 
     Raises:
         FormatError, OSError: The file cannot be read.
@@ -119,29 +157,45 @@ def open_model(values: Mapping[str, Any]) -> LlamaModel:
     from ngramspec.models import embedded_model
 
     prepare_process(values)
+    if fitted is None:
+        fitted = fit_target({**values, "ctx_size": SHORT})
     return LlamaModel(
         values["model"] or embedded_model(),
-        placement=placement_of(values),
+        placement=fitted.placement,
         loading=loading_of(values),
         adapters=[path for path, _ in adapters_of(values)],
     )
 
 
-def open_target(values: Mapping[str, Any], model: LlamaModel) -> LlamaTarget:
+def open_target(
+    values: Mapping[str, Any], model: LlamaModel, fitted: Fitted | None = None
+) -> LlamaTarget:
     """Return the target; with --exact in a setting that was tested to be bit-exact.
+
+    Args:
+        values: A command's options.
+        model: The model.
+        fitted: How it fits in memory; None: as the options say.
 
     Raises:
         InputError: A setting is out of its bounds.
         BackendError: llama.cpp cannot run it, or the model has no exact setting.
     """
+    from ngramspec.adapters.llama_cpp.contexts import NoContextError
+    from ngramspec.adapters.llama_cpp.fit import possible
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
-    settings = context_settings(values)
-    if values["exact"]:
-        return _open_exact(settings, model)
+    settings = fitted.settings if fitted else context_settings(values)
     if settings.kv_unified and not settings.cells:
         settings = replace(settings, cells=settings.context_size_of(model))
-    return LlamaTarget(model, settings)
+    try:
+        return _open_exact(settings, model) if values["exact"] else LlamaTarget(model, settings)
+    except NoContextError as error:
+        placement = fitted.placement if fitted else placement_of(values)
+        known = (model.path, settings, placement, loading_of(values), limits_of(values))
+        raise NoContextError(
+            f"{error}: -c and -np say how large it is; {possible(*known)}"
+        ) from error
 
 
 def context_settings(values: Mapping[str, Any]) -> ContextSettings:

@@ -6,7 +6,7 @@ Only this package imports web frameworks; `import ngramspec` does not load it.
 from __future__ import annotations
 
 from ngramspec.server.app import create_app
-from ngramspec.server.model import ChatModel, ServedModel
+from ngramspec.server.model import ChatModel, Memory, ServedModel
 from ngramspec.server.settings import ServerSettings
 
-__all__ = ["ChatModel", "ServedModel", "ServerSettings", "create_app"]
+__all__ = ["ChatModel", "Memory", "ServedModel", "ServerSettings", "create_app"]

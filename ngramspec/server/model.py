@@ -125,12 +125,25 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes that a model takes, and where its layers are."""
+
+    weights: int
+    context: int  # keys, values and states of all slots
+    context_per_slot: int  # all of it where slots share
+    context_shared: bool
+    compute: int  # what a decode needs
+    device: str  # CPU, or GPUs and how many layers they have
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A model, its engine and the defaults of requests."""
 
     name: str  # the model's id for clients
     model: ChatModel
     engine: Engine
+    memory: Memory | None = None  # None = not known
     embedder: Embedder | None = None  # None: routes for embeddings are refused
     embedding_norm: int = 2  # length of vectors, as llama-server's embd_normalize
     aliases: tuple[str, ...] = ()  # further ids

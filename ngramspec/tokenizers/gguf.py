@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -29,6 +31,9 @@ _STRING, _ARRAY = 8, 9
 _KINDS = (*("u1", "i1", "u2", "i2", "u4", "i4", "f4", "?"), "", "", *("u8", "i8", "f8"))
 _DTYPES = {kind: np.dtype("<" + name) for kind, name in enumerate(_KINDS) if name}
 _MOST_NESTED = 8
+_MOST_DIMENSIONS = 8
+_ALIGNMENT = "general.alignment"
+_SPLIT = re.compile(r"(.+)-00001-of-(\d{5})\.gguf")
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
@@ -61,6 +66,31 @@ def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -
             return _Walk(os.fspath(path), data).metadata(wanted)
 
 
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Return the bytes of the tensors of a GGUF file by name, padding included.
+
+    path: The file; of a split model, the first: the tensors of all are returned.
+
+    Raises:
+        FormatError: Not GGUF, truncated or damaged; names file and offset.
+        OSError: A file cannot be read.
+    """
+    found: dict[str, int] = {}
+    for one in _files_of(Path(path)):
+        with open(one, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            found.update(_Walk(os.fspath(one), data).tensors())
+    return found
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of a model."""
+    name = _SPLIT.fullmatch(path.name)
+    if name is None:
+        return [path]
+    count = int(name[2])
+    return [path.with_name(f"{name[1]}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
+
+
 class _Walk:
     """One walk over the keys of a mapped file.
 
@@ -76,7 +106,8 @@ class _Walk:
     def metadata(self, wanted: Callable[[str], bool]) -> dict[str, Value]:
         """Return the wanted keys."""
         found: dict[str, Value] = {}
-        for _ in range(self.head()):
+        _, num_keys = self.head()
+        for _ in range(num_keys):
             key = self.string().decode("utf-8", "replace")
             kind = self.number(_U32)
             if wanted(key):
@@ -85,19 +116,39 @@ class _Walk:
                 self.skip(kind)
         return found
 
-    def head(self) -> int:
-        """Check magic and version; return the number of keys."""
+    def tensors(self) -> dict[str, int]:
+        """Return the bytes of the tensors by name."""
+        num_tensors, _ = self.head()
+        self.position = 0
+        padding = self.metadata(lambda key: key == _ALIGNMENT).get(_ALIGNMENT, 32)
+        offsets: dict[str, int] = {}
+        for _ in range(num_tensors):
+            name = self.string().decode("utf-8", "replace")
+            dimensions = self.number(_U32)
+            if dimensions > _MOST_DIMENSIONS:
+                raise self.error(f"a tensor of {dimensions} dimensions")
+            self.step(dimensions * _U64.size + _U32.size)
+            offsets[name] = self.number(_U64)
+        unit = max(1, padding) if isinstance(padding, int) else 32
+        length = self.size - -(-self.position // unit) * unit  # of all tensors
+        names = sorted(offsets, key=offsets.__getitem__)
+        ends = [offsets[name] for name in names[1:]] + [length]
+        return {name: max(0, end - offsets[name]) for name, end in zip(names, ends, strict=True)}
+
+    def head(self) -> tuple[int, int]:
+        """Check magic and version; return the numbers of tensors and of keys."""
         if self.data[: len(MAGIC)] != MAGIC:
             raise self.error(f"expected {MAGIC!r}, found {self.data[: len(MAGIC)]!r}")
         self.position = len(MAGIC)
         self.need(_HEAD.size)
-        version, _, num_keys = _HEAD.unpack_from(self.data, self.position)
+        version, num_tensors, num_keys = _HEAD.unpack_from(self.data, self.position)
         if version & 0xFFFF == 0:
             raise self.error("the file is big-endian, which is not supported")
         if version not in (2, 3):
             raise self.error(f"GGUF version {version}, supported are 2 and 3")
         self.position += _HEAD.size
-        return int(num_keys)  # not trusted: every key takes bytes that must be there
+        # not trusted: each of them takes bytes that must be there
+        return int(num_tensors), int(num_keys)
 
     def value(self, kind: int) -> Value:
         """Read the value at the position."""

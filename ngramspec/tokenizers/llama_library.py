@@ -129,6 +129,33 @@ def caught_log(lib: Any) -> Iterator[None]:
             lib.llama_log_set(before, data)
 
 
+@contextmanager
+def heard_log(lib: Any) -> Iterator[list[str]]:
+    """Collect all lines that this thread makes llama.cpp log inside the block.
+
+    Warnings and errors are kept as catch_log does; what its callback was before is restored.
+    """
+    lines, own = [""], threading.get_ident()
+    with _LOG:
+        before, data = lib.llama_log_callback(), ctypes.c_void_p()
+        lib.llama_log_get(ctypes.byref(before), ctypes.byref(data))
+        keep = lib.llama_log_callback(native_llama.log_address())
+
+        def hear(level: int, text: bytes, user_data: Any) -> None:
+            keep(level, text, user_data)
+            if threading.get_ident() == own:
+                first, *more = text.decode("utf-8", "replace").split("\n")
+                lines[-1] += first
+                lines.extend(more)
+
+        callback = lib.llama_log_callback(hear)
+        lib.llama_log_set(callback, ctypes.c_void_p(0))
+        try:
+            yield lines
+        finally:
+            lib.llama_log_set(before, data)
+
+
 def load_model(library: Library, path: Path, params: Any) -> Handle:
     """Let llama.cpp load a model; its log must be caught.
 

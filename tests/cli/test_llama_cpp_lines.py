@@ -79,9 +79,10 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
     def run(options: Any, choice: DraftChoice, small: DraftModelSettings | None) -> None:
         with contextlib.ExitStack() as stack:
-            model = stack.enter_context(serve_run.open_model(options))
-            target = stack.enter_context(serve_run.open_target(options, model))
-            opened, _ = serve_run.open_small(small, target, stack, None)
+            fitted = serve_run.fit_target(options, small)
+            model = stack.enter_context(serve_run.open_model(options, fitted))
+            target = stack.enter_context(serve_run.open_target(options, model, fitted))
+            opened, _ = serve_run.open_small(fitted.draft, target, stack, None)
             engine = serve_run.open_engine(options, choice, target, stack, opened)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])

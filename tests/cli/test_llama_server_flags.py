@@ -220,7 +220,8 @@ def test_a_preset_names_a_model_and_how_it_is_served(
 def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[dict[str, Any]]) -> None:
     lines: dict[str, tuple[int, bool]] = {
         "": (command.AUTO_SLOTS, True), "-np -1": (4, True), "-np auto": (4, True),
-        "-np 4": (4, False), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
+        "-np 4": (4, True), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
+        "-np 4 -c 2048": (4, False), "-c 2048": (4, True), "-np 4 -c 0": (4, True),
     }  # fmt: skip
     for line, wanted in lines.items():
         assert invoke("serve", *line.split()).exit_code == 0

@@ -133,9 +133,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         with contextlib.ExitStack() as stack:
             settings = serve_run.make_settings(options, choice)
             defaults = serve_run.served_defaults(options)
-            model = stack.enter_context(serve_run.open_model(options))
-            target = stack.enter_context(serve_run.open_target(options, model))
-            opened, _ = serve_run.open_small(small, target, stack, None)
+            fitted = serve_run.fit_target(options, small)
+            model = stack.enter_context(serve_run.open_model(options, fitted))
+            target = stack.enter_context(serve_run.open_target(options, model, fitted))
+            opened, _ = serve_run.open_small(fitted.draft, target, stack, None)
             engine = serve_run.open_engine(options, choice, target, stack, opened)
             prompt = model.tokenize_prompt("import os")
             sampling = defaults["sampling"]
@@ -162,7 +163,8 @@ def test_a_line_starts_the_server(
     assert {name: made[name] for name in wanted} == wanted
     told = [text for text in result.stderr.splitlines() if " does nothing: " in text]
     may = ("--cache-reuse", "--ui-config")
-    assert [text.partition(" ")[0] for text in told] == [flag for flag in may if flag in line]
+    flags = [text.partition(" ")[0] for text in told]
+    assert [flag for flag in flags if flag != "-ngl"] == [flag for flag in may if flag in line]
 
 
 def test_a_priority_is_that_of_the_process(

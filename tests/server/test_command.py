@@ -157,7 +157,7 @@ def test_an_unknown_host_is_told() -> None:
         (("--chat-template", "lama3"), "llama2-sys-strip, llama3, llama4"),
         (("--chat-template-kwargs", "[]"), "JSON object"),
         (("--ssl-key-file", "key"), "belong together"),
-        (("--n-gpu-layers", "many"), "a number or all"),
+        (("--n-gpu-layers", "many"), "a number, all or auto"),
         (("--ctx-size", "2"), "less than a token"),
         (("--repeat-penalty", "1000"), "repeat_penalty must be"),
         (("-lcd", "nowhere/x.ngc"), "No such folder"),

@@ -3,10 +3,10 @@
 llama-cpp-python with a draft model computes logits for every prompt position, copies them into a
 matrix of n_ctx x n_vocab (or crashes past n_batch positions), and detokenizes the whole text for
 every token. attach() replaces a few attributes of that one object, no class and no module, and
-detach() puts every one of them back.
+detach() puts every one of them back. Only `input_ids` stays longer where it was too short.
 
 What is replaced, and by what:
-    draft_model, scores, tokenizer_, _logits_all, _n_ctx   values (see `patches`)
+    draft_model, scores, tokenizer_, _logits_all   values (see `patches`)
     _batch.set_batch    marks the rows of verification batches only
     sample              refuses rows without logits; shows logits processors verified ids only
     generate            drops draft tokens left over when a request ends
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.adapters.llama_cpp.guard import Unverified, grow_buffer
 from ngramspec.adapters.llama_cpp.host import Host
 from ngramspec.adapters.llama_cpp.patches import (
     REASON,
@@ -39,7 +40,6 @@ NEEDED = (
     *("input_ids", "n_batch", "n_tokens", "reset", "sample", "scores", "tokenizer_"),
 )
 LOGPROBS_ARGUMENT = 7
-NO_LIMIT = 1 << 62
 MISSING = object()
 
 
@@ -57,8 +57,7 @@ class Attachment:
         self._llama = weakref.ref(llama)
         self._host = host
         self._verify_at = -1
-        self._verified = 0
-        self._running = 0
+        self._unverified = Unverified()
         self._writer = BatchWriter(llama._batch, llama.n_batch, self._take_verify)
         self._saved: list[tuple[Any, str, Any, Any]] = []
         self._patch(llama)
@@ -107,9 +106,9 @@ class Attachment:
         tokenizer = llama.tokenizer_
         if type(tokenizer).__name__ == "LlamaTokenizer":
             tokenizer = IncrementalTokenizer(tokenizer, int(llama.token_bos()))
+        grow_buffer(llama)
         rows = int(llama.input_ids.shape[0])
         self._replace(llama, "scores", NoScores(rows, llama._n_vocab))
-        self._replace(llama, "_n_ctx", min(int(llama._n_ctx), rows))
         self._replace(llama, "_logits_all", False)
         self._replace(llama, "draft_model", self.draft)
         self._replace(llama, "tokenizer_", tokenizer)
@@ -146,7 +145,7 @@ class Attachment:
                 f"no logits for position {idx}: the last batch has them for its last "
                 f"{self._writer.last_rows} of {llama.n_tokens} tokens; {REASON}"
             )
-        self._verified = idx + 1
+        self._unverified.saw(idx)
         sampler = llama._sampler
         if sampler is None or not sampler.custom_samplers:
             return int(original(*args, idx=idx, **kwargs))
@@ -158,29 +157,23 @@ class Attachment:
 
     def _generate(self, *args: Any, **kwargs: Any) -> Generator[int, Any, None]:
         llama, original = self._original("generate")
-        self._running = turn = self._running + 1
-        self._verified = NO_LIMIT
-        loop = original(*args, **kwargs)
-        try:
-            yield from self._paused(loop)
-        finally:
-            loop.close()
-            if turn == self._running and self._verified < llama.n_tokens:
-                llama.n_tokens = self._verified
-                llama._ctx.kv_cache_seq_rm(-1, self._verified, -1)
-                llama._requires_eval = True
+        loop = self._paused(original(*args, **kwargs))
+        return self._unverified.drop_after(llama, loop)
 
     def _paused(self, loop: Generator[int, Any, None]) -> Generator[int, Any, None]:
         """Yield what the host's loop yields; the app's time in between is not counted."""
         sent = None
-        while True:
-            try:
-                token = loop.send(sent)
-            except StopIteration:
-                return
-            left = time.perf_counter()
-            sent = yield token
-            self.draft.clock.leave_out(time.perf_counter() - left)
+        try:
+            while True:
+                try:
+                    token = loop.send(sent)
+                except StopIteration:
+                    return
+                left = time.perf_counter()
+                sent = yield token
+                self.draft.clock.leave_out(time.perf_counter() - left)
+        finally:
+            loop.close()
 
     def _create_completion(self, *args: Any, **kwargs: Any) -> Any:
         _, original = self._original("_create_completion")

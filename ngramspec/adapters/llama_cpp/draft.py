@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
+from ngramspec.adapters.llama_cpp.guard import guard_new_hosts
 from ngramspec.adapters.llama_cpp.host import Host, TokenIds
 from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
@@ -60,8 +62,9 @@ class NgramDraft:
             tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
         eog_ids: Further token ids before which a draft ends.
         heal: Attach to a Llama automatically when it cannot go on otherwise: created without
-            logits_all and about to pass n_batch tokens (it would raise), or given its draft_model
-            only after it was made (it would end the process). False: no drafts there instead.
+            logits_all and about to pass n_batch tokens, prompt included (it would raise), or given
+            its draft_model only after it was made (it would end the process). For that, this wraps
+            `llama_cpp.Llama.__init__`; import llama_cpp first. False: no drafts there instead.
         params: Drafter parameters as for create_drafter. A `static`, `dynamic` or `pool` file of
             another tokenizer than the host's gives no drafts and one warning; attach() refuses it.
 
@@ -69,8 +72,8 @@ class NgramDraft:
         FormatError, VocabMismatchError, OSError: As create_drafter, for statistics files.
         InputError: An argument is out of range, unknown or contradicts another.
 
-    The host itself limits a plain draft_model: a prompt longer than n_batch needs logits_all=True
-    (or attach(), which needs nothing), and custom stopping criteria see unverified tokens.
+    The host itself limits a plain draft_model: it computes logits at every position of a prompt,
+    and custom stopping criteria see unverified tokens. attach() has no such limits.
 
     Threads: safe; one lock around each call. Cost of a call: O(tokens) to compare, by memcmp.
     Pickling: spec, parameters and limits; histories, counters and a shared pool stay behind, so
@@ -110,6 +113,8 @@ class NgramDraft:
         self._lock = threading.RLock()
         self._stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
         self._streams = StreamTable(self.drafter.slots, self._refusal_of)
+        if self._config["heal"]:
+            guard_new_hosts(_room_maker)
 
     def bind(self, llama: Any) -> Host:
         """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
@@ -150,6 +155,11 @@ class NgramDraft:
             self.counters.count(draft.size)
             self.counters.seconds += (time.perf_counter_ns() - started) * 1e-9
             return draft.copy()
+
+    @property
+    def heals(self) -> bool:
+        """Return whether it attaches where a Llama cannot go on otherwise."""
+        return bool(self._config["heal"])
 
     def stats(self) -> Any:
         """Return the drafter's figures per source, as Drafter.stats does."""
@@ -208,6 +218,17 @@ class NgramDraft:
             limit = min(limit, given.base.size - int(ids.size))
         return limit
 
+    def make_room(self, llama: Any) -> None:
+        """Let a Llama take a text that its matrix of logits has no rows for.
+
+        Attached it needs none. Where it cannot be attached it gets no drafts, and so needs none.
+        """
+        with self._lock:
+            host = self.bind(llama)
+            if not self._heal(host):
+                host.refusal = host.refusal or "it cannot be attached"
+                llama._logits_all = False
+
     def _heal(self, host: Host) -> bool:
         """Attach to a host whose score matrix is too small; return whether that worked."""
         if not self._config["heal"] or host.heal_failed:
@@ -242,6 +263,12 @@ class NgramDraft:
             outside = np.flatnonzero(draft >= (self._config["n_vocab"] or MAX_TOKENS))
             return draft[: outside[0]] if outside.size else draft
         return draft[: host.usable_len(draft)]
+
+
+def _room_maker(draft: Any) -> Callable[[Any], None] | None:
+    """Return what lets a Llama with this draft model take long texts, None if it is not ours."""
+    ours = isinstance(draft, NgramDraft) and draft.heals
+    return draft.make_room if ours else None
 
 
 def _make_policy(policy: Any, max_draft: int) -> AutoPolicy | None:

@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass, field, replace
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, check_vocabulary
 
@@ -21,7 +22,8 @@ class DraftModelSettings:
     n_max: int = N_MAX  # longest draft
     n_min: int = N_MIN  # shorter drafts are dropped
     p_min: float = P_MIN  # a draft ends before a token that is less probable
-    placement: Placement = field(default_factory=Placement)  # where its weights lie
+    # where its weights lie; auto: on the GPU if all of the target's are
+    placement: Placement = field(default_factory=lambda: Placement(AUTO))
     context_size: int = 0  # tokens per slot, 0 = as the target
     threads: int | None = None  # None = as the target
     threads_batch: int | None = None  # None = as the target, or as threads
@@ -40,26 +42,8 @@ def open_draft_model(
         BackendError: llama.cpp cannot run it, or its vocabulary differs from the target's.
     """
     model = stack.enter_context(LlamaModel(settings.path, placement=settings.placement))
-    own, threads = target.settings, settings.threads
-    small = stack.enter_context(
-        LlamaTarget(
-            model,
-            replace(
-                own,
-                context_size=settings.context_size or target.context_size,
-                threads=threads or own.threads,
-                threads_batch=settings.threads_batch or threads or own.threads_batch,
-                flash_attn="auto",
-                type_k=settings.type_k,
-                type_v=settings.type_v,
-                kv_unified=False,
-                cells=0,
-                max_outputs=0,
-                n_rs_seq="auto",
-                pad=False,
-            ),
-        )
-    )
+    context = draft_context(settings, target.settings, target.context_size)
+    small = stack.enter_context(LlamaTarget(model, context))
     check_vocabulary(target, small)
     most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
     return DraftModel(
@@ -69,5 +53,26 @@ def open_draft_model(
         settings.p_min,
         label=settings.name,
         path=os.fspath(settings.path),
-        nbytes=model.size_bytes + small.context_bytes,
+        nbytes=model.size_bytes + small.buffers.total,
+    )
+
+
+def draft_context(
+    settings: DraftModelSettings, own: ContextSettings, context_size: int
+) -> ContextSettings:
+    """Return how a draft model's context is made, for a target's settings and tokens per slot."""
+    threads = settings.threads
+    return replace(
+        own,
+        context_size=settings.context_size or context_size,
+        threads=threads or own.threads,
+        threads_batch=settings.threads_batch or threads or own.threads_batch,
+        flash_attn="auto",
+        type_k=settings.type_k,
+        type_v=settings.type_v,
+        kv_unified=False,
+        cells=0,
+        max_outputs=0,
+        n_rs_seq="auto",
+        pad=False,
     )

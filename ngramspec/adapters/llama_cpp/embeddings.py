@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.hosts import llama as native_llama
+from ngramspec.adapters.llama_cpp.contexts import make_context
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
-from ngramspec.adapters.llama_cpp.target import OK, make_context
+from ngramspec.adapters.llama_cpp.target import OK
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.tokenizers.llama_library import Handle, reasons
 from ngramspec.tokenizers.tokenizer import TokenIds
@@ -79,7 +80,7 @@ class Embedder:
         params.n_batch = params.n_ubatch = params.n_outputs_max = most
         if pooling is not None:
             params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{pooling.upper()}")
-        self._handle = make_context(model, params)
+        self._handle, _ = make_context(model, params)
         kind = int(lib.llama_pooling_type(self._handle.address))
         names = {int(getattr(lib, f"LLAMA_POOLING_TYPE_{n.upper()}")): n for n in POOLINGS}
         if kind not in names:

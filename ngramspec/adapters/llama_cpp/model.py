@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TEMPLATE_KEY = "tokenizer.chat_template"
 TOOL_TEMPLATE_KEY = f"{TEMPLATE_KEY}.tool_use"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
-_STATEFUL = ("deepseek4",)  # attention models that keep a state as well
+STATEFUL = ("deepseek4",)  # attention models that keep a state as well
 
 
 class Closable(Protocol):
@@ -82,7 +82,7 @@ class LlamaModel:
         kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
-        self.n_gpu_layers, self.loading = placement.n_gpu_layers, loading
+        self.n_gpu_layers, self.loading = placement.layers, loading
         self.handle = load_model(self.library, self.path, params)
         del kept  # llama.cpp has read it
         self.adapters = load_adapters(self.library, self.handle, adapters)
@@ -97,6 +97,7 @@ class LlamaModel:
         self.vocabulary = Vocabulary(self.library, lib.llama_model_get_vocab(address))
         self.vocab_size = self.vocabulary.vocab_size
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
+        self.num_layers = int(lib.llama_model_n_layer(address))
         self.size_bytes = int(lib.llama_model_size(address))
         self.num_params = int(lib.llama_model_n_params(address))
         file_type = lib.llama_model_ftype(address)
@@ -132,7 +133,7 @@ class LlamaModel:
     @property
     def is_stateful(self) -> bool:
         """Return whether tokens cannot be removed from its cache one by one."""
-        return self.is_recurrent or self.is_hybrid or self.architecture in _STATEFUL
+        return self.is_recurrent or self.is_hybrid or self.architecture in STATEFUL
 
     @cached_property
     def state_bytes(self) -> int:
@@ -282,6 +283,16 @@ class LlamaModel:
         if self.add_bos and begin and text.startswith(begin):
             text = text[len(begin) :]
         return self.tokenize(text, add_special=True, parse_special=True)
+
+    def check_open(self) -> None:
+        """Check that contexts can be made.
+
+        Raises:
+            StateError: The model is closed, or only its vocabulary is loaded.
+        """
+        _ = self.vocabulary.address
+        if self.vocab_only:
+            raise StateError(f"{self.path}: only the vocabulary is loaded")
 
     def use(self, user: Closable) -> None:
         """Close `user` before the model.

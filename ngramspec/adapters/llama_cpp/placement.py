@@ -7,15 +7,18 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ngramspec.adapters.llama_cpp.ggml import function_of
 from ngramspec.errors import InputError
 
 ALL = -1
+AUTO: Literal["auto"] = "auto"
 NO_DEVICE = "none"
 SPLITS = ("none", "layer", "row", "tensor")
-_CPU = 0  # type of a device, in ggml-backend.h
+# Types of devices, in ggml-backend.h.
+_CPU, _GPU, _INTEGRATED = 0, 1, 2
+_APPLE = "MTL"  # names of devices that use the host's memory begin so, as Metal's do
 # Weights of feed-forward networks, in llama.cpp's names of tensors: of a mixture's experts, others.
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _DENSE = r"\.ffn_(up|down|gate)\."
@@ -25,7 +28,8 @@ _DENSE = r"\.ffn_(up|down|gate)\."
 class Placement:
     """Where a model's weights lie.
 
-    n_gpu_layers: Layers on the GPU, -1 = all.
+    n_gpu_layers: Layers on the GPU, -1 = all; "auto" = all if there is a GPU that llama.cpp can
+        use. LLM and `ngramspec serve` make it as many as fit.
     devices: Devices that may hold them, by llama.cpp's names; () = all, ("none",) = none.
     cpu_experts: Of how many layers, from the first, the experts of a mixture stay in the CPU's
         memory; -1 = of all.
@@ -37,7 +41,7 @@ class Placement:
     shares: How much each GPU gets, in any unit; () = by its free memory.
     """
 
-    n_gpu_layers: int = 0
+    n_gpu_layers: int | Literal["auto"] = 0
     devices: tuple[str, ...] = ()
     cpu_experts: int = 0
     cpu_dense: int = 0
@@ -55,6 +59,11 @@ class Placement:
         for name in ("cpu_experts", "cpu_dense"):
             value = getattr(self, name)
             _check(value >= ALL, f"{name} must be >= -1, got {value}")
+        layers = self.n_gpu_layers
+        _check(
+            isinstance(layers, int) or layers == AUTO,
+            f'n_gpu_layers must be a number or "auto", got {layers!r}',
+        )
         known = ", ".join(SPLITS)
         _check(self.split in (None, *SPLITS), f"split must be one of {known}, got {self.split!r}")
         _check(self.main_gpu >= 0, f"main_gpu must be >= 0, got {self.main_gpu}")
@@ -65,6 +74,17 @@ class Placement:
                 re.compile(pattern)
             except re.error as error:
                 raise InputError(f"{pattern!r} is not a regular expression: {error}") from None
+
+    @property
+    def layers(self) -> int:
+        """Return the layers on the GPU as llama.cpp takes them.
+
+        Raises:
+            BackendError: It depends on what GPUs there are, and llama.cpp does not say.
+        """
+        if self.n_gpu_layers == AUTO:
+            return ALL if gpus(self) else 0
+        return int(self.n_gpu_layers)
 
 
 class _Override(ctypes.Structure):
@@ -80,7 +100,7 @@ def place(placement: Placement, lib: Any, params: Any) -> list[Any]:
         InputError: There is no such device or kind of memory, or too many shares.
         BackendError: llama.cpp does not say which devices there are.
     """
-    params.n_gpu_layers = placement.n_gpu_layers
+    params.n_gpu_layers = placement.layers
     params.main_gpu = placement.main_gpu
     if placement.split is not None:
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{placement.split.upper()}")
@@ -110,23 +130,74 @@ def device_names() -> list[str]:
     return [_name_of(device) for device in _devices() if not _is_cpu(device)]
 
 
+@dataclass(frozen=True)
+class Device:
+    """A GPU that llama.cpp can use.
+
+    name: llama.cpp's name, such as "CUDA0".
+    description: The GPU's own name.
+    free, total: Bytes of its memory.
+    shares_host: Its memory is the host's.
+    """
+
+    name: str
+    description: str
+    free: int
+    total: int
+    shares_host: bool = False
+
+
+def gpus(placement: Placement | None = None) -> list[Device]:
+    """Return the GPUs that this build of llama.cpp can use, as a placement limits them.
+
+    Raises:
+        BackendError: As device_names.
+    """
+    by_type = {kind: [d for d in _devices() if _type_of(d) == kind] for kind in (_GPU, _INTEGRATED)}
+    found = [_read(device) for device in by_type[_GPU] or by_type[_INTEGRATED]]
+    only = placement.devices if placement else ()
+    return [one for one in found if not only or one.name in only]
+
+
 def device_lines() -> list[str]:
     """Return a line for each of those devices: its name, what it is, and its memory.
 
     Raises:
         BackendError: As device_names.
     """
+    lines = []
+    for one in (_read(device) for device in _devices() if not _is_cpu(device)):
+        sizes = f"{one.total >> 20} MiB, {one.free >> 20} MiB free"
+        lines.append(f"{one.name}: {one.description} ({sizes})")
+    return lines
+
+
+def host_memory() -> tuple[int, int]:
+    """Return the free and all bytes of the host's memory, as llama.cpp knows them.
+
+    Raises:
+        BackendError: As device_names.
+    """
+    cpus = [_read(device) for device in _devices() if _is_cpu(device)]
+    return (cpus[0].free, cpus[0].total) if cpus else (0, 0)
+
+
+def stays_on_host(placement: Placement) -> list[re.Pattern[str]]:
+    """Return patterns of the names of tensors that a placement keeps in the CPU's memory."""
+    given = [re.compile(pattern) for pattern, memory in placement.buffers if memory == "CPU"]
+    return given + [re.compile(pattern) for pattern in _cpu_patterns(placement)]
+
+
+def _read(device: Any) -> Device:
+    """Return what a device says of itself."""
     describe = function_of("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
     size = ctypes.POINTER(ctypes.c_size_t)
     memory = function_of("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
-    lines = []
-    for device in _devices():
-        if not _is_cpu(device):
-            free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            memory(device, free, total)
-            sizes = f"{total.value >> 20} MiB, {free.value >> 20} MiB free"
-            lines.append(f"{_name_of(device)}: {describe(device).decode()} ({sizes})")
-    return lines
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    memory(device, free, total)
+    name = _name_of(device)
+    shares = _type_of(device) == _INTEGRATED or name.startswith(_APPLE)
+    return Device(name, describe(device).decode(), free.value, total.value, shares)
 
 
 def _overrides(placement: Placement) -> Iterator[_Override]:
@@ -143,11 +214,19 @@ def _overrides(placement: Placement) -> Iterator[_Override]:
                 f"llama.cpp has no memory {name!r} for tensors; there is: {', '.join(known)}",
             )
             yield _Override(pattern.encode(), known[name])
+    patterns = _cpu_patterns(placement)
+    if patterns:
+        cpu = function_of("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
+        yield from (_Override(pattern.encode(), cpu) for pattern in patterns)
+
+
+def _cpu_patterns(placement: Placement) -> list[str]:
+    """Return the patterns of experts and feed-forward networks that stay with the CPU."""
+    made = []
     for count, pattern in ((placement.cpu_experts, _EXPERTS), (placement.cpu_dense, _DENSE)):
-        if count:
-            layers = [""] if count == ALL else [rf"blk\.{layer}" for layer in range(count)]
-            cpu = function_of("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
-            yield from (_Override((layer + pattern).encode(), cpu) for layer in layers)
+        layers = [""] if count == ALL else [rf"blk\.{layer}" for layer in range(count)]
+        made += [layer + pattern for layer in layers]
+    return made
 
 
 def _buffer_types() -> dict[str, int]:
@@ -178,8 +257,12 @@ def _name_of(device: Any) -> str:
     return str(name(device).decode())
 
 
+def _type_of(device: Any) -> int:
+    return int(function_of("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(device))
+
+
 def _is_cpu(device: Any) -> bool:
-    return int(function_of("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(device)) == _CPU
+    return _type_of(device) == _CPU
 
 
 def _check(fine: bool, message: str) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
 from ngramspec.adapters.llama_cpp.threads import ThreadPlan
-from ngramspec.errors import BackendError, InputError, StateError
-
-if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.errors import BackendError, InputError
+from ngramspec.tokenizers.llama_library import Library
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 MAX_SEQUENCES = 256
@@ -21,6 +19,28 @@ SNAPSHOTS = 62  # of small states; a draft of this length can be taken back
 SMALL_STATE = 1 << 20  # bytes of a state that is small
 FEW_SNAPSHOTS = 16  # of large states: each one makes every decode slower
 SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights
+
+
+class Runnable(Protocol):
+    """What the settings of a context depend on: a model, with its weights or without."""
+
+    path: Path
+    library: Library
+    size_bytes: int  # of the weights
+    n_ctx_train: int
+    has_encoder: bool
+    is_diffusion: bool
+
+    @property
+    def is_stateful(self) -> bool:
+        """Return whether tokens cannot be removed from its cache one by one."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes of the state that it keeps for each sequence."""
+
+    def check_open(self) -> None:
+        """Raise StateError if contexts cannot be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +109,7 @@ class ContextSettings:
             f'n_rs_seq must be "auto" or in 0..1024, got {snapshots!r}',
         )
 
-    def context_size_of(self, model: LlamaModel) -> int:
+    def context_size_of(self, model: Runnable) -> int:
         """Return the tokens that each sequence may hold."""
         return self.context_size or model.n_ctx_train
 
@@ -100,7 +120,7 @@ class ContextSettings:
         return threads, self.threads_batch or threads
 
 
-def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
+def context_params(model: Runnable, settings: ContextSettings) -> Any:
     """Return llama_context_params.
 
     Raises:
@@ -108,9 +128,7 @@ def context_params(model: LlamaModel, settings: ContextSettings) -> Any:
         BackendError: The model cannot generate text.
         StateError: The model is closed, or only its vocabulary is loaded.
     """
-    _ = model.vocabulary.address  # raises when the model is closed
-    if model.vocab_only:
-        raise StateError(f"{model.path}: only the vocabulary is loaded")
+    model.check_open()
     if model.has_encoder or model.is_diffusion:
         raise BackendError(f"{model.path}: the model does not generate text token by token")
     lib = model.library.lib
@@ -157,7 +175,7 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
     return total
 
 
-def snapshots(model: LlamaModel, settings: ContextSettings, sequences: int, n_ubatch: int) -> int:
+def snapshots(model: Runnable, settings: ContextSettings, sequences: int, n_ubatch: int) -> int:
     """Return how many snapshots of recurrent states to ask for, per sequence.
 
     They bound the drafts: each drafted token has one. How large they are is measured.

@@ -13,6 +13,7 @@ from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
+from ngramspec.adapters.llama_cpp.contexts import make_context
 from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import file_digest
@@ -21,7 +22,7 @@ from ngramspec.adapters.llama_cpp.threads import attach_threads
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
-from ngramspec.tokenizers.llama_library import Handle, reasons
+from ngramspec.tokenizers.llama_library import reasons
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,6 +46,8 @@ class LlamaTarget:
         StateError: The model is closed.
 
     Used by one thread at a time, except `sampler`.
+
+    buffers: The memory that the context takes.
     """
 
     def __init__(
@@ -55,10 +58,7 @@ class LlamaTarget:
         self._lib = model.library.lib
         self._closed = True  # until it is fully made
         params = context_params(model, settings)
-        before = native_llama.logged_buffers()
-        self._handle = make_context(model, params)
-        # Of its cache and for computing; another context made at the same time would be in it.
-        self.context_bytes = native_llama.logged_buffers() - before
+        self._handle, self.buffers = make_context(model, params)
         address = self._handle.address
         plans, counts = settings.thread_plans, settings.num_threads
         self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
@@ -328,14 +328,3 @@ class LlamaTarget:
         window = self.model.n_swa
         # The next token looks back on window - 1 others; some may have been overwritten.
         return not window or context.pos_min(sequence) <= max(0, length - window + 1)
-
-
-def make_context(model: LlamaModel, params: Any) -> Handle:
-    """Return a context of llama.cpp. Raises: BackendError if it cannot be made."""
-    lib = model.library.lib
-    position = native_llama.log_position()
-    address = lib.llama_init_from_model(model.handle.address, params)
-    if not address:
-        reason = reasons(native_llama.log_since(position))
-        raise BackendError(f"llama.cpp cannot make a context{reason}")
-    return Handle(lib.llama_free, address, model.handle)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import click
 
-from ngramspec.cli.llama_cpp.words import OFF
 from ngramspec.cli.options import Decorator, option, options
 
 Kind = Literal["silent", "note", "refused"]
@@ -117,10 +116,6 @@ FLAGS = (
     # What may be missed.
     note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
          1, "CACHE_REUSE", "0"),
-    note("-fit --fit", "weights are not fitted to the devices' memory: -ngl says what goes there",
-         1, "FIT", *OFF),
-    note("-fitt --fit-target", "weights are not fitted to the devices' memory", 1, "FIT_TARGET"),
-    note("-fitc --fit-ctx", "the context is not fitted to the devices' memory", 1, "FIT_CTX"),
     note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),
     note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
     note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),

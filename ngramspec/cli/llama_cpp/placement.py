@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,7 +22,8 @@ def layers_option(section: str) -> Decorator:
     """Return --n-gpu-layers."""
     return option(section, "-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers",
                   env="N_GPU_LAYERS", metavar="N",
-                  help="Layers on the GPU: a number, or all.  [default: 0]")  # fmt: skip
+                  help="Layers on the GPU: a number, all, or auto: as many as fit.  "
+                  "[default: auto; the embedded model and --exact: 0]")  # fmt: skip
 
 
 def placement_options() -> Decorator:
@@ -64,11 +65,14 @@ def placement_of(values: Mapping[str, Any]) -> Placement:
     Raises:
         InputError: A value is not understood or out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 
+    layers = layers_of(values["n_gpu_layers"], "--n-gpu-layers")
+    if layers == AUTO and (values.get("exact") or values["model"] is None):
+        layers = 0
     experts = ALL_LAYERS if values.get("cpu_moe") else values.get("n_cpu_moe", 0)
     return Placement(
-        layers_of(values["n_gpu_layers"], "--n-gpu-layers"),
+        layers,
         devices=names_in(values.get("device")),
         cpu_experts=experts,
         cpu_dense=values.get("n_cpu_ffn", 0),
@@ -79,20 +83,20 @@ def placement_of(values: Mapping[str, Any]) -> Placement:
     )
 
 
-def layers_of(text: str | None, flag: str) -> int:
-    """Return how many layers an option puts on the GPU, -1 = all.
+def layers_of(text: str | None, flag: str) -> int | Literal["auto"]:
+    """Return how many layers an option puts on the GPU: -1 = all, "auto" = as many as fit.
 
     Raises:
-        InputError: It is neither a number nor "all".
+        InputError: It is neither a number nor one of the words.
     """
     if text is None or text in ("auto", ""):
-        return 0
+        return "auto"
     if text == "all":
         return ALL_LAYERS
     try:
         return max(ALL_LAYERS, int(text))
     except ValueError:
-        raise InputError(f"{flag} must be a number or all, got {text!r}") from None
+        raise InputError(f"{flag} must be a number, all or auto, got {text!r}") from None
 
 
 def buffers_of(texts: Iterable[str], flag: str) -> tuple[tuple[str, str], ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ngramspec._version import __version__
 from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
+from ngramspec.cli.llama_cpp.fit import WHOLE, fit_options
 from ngramspec.cli.llama_cpp.flags import other_flags
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.lora import lora_options
@@ -38,6 +40,7 @@ from ngramspec.extras import not_installed
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
 AUTO_SLOTS = 4
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
@@ -117,17 +120,18 @@ def _with_more_flags(function: Function) -> Function:
            help="File with a chat template."),
     option(MODEL, "--chat-template-kwargs", env="CHAT_TEMPLATE_KWARGS", metavar="JSON",
            help="Further variables for the template."),
-    option(SLOTS, "-c", "--ctx-size", env="CTX_SIZE", type=COUNT, default=0,
-           help="Context of all slots together, in tokens; 0: the trained size, for each slot "
-           "unless they share the cache."),
+    option(SLOTS, "-c", "--ctx-size", env="CTX_SIZE", type=COUNT, default=0, show_default=False,
+           help="Context of all slots together, in tokens.  [default: the trained size, which all "
+           "slots share, cut to free memory; 0: not cut]"),
     option(SLOTS, "-np", "--parallel", env="N_PARALLEL", type=Slots(), default="auto", metavar="N",
            help="Slots: requests that run at the same time; auto or -1: 4."),
+    fit_options(SLOTS),
     running(SLOTS, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v"),
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
            default=None,
            help="One cache of --ctx-size tokens that all slots share, or one per slot."
-           "  [default: shared if --parallel is auto, without --exact]"),
+           "  [default: shared without --ctx-size or --parallel, and without --exact]"),
     option(SLOTS, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", type=AT_LEAST_1,
            help="Most tokens of a slot in a cache that all share, which holds N for each unless "
            "--ctx-size says more or less."),
@@ -311,7 +315,9 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     )
     take_recipe(ctx, values)
     if values["kv_unified"] is None:
-        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta
+        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta or not values["ctx_size"]
+    if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
+        values["fit_ctx"] = WHOLE
     choice, small = take_drafts(values, values["parallel"])
     _refuse(values)
     try:

@@ -24,8 +24,9 @@ from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
+from ngramspec.cli.serve.memory import memory_line, memory_of
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
-from ngramspec.cli.target import open_model, open_target
+from ngramspec.cli.target import fit_target, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import DraftModel, Engine, EngineThread
 from ngramspec.engine.policy import make_policy
@@ -85,10 +86,11 @@ def run(
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(contextlib.ExitStack())
-        model = models.enter_context(open_model(options))
-        target = models.enter_context(open_target(options, model))
+        fitted = fit_target(options, small)
+        model = models.enter_context(open_model(options, fitted))
+        target = models.enter_context(open_target(options, model, fitted))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        opened, notes = open_small(small, target, models, options["recipe"].stored)
+        opened, notes = open_small(fitted.draft, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
         served = ServedModel(
@@ -96,6 +98,7 @@ def run(
             aliases=tuple(aliases),
             model=model,
             engine=engine,
+            memory=memory_of(target, fitted.placement),
             embedder=open_embedder(options, model, models),
             embedding_norm=options["embd_normalize"],
             draft_notes=notes,
@@ -169,6 +172,8 @@ def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
         f"model {served.name}, {engine.num_slots} slots, {engine.context_size} tokens of context "
         "each"
     )
+    if served.memory is not None:
+        _say(memory_line(served.memory, engine.num_slots))
     _say(drafting_line(served.drafting))
     if engine.context_size > trained > 0:
         _say(

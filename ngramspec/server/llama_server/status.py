@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -54,6 +55,7 @@ def _props(service: Service) -> dict[str, Any]:
         "model_alias": served.name,
         "model_ftype": model.file_type_name,
         "model_path": str(model.path),
+        "memory": None if served.memory is None else asdict(served.memory),
         "speculative": served.drafting.as_json(),
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": settings.exposes_slots,

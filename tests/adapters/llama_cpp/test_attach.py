@@ -18,7 +18,7 @@ from ngramspec.errors import BackendError, InputError, StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
-PATCHED = ("scores", "_n_ctx", "_logits_all", "draft_model", "tokenizer_")
+PATCHED = ("scores", "_logits_all", "draft_model", "tokenizer_")
 METHODS = ("sample", "generate", "_create_completion")
 
 
@@ -56,7 +56,7 @@ def test_a_context_beyond_n_batch_works_with_and_without_own_draft_model(make_ll
     plain = make_llama("markov", **settings)
     prompt = plain.tokenize(PROSE.encode())
     expected = plain.create_completion(prompt, max_tokens=700, temperature=0.8, seed=2)
-    crashing = make_llama("markov", **settings, draft_model=NgramDraft(**LOOP))
+    crashing = make_llama("markov", **settings, draft_model=NgramDraft(**LOOP, heal=False))
     with pytest.raises(ValueError, match="broadcast"):
         crashing.create_completion(prompt, max_tokens=700, temperature=0.8, seed=2)
     for llama in (crashing, make_llama("markov", **settings)):
@@ -69,7 +69,7 @@ def test_a_context_beyond_n_batch_works_with_and_without_own_draft_model(make_ll
 
 @pytest.mark.parametrize("own", [False, True])
 def test_detach_restores_every_attribute(make_llama: Any, own: bool) -> None:
-    llama = make_llama("markov", n_ctx=300, draft_model=NgramDraft(**LOOP) if own else None)
+    llama = make_llama("markov", n_ctx=512, draft_model=NgramDraft(**LOOP) if own else None)
     batch = llama._batch
     state, batch_state = dict(llama.__dict__), dict(batch.__dict__)
     attachment = attach(llama, **LOOP)

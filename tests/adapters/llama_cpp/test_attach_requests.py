@@ -9,7 +9,7 @@ import pytest
 
 import ngramspec
 from helpers.adversaries import FakeDrafter, garbage
-from ngramspec import attach
+from ngramspec import NgramDraft, attach
 from ngramspec.errors import StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
@@ -47,15 +47,24 @@ def test_a_row_without_logits_raises_instead_of_ending_the_process(make_llama: A
             llama.sample(temp=0.0, idx=3)
 
 
-def test_n_ctx_that_the_library_rounds_up_ends_at_the_size_asked_for(make_llama: Any) -> None:
-    llama = make_llama("llama", n_ctx=300)
-    with attach(llama, drafter=FakeDrafter(lambda history, limit: [1] * limit), max_draft=16):
-        for seed in (1, 2):
-            result = llama.create_completion(PROSE, max_tokens=None, temperature=0.8, seed=seed)
-            assert result["usage"]["total_tokens"] <= 300
-        with pytest.raises(ValueError, match="exceed context"):
-            llama.create_completion(PROSE * 2, max_tokens=5)
-    assert llama._n_ctx == 512
+@pytest.mark.parametrize("how", ["attached", "draft_model", "draft_model, scores"])
+def test_n_ctx_that_the_library_rounds_up_ends_where_plain_decoding_does(
+    make_llama: Any, how: str
+) -> None:
+    made = {"n_ctx": 300, "logits_all": "scores" in how}
+    forever = {"max_tokens": None, "temperature": 0.0}
+    plain = make_llama("llama", n_ctx=300).create_completion(PROSE, **forever, seed=1)
+    assert plain["usage"]["total_tokens"] == 512
+    draft = NgramDraft(drafter=FakeDrafter(lambda history, limit: [1] * limit), max_draft=16)
+    llama = make_llama("llama", **made, draft_model=None if how == "attached" else draft)
+    if how == "attached":
+        attach(llama, draft)
+    for _ in range(2):
+        result = llama.create_completion(PROSE, **forever, seed=1)
+        assert result["choices"] == plain["choices"]
+        assert result["usage"] == plain["usage"]
+    with pytest.raises(ValueError, match="exceed context"):
+        llama.create_completion(PROSE * 3, max_tokens=5)
 
 
 def test_a_cache_of_states_works_and_stays_small(make_llama: Any) -> None:

@@ -271,7 +271,7 @@ def test_the_bytes_of_a_context_grow_with_its_cache() -> None:
     with LlamaModel(embedded_model()) as model:
         sizes = [
             LlamaTarget(model, context_size=size, slots=slots, threads=1, flash_attn=True)
-            .context_bytes
+            .buffers.total
             for size, slots in ((1024, 1), (4096, 1), (4096, 4))
         ]  # fmt: skip
     token = 6 * 2 * 128 * 2

@@ -4,13 +4,13 @@
 Nothing is linked and no header of llama.cpp is used: the addresses come from the library that
 llama-cpp-python has loaded. Calls that would make llama.cpp end the process are refused before they
 are made. llama.cpp logs from threads of its own: one callback for the process keeps the latest
-warnings and errors and adds up the sizes of buffers, without the GIL.
+warnings and errors, without the GIL.
 """
 
 cimport cython
 from libc.stdint cimport uintptr_t
-from libc.stdlib cimport calloc, free, malloc, strtod
-from libc.string cimport memcpy, strlen, strstr
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, strlen
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.locks cimport locks_add
@@ -21,22 +21,18 @@ from ngramspec.errors import BackendError, InputError, StateError
 cdef enum:
     LINES = 32       # lines that are kept
     CHARS = 400
-    INFO = 2         # ggml_log_level
-    WARNING = 3
+    WARNING = 3      # ggml_log_level
     CONTINUED = 5
 
 cdef char[LINES][CHARS] kept
 cdef int64_t count = 0
-cdef int64_t buffers = 0
 cdef int busy = 0
 locks_add(&busy)
 
 
 cdef void _log(int level, const char* text, void* data) noexcept nogil:
-    """Keep a warning or error, or count a buffer: the callback for llama_log_set."""
+    """Keep a warning or error: the callback for llama_log_set."""
     cdef size_t size
-    if level == INFO and text != NULL:
-        _count_buffer(text)
     if level < WARNING or level == CONTINUED or text == NULL:
         return
     size = min(strlen(text), <size_t>CHARS - 1)
@@ -45,18 +41,6 @@ cdef void _log(int level, const char* text, void* data) noexcept nogil:
     kept[count % LINES][size] = 0
     ngs_store64(&count, count + 1)
     ngs_unlock(&busy)
-
-
-cdef void _count_buffer(const char* text) noexcept nogil:
-    cdef const char* found = strstr(text, "buffer size = ")
-    cdef double mebibytes
-    if found == NULL:
-        return
-    mebibytes = strtod(found + strlen("buffer size = "), NULL)
-    if 0 < mebibytes < 1e9:
-        ngs_lock(&busy)
-        ngs_store64(&buffers, buffers + <int64_t>(mebibytes * (1 << 20)))
-        ngs_unlock(&busy)
 
 
 cdef long long lines_logged() noexcept nogil:
@@ -72,11 +56,6 @@ def log_address():
 def log_position():
     """Return how many warnings and errors llama.cpp has logged so far."""
     return ngs_load64(&count)
-
-
-def logged_buffers():
-    """Return the bytes of all buffers, of models and contexts, that llama.cpp's log has told of so far."""
-    return ngs_load64(&buffers)
 
 
 def log_since(long long position):

@@ -1,0 +1,29 @@
+"""How layers and context fit in free memory.
+
+`memory` and `hardware` look at the machine, `dry` lets llama.cpp say what a context takes, `plan`
+decides from these facts alone, `fit` puts them together and says what to tell.
+"""
+
+from ngramspec.adapters.llama_cpp.fit.dry import trained_context
+from ngramspec.adapters.llama_cpp.fit.fit import (
+    Fitted,
+    Limits,
+    Machine,
+    Words,
+    find_machine,
+    fit,
+    possible,
+    size_text,
+)
+
+__all__ = [
+    "Fitted",
+    "Limits",
+    "Machine",
+    "Words",
+    "find_machine",
+    "fit",
+    "possible",
+    "size_text",
+    "trained_context",
+]

@@ -1,0 +1,197 @@
+"""DryModel: a model without its weights, of which llama.cpp says what contexts would take."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramspec.adapters.llama_cpp.contexts import Buffers, make_context
+from ngramspec.adapters.llama_cpp.fit.plan import Need, Weights
+from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
+from ngramspec.adapters.llama_cpp.model import STATEFUL
+from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.errors import FormatError
+from ngramspec.tokenizers.gguf import read_metadata, read_tensors
+from ngramspec.tokenizers.llama_library import catch_log, check_gguf, load_library, load_model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ARCHITECTURE, TOKENS = "general.architecture", "tokenizer.ggml.tokens"
+CONTEXT = ".context_length"  # after the architecture
+SMALLEST = 256  # tokens; the smallest context that llama.cpp makes
+MOST_PLANNED = 1 << 21  # tokens of a cache that llama.cpp is asked about
+DRAFT_ROWS = 63  # rows of logits that a slot asks for in one decode: a draft and the token before
+_LAYER = "blk."
+
+
+class DryModel:
+    """A model without weights and vocabulary, placed as the real one will be.
+
+    It plans contexts with llama.cpp's own code for every family of models, but allocates nothing.
+
+    Args:
+        path: The GGUF file; for a split model, its first.
+        placement: Where its weights will lie.
+        loading: How it will be read.
+
+    Raises:
+        InputError: There is no such device or kind of memory.
+        FormatError: Not a GGUF file.
+        BackendError: llama-cpp-python is not installed, or cannot load the file.
+        OSError: The file cannot be read.
+
+    Cost: reads the metadata; 0.1 s for a vocabulary of 150,000 tokens.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        placement: Placement,
+        loading: Loading,
+    ) -> None:
+        self.path, self.placement = Path(path), placement
+        check_gguf(self.path)
+        self.library = load_library()
+        lib = self.library.lib
+        catch_log(lib)
+        known = read_metadata(self.path, (ARCHITECTURE, TOKENS).__contains__)
+        architecture, tokens = known.get(ARCHITECTURE), known.get(TOKENS)
+        metadata = dict(loading.metadata)
+        if isinstance(tokens, list):  # sorting them takes long, and only their number matters here
+            metadata["tokenizer.ggml.model"] = "no_vocab"
+            metadata[f"{architecture}.vocab_size"] = len(tokens)
+        loading = replace(loading, mode="none", metadata=metadata)
+        params = lib.llama_model_default_params()
+        kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
+        params.no_alloc = True
+        self.handle = load_model(self.library, self.path, params)
+        del kept
+        address = self.handle.address
+        self.size_bytes = int(lib.llama_model_size(address))
+        self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
+        self.num_layers = int(lib.llama_model_n_layer(address))
+        self.has_encoder = bool(lib.llama_model_has_encoder(address))
+        self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
+        self.is_stateful = (
+            bool(lib.llama_model_is_recurrent(address) or lib.llama_model_is_hybrid(address))
+            or architecture in STATEFUL
+        )
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Return the bytes of the state that it keeps for each sequence."""
+        if not self.is_stateful:
+            return 0
+        return self._buffers(ContextSettings(context_size=SMALLEST, n_rs_seq=0)).states
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Return the bytes of its weights, by where they can lie."""
+        return weights_of(read_tensors(self.path), self.num_layers, self.placement)
+
+    def need(self, settings: ContextSettings) -> Need:
+        """Return what a context takes.
+
+        Raises:
+            InputError: The sizes do not fit.
+            BackendError: llama.cpp cannot make it.
+
+        Cost: milliseconds; llama.cpp plans its largest computation.
+        """
+        each = settings.context_size_of(self)
+        tokens = settings.cells or each * settings.slots
+        if tokens <= MOST_PLANNED:
+            return self._planned(settings)
+        # Its table of cells would take gigabytes; memory grows evenly there.
+        streams = 1 if settings.kv_unified else settings.slots
+        low, high = (
+            self._planned(
+                replace(
+                    settings,
+                    context_size=size // streams,
+                    cells=size if settings.kv_unified else 0,
+                )
+            )
+            for size in (MOST_PLANNED // 2, MOST_PLANNED)
+        )
+        return low.towards(high, (tokens - MOST_PLANNED // 2) / (MOST_PLANNED // 2))
+
+    def _planned(self, settings: ContextSettings) -> Need:
+        """Return what llama.cpp plans for a context."""
+        made = self._buffers(settings)
+        names = {device.name for device in gpus(self.placement)}
+        on_gpus = sum(size for name, size in made.compute.items() if name in names)
+        rows = min(settings.max_outputs or settings.n_batch, settings.slots * DRAFT_ROWS)
+        return Need(
+            kept=made.kept,
+            host_compute=sum(made.compute.values()) - on_gpus,
+            gpu_compute=on_gpus,
+            outputs=made.outputs * max(1, rows // (settings.slots + settings.pad)),
+        )
+
+    def close(self) -> None:
+        """Free it; a second call does nothing."""
+        self.handle.free()
+
+    def check_open(self) -> None:
+        """Do nothing: it is in use only while it is open."""
+
+    def _buffers(self, settings: ContextSettings) -> Buffers:
+        handle, buffers = make_context(self, context_params(self, settings))
+        handle.free()
+        return buffers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def trained_context(path: str | os.PathLike[str], loading: Loading | None = None) -> int:
+    """Return the tokens of context that a model was trained with, without loading it.
+
+    Args:
+        path: The GGUF file.
+        loading: Whose metadata count instead of the file's.
+
+    Raises:
+        FormatError: Not a GGUF file, or it does not say.
+        OSError: The file cannot be read.
+    """
+    known = dict(read_metadata(path, lambda key: key == ARCHITECTURE or key.endswith(CONTEXT)))
+    known.update(loading.metadata if loading else {})
+    found = known.get(f"{known.get(ARCHITECTURE)}{CONTEXT}")
+    if not isinstance(found, int):
+        raise FormatError(f"{os.fspath(path)}: the metadata do not say how long a context can be")
+    return found
+
+
+def weights_of(tensors: dict[str, int], num_layers: int, placement: Placement) -> Weights:
+    """Return the bytes of tensors by where llama.cpp can put them.
+
+    Args:
+        tensors: Bytes by name.
+        num_layers: Of the model.
+        placement: What it keeps with the CPU stays on the host.
+    """
+    patterns = stays_on_host(placement)
+    layers, host, output = [0] * num_layers, 0, 0
+    for name, size in tensors.items():
+        first, _, rest = name.removeprefix(_LAYER).partition(".")
+        in_layer = name.startswith(_LAYER) and rest and first.isdigit() and int(first) < num_layers
+        if any(pattern.search(name) for pattern in patterns):
+            host += size
+        elif in_layer:
+            layers[int(first)] += size
+        elif name.startswith("output"):
+            output += size
+        else:
+            host += size
+    tied = 0 if "output.weight" in tensors else tensors.get("token_embd.weight", 0)
+    return Weights(layers=tuple(layers), host=host, output=output, tied=tied)

@@ -1,0 +1,51 @@
+"""Options that fit layers and context to free memory, with llama-server's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ngramspec.cli.llama_cpp.words import Switch, numbers_in
+from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.fit import Limits
+
+WHOLE = 1 << 31  # tokens: no context is cut below it
+MIB = 1 << 20
+
+
+def fit_options(section: str) -> Decorator:
+    """Return the options."""
+    return options(
+        option(section, "-fit", "--fit", "fit", env="FIT", type=Switch(auto=False), default="on",
+               metavar="[on|off]",
+               help="Fit layers and context that no option sets to free memory, and refuse what "
+               "cannot fit."),
+        option(section, "-fitt", "--fit-target", "fit_target", env="FIT_TARGET", metavar="MiB,...",
+               help="Memory to leave free, of each GPU, or of the host without GPUs.  [default: "
+               "1024, or a quarter of what is free]"),
+        option(section, "-fitc", "--fit-ctx", "fit_ctx", env="FIT_CTX", type=AT_LEAST_1,
+               default=4096, help="Context that --fit leaves each slot at least, in tokens."),
+    )  # fmt: skip
+
+
+def limits_of(values: Mapping[str, Any]) -> Limits:
+    """Return how much a model may take, as a command's options say; without them the default.
+
+    Raises:
+        InputError: --fit-target is no list of numbers.
+    """
+    from ngramspec.adapters.llama_cpp.fit import Limits, Words
+
+    targets = numbers_in(values.get("fit_target"), "--fit-target")
+    if any(not 0 <= target < WHOLE for target in targets):
+        raise InputError(f"--fit-target must be MiB from 0 on, got {values['fit_target']}")
+    words = Words("-c", "-np", "-ngl", "-ub", "--fit off", total=True)
+    return Limits(
+        enabled=values.get("fit", "on") == "on",
+        margins=tuple(int(target * MIB) for target in targets),
+        least=values.get("fit_ctx") or 1,
+        words=words,
+    )

@@ -1,0 +1,48 @@
+"""What a server's model takes: a line at its start, and `memory` in /props."""
+
+from __future__ import annotations
+
+from ngramspec.adapters.llama_cpp.fit import size_text
+from ngramspec.adapters.llama_cpp.placement import Placement, gpus
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.server import Memory
+
+
+def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
+    """Return what a target takes.
+
+    Args:
+        target: The target.
+        placement: Of its model's weights.
+    """
+    model, buffers, settings = target.model, target.buffers, target.settings
+    shared = settings.kv_unified
+    return Memory(
+        weights=model.size_bytes,
+        context=buffers.kept,
+        context_per_slot=buffers.kept if shared else buffers.kept // settings.slots,
+        context_shared=shared,
+        compute=buffers.outputs + sum(buffers.compute.values()),
+        device=_device(target, placement),
+    )
+
+
+def memory_line(memory: Memory, slots: int) -> str:
+    """Return it as a line."""
+    each = f"{size_text(memory.context_per_slot)} per slot"
+    if memory.context_shared:
+        each = f"shared by {slots} slots"
+    return (
+        f"memory: weights {size_text(memory.weights)}, context {size_text(memory.context)} "
+        f"({each}), computing {size_text(memory.compute)}; {memory.device}"
+    )
+
+
+def _device(target: LlamaTarget, placement: Placement) -> str:
+    """Return where the layers are."""
+    layers, found = target.model.n_gpu_layers, gpus(placement)
+    if not layers or not found:
+        return "CPU"
+    count = "all" if layers < 0 or layers > target.model.num_layers else layers
+    names = " and ".join(f"{one.name} ({one.description})" for one in found)
+    return f"{count} of {target.model.num_layers + 1} layers on {names}"
