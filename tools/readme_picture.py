@@ -96,7 +96,7 @@ def draw(results: list[TaskResult]) -> str:
     plain, drafted = shown.outcomes
     tokens = len(drafted.exact.token_ids)
     guessed = sum(drafted.exact.guessed)
-    same = all(o.timed_parting is None for result in results for o in result.outcomes)
+    same = all(o.timed_difference is None for result in results for o in result.outcomes)
     if not same:
         raise SystemExit("the texts differ: no picture of them is drawn")
     code, code_end = draw_code(list(drafted.pieces), MARGIN + 66)
