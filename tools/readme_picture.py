@@ -3,7 +3,8 @@
     python tools/readme_picture.py [--repeats N] [--output FILE.svg]
 
 Runs the demo's tasks with the default drafter in the demo's timed setting (one thread, no flash
-attention) and writes docs/images/demo.svg, whose colours follow the reader's light or dark scheme.
+attention) and writes docs/pictures/demo.svg, whose colours follow the reader's light or dark
+scheme.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from ngramspec.bench.demo import DRAFTERS, Piece, TaskResult, make_rows, open_benches, run_task
 from ngramspec.bench.tasks import TASKS
 
-OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "images" / "demo.svg"
+OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "demo.svg"
 SHOWN = "rename"  # the task whose answer is shown
 WIDTH, MARGIN = 880, 24
 CHARACTER, LINE, CODE_SIZE = 7.25, 18, 12

@@ -99,10 +99,15 @@ class Candidate:
         """
         return self.params.get(key, next(d for name in self.names if (d := _default(name, key))))
 
-    def open(self, profile: CostTable) -> Player:
-        """Return a fresh player for a target with these costs."""
+    def open(
+        self, profile: CostTable, files: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Player:
+        """Return a fresh player for a target with these costs.
+
+        files: Further parameters by drafter: statistics that they read.
+        """
         policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
-        return DrafterPlayer(create_drafter(self.spec, policy=policy, **self.params))
+        return DrafterPlayer(create_drafter(self.spec, policy=policy, params=files, **self.params))
 
 
 DEFAULT = Candidate(AUTO, {}, True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ngramspec.bench.player import Tokens
 from ngramspec.bench.traces import Trace
-from ngramspec.bench.walk import RecordedRequest
+from ngramspec.recordings import RecordedRequest
 
 CONTEXTS = (1 << 10, 8 << 10, 32 << 10, 128 << 10)
 NUM_REQUESTS = 2

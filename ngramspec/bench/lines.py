@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ from ngramspec.bench.costs import Costs
 from ngramspec.drafters.config import CONFIGS, option_flag
 
 
-def ready_lines(candidate: Candidate, costs: Costs, model: Path | None) -> dict[str, str]:
-    """Return the lines to paste, by place: "serve", "create_drafter", "ngram_draft"."""
+def ready_lines(
+    candidate: Candidate, costs: Costs, model: Path | None, more: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the lines to paste, by place: "serve", "create_drafter", "ngram_draft".
+
+    more: Further options of `serve`.
+    """
     return {
-        "serve": serve_line(candidate, model),
+        "serve": serve_line(candidate, model, more),
         "create_drafter": drafter_line(candidate, costs),
         "ngram_draft": draft_model_line(candidate, costs),
     }
 
 
-def serve_line(candidate: Candidate, model: Path | None) -> str:
-    """Return the `ngramspec serve` command with these drafters and sizes."""
+def serve_line(candidate: Candidate, model: Path | None, more: Sequence[str] = ()) -> str:
+    """Return the `ngramspec serve` command with these drafters, sizes and further options."""
     words = ["ngramspec", "serve", *(["--model", str(model)] if model is not None else [])]
     words += ["--spec-type", candidate.spec]
     words += [] if candidate.adaptive else ["--policy", "fixed"]
@@ -30,7 +36,7 @@ def serve_line(candidate: Candidate, model: Path | None) -> str:
         for key, value in candidate.params.items():
             if _knows(name, key):
                 words += _option(name, key, value)
-    return shlex.join(words)
+    return shlex.join([*words, *more])
 
 
 def llama_server_line(candidate: Candidate, model: Path | None) -> str:

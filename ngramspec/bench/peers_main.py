@@ -41,9 +41,9 @@ def run(job: dict[str, Any], say: Any) -> None:
     import dataclasses
 
     from ngramspec.bench.peers import PEERS, PeerMissing, open_peer
-    from ngramspec.bench.traces import read_tokens
     from ngramspec.bench.walk import walk
     from ngramspec.costs import PROFILES
+    from ngramspec.recordings.token_lines import read_token_line
 
     subjects, missing = {}, {}
     wheel = job.get("vllm_wheel")
@@ -56,7 +56,7 @@ def run(job: dict[str, Any], say: Any) -> None:
     any_costs = next(iter(PROFILES.values()))  # peers ignore costs
     for set_name, file in job["sets"]:
         with open(file, encoding="ascii") as lines:
-            requests = list(read_tokens(lines, file))
+            requests = [read_token_line(line) for line in lines]
         for name, subject in subjects.items():
             tally = walk(
                 lambda subject=subject: subject.open(any_costs),  # type: ignore[misc]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngramspec.bench.traces import Trace
-from ngramspec.bench.walk import RecordedRequest
+from ngramspec.recordings import RecordedRequest
 
 PART = 3  # one in 3 requests is held out
 LEAST = 8  # fewer held-out requests say nothing

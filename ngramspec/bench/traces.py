@@ -1,29 +1,33 @@
-"""Recorded requests from files: token ids by lines, or JSON records with text."""
+"""Sets of recorded requests, from files of any format."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
-import lzma
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ngramspec.bench.walk import RecordedRequest
 from ngramspec.errors import FormatError, InputError
+from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.formats import Source, recognise
+from ngramspec.recordings.lines import PACKED, collect
+from ngramspec.recordings.read import Recording
+from ngramspec.recordings.token_lines import token_lines
 
 if TYPE_CHECKING:
-    from ngramspec.bench.player import Tokens
-    from ngramspec.tokenizers import Tokenizer
+    from ngramspec.corpus.problems import Problems
+    from ngramspec.tokenizers import Fingerprint, Tokenizer
 
-TOKEN_ENDINGS = (".txt.xz", ".txt")
-RECORD_ENDINGS = (".jsonl.xz", ".jsonl")
-ENDINGS = (*TOKEN_ENDINGS, *RECORD_ENDINGS)
-MAX_TOKEN = 2**31 - 1
+NOTHING = "no request with a prompt and two output tokens"
+PACKED_ENDINGS = ("", *PACKED)
+ENDINGS = (".txt", ".jsonl", ".json", ".log")
+IN_FOLDERS = (".txt", ".jsonl", ".log")  # of a folder that may hold other files too
+FOLDER_ENDINGS = tuple(ending + packed for ending in IN_FOLDERS for packed in PACKED_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -56,32 +60,65 @@ class Cut:
 
     def apply(self, requests: Iterable[RecordedRequest]) -> tuple[RecordedRequest, ...]:
         """Return the cut requests that can be replayed: a prompt and two output tokens or more."""
+        most = self.max_output or None
         cut = (
-            RecordedRequest(one.prompt[-self.max_prompt :], one.output[: self.max_output or None])
+            dataclasses.replace(
+                one, prompt=one.prompt[-self.max_prompt :].copy(), output=one.output[:most]
+            )
             for one in requests
         )
         usable = (one for one in cut if len(one.prompt) and len(one.output) > 1)
         return tuple(islice(usable, self.limit or None))
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A file that was read.
+
+    sets: One, or one for each key where what is learned from one key is not used for another.
+    notes: What the file lacks.
+    """
+
+    source: Source
+    sets: tuple[Trace, ...]
+    notes: tuple[str, ...] = ()
+    heads: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def tokenizers(self) -> set[Fingerprint]:
+        """The tokenizers that the file states."""
+        from ngramspec.tokenizers import Fingerprint
+
+        return {
+            Fingerprint(bytes.fromhex(head["tokenizer"]), int(head["vocab_size"]))
+            for head in self.heads
+            if head.get("tokenizer")
+        }
+
+    @property
+    def about(self) -> str:
+        """What was recognised, as a line."""
+        count = sum(len(one.requests) for one in self.sets)
+        keys = f" of {len(self.sets)} keys" if len(self.sets) > 1 else ""
+        return f"{self.source.path}: {self.source.about}: {count} to replay{keys}"
+
+
 def find_traces(paths: Sequence[Path]) -> list[Path]:
-    """Return the trace files that the paths name: themselves, or all in a folder by name.
+    """Return the files that the paths name: themselves, or all in a folder by name.
 
     Raises:
-        InputError: A file of another kind, a folder without traces, or two sets of one name.
+        InputError: A folder without traces, or two sets of one name.
         FileNotFoundError: A path does not exist.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
+            inside = sorted(file for file in path.iterdir() if file.name.endswith(FOLDER_ENDINGS))
             if not inside:
-                raise InputError(f"{path}: no traces (*{', *'.join(ENDINGS)})")
+                raise InputError(f"{path}: no traces (*{', *'.join(IN_FOLDERS)}, also packed)")
             found += inside
         elif not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
-        elif not path.name.endswith(ENDINGS):
-            raise InputError(f"{path}: the name must end with {', '.join(ENDINGS)}")
         else:
             found.append(path)
     seen: dict[str, Path] = {}
@@ -94,14 +131,17 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
 
 def set_name(path: Path) -> str:
     """Return the name of the set in a file."""
-    return next(path.name.removesuffix(end) for end in ENDINGS if path.name.endswith(end))
+    name = path.name
+    for ending in PACKED:
+        name = name.removesuffix(ending)
+    return next((name.removesuffix(end) for end in ENDINGS if name.endswith(end)), name)
 
 
 def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None = None) -> Trace:
-    """Read a set.
+    """Read a set, whatever the keys; the first wrong line ends it.
 
     Args:
-        path: NAME.txt.xz or NAME.txt with token ids, NAME.jsonl.xz or NAME.jsonl with text.
+        path: A file of any format of `recordings.formats`.
         tokenizer: The target's, for text.
         cut: What to keep of it.
 
@@ -111,19 +151,10 @@ def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None =
         BackendError: The tokenizer refuses a text.
         OSError: It cannot be read.
     """
-    cut = cut or Cut()
-    lines = _lines(path)
-    if path.name.endswith(TOKEN_ENDINGS):
-        requests = read_tokens(lines, str(path))
-    elif tokenizer is None:
-        raise InputError(f"{path} holds text: give the target's tokenizer with --tokenizer")
-    else:
-        from ngramspec.bench.records import read_records
-
-        requests = read_records(lines, str(path), tokenizer)
-    kept = cut.apply(requests)
+    opener = None if tokenizer is None else lambda: tokenizer
+    kept = (cut or Cut()).apply(Recording(recognise(path), opener))
     if not kept:
-        raise FormatError(f"{path}: no request with a prompt and two output tokens")
+        raise FormatError(f"{path}: {NOTHING}")
     return Trace(set_name(path), kept)
 
 
@@ -134,70 +165,79 @@ def load_traces(
     *,
     advance: Callable[[], object] = lambda: None,
 ) -> list[Trace]:
-    """Read sets.
+    """Read sets; the first wrong line ends it.
 
     Args:
         paths: Their files, see find_traces.
         tokenizer_file: GGUF file or tokenizer.json of the target, for sets with text.
         cut: What to keep of each set.
-        advance: Called after each set.
+        advance: Called after each file.
 
     Raises:
-        As load_trace and load_tokenizer.
+        As load_files and load_tokenizer.
     """
     from ngramspec.tokenizers import load_tokenizer
 
-    tokenizer = None if tokenizer_file is None else load_tokenizer(tokenizer_file)
-    traces = []
-    try:
-        for path in paths:
-            traces.append(load_trace(path, tokenizer, cut))
-            advance()
-    finally:
-        if tokenizer is not None:
-            tokenizer.close()
-    return traces
+    if tokenizer_file is None:
+        found = load_files(paths, None, cut, advance=advance)
+    else:
+        with contextlib.closing(load_tokenizer(tokenizer_file)) as one:
+            known = one.fingerprint
+            found = load_files(paths, lambda: one, cut, known=known, advance=advance)
+    return [trace for loaded in found for trace in loaded.sets]
 
 
-def token_lines(requests: Iterable[RecordedRequest]) -> Iterator[str]:
-    """Yield requests as lines: prompt length, prompt ids, output ids."""
-    for request in requests:
-        ids = (len(request.prompt), *request.prompt.tolist(), *request.output.tolist())
-        yield " ".join(map(str, ids)) + "\n"
+def load_files(
+    paths: Sequence[Path],
+    tokenizer: Callable[[], Tokenizer] | None = None,
+    cut: Cut | None = None,
+    *,
+    format: str | None = None,
+    keys: Sequence[str] = (),
+    known: Fingerprint | None = None,
+    problems: Problems | None = None,
+    advance: Callable[[], object] = lambda: None,
+) -> list[Loaded]:
+    """Read files of recorded requests.
 
-
-def read_tokens(lines: Iterable[str], where: str) -> Iterator[RecordedRequest]:
-    """Yield the requests of such lines; empty ones are skipped.
+    Args:
+        paths: The files, see find_traces.
+        tokenizer: Returns the target's; called if there is text. None = there is none.
+        cut: What to keep of each set.
+        format: Of all files, None = as each is recognised.
+        keys: Of the requests to read, () = all.
+        known: The target's fingerprint; files that state another one are refused.
+        problems: Collects wrong lines, which are left out; None = the first one raises.
+        advance: Called after each file.
 
     Raises:
-        FormatError: A line is not a request.
+        InputError: Text without a tokenizer.
+        FormatError: A file is damaged, not recognised, or holds no request to replay.
+        VocabMismatchError: A file was recorded with another tokenizer.
+        BackendError: The tokenizer refuses a text.
+        OSError: A file cannot be read.
     """
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield _read_line(line)
-            except (ValueError, OverflowError) as error:
-                raise FormatError(f"{where}, line {number}: {error}") from None
+    made = []
+    for path in paths:
+        bad = None if problems is None else collect(path, problems)
+        recording = Recording(recognise(path, format), tokenizer, known, bad)
+        wanted = (one for one in recording if not keys or one.key in keys)
+        sets = _by_key(set_name(path), (cut or Cut()).apply(wanted))
+        notes = tuple(recording.notes())
+        if not sets:
+            raise FormatError("; ".join([f"{path}: {NOTHING}", *notes, *_first(problems)]))
+        made.append(Loaded(recording.source, sets, notes, tuple(recording.heads)))
+        advance()
+    return made
 
 
-def _read_line(line: str) -> RecordedRequest:
-    ids = np.array(line.split(), dtype=np.int64)
-    prompt_len = int(ids[0])
-    if not 0 <= prompt_len < len(ids):
-        raise ValueError(f"a prompt of {prompt_len} tokens in a line of {len(ids) - 1}")
-    if ids.min() < 0 or ids.max() > MAX_TOKEN:
-        raise ValueError(f"token ids must be 0..{MAX_TOKEN}")
-    tokens: Tokens = ids[1:].astype(np.int32)
-    return RecordedRequest(tokens[:prompt_len].copy(), tokens[prompt_len:].copy())
+def _by_key(name: str, requests: Sequence[RecordedRequest]) -> tuple[Trace, ...]:
+    by_key: dict[str, list[RecordedRequest]] = {}
+    for request in requests:
+        by_key.setdefault(request.key if request.apart else "", []).append(request)
+    names = {key: f"{name} key {key}" if key else name for key in by_key}
+    return tuple(Trace(names[key], tuple(some)) for key, some in by_key.items())
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with (
-        lzma.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".xz"
-        else path.open(encoding="utf-8") as file
-    ):
-        try:
-            yield from file
-        except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
-            raise FormatError(f"{path}: {error}") from None
+def _first(problems: Problems | None) -> list[str]:
+    return [] if problems is None or not problems.first else [str(problems.first[0])]

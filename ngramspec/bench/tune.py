@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ngramspec.bench.candidates import DEFAULT, Candidate
+from ngramspec.bench.memo import Memo
 from ngramspec.bench.split import BLOCK, Part, Split
 from ngramspec.bench.tally import ReplayTally, total_of
-from ngramspec.bench.walk import RecordedRequest, walk
+from ngramspec.bench.walk import walk
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
+from ngramspec.recordings import RecordedRequest
 
 FINALISTS = 8
 SIMILAR = 2  # finalists of one drafter that differ only in sizes
@@ -138,6 +140,7 @@ def tune(
     candidates: Sequence[Candidate],
     costs: CostTable,
     *,
+    memo: Memo | None = None,
     advance: Callable[[], object] = lambda: None,
     stop_search: Callable[[], bool] = lambda: False,
     stop: Callable[[], bool] = lambda: False,
@@ -152,6 +155,7 @@ def tune(
         parts: The requests.
         candidates: At least the default.
         costs: Of the target.
+        memo: Has replays that were finished before, and gets those of this search.
         advance: Called after every replayed request.
         stop_search: Called as often: True ends the search, not the replays of held-out requests.
         stop: Called as often: True ends everything.
@@ -166,7 +170,7 @@ def tune(
     """
     if DEFAULT.name not in [candidate.name for candidate in candidates]:
         raise InputError("the default must be among the candidates")
-    search = _Search(parts, costs, advance)
+    search = _Search(parts, costs, memo or Memo(), advance)
     try:
         search.run(candidates, lambda: stop_search() or stop())
         finished = True
@@ -191,8 +195,10 @@ def _made(search: _Search, results: Sequence[Result], finished: bool) -> Tuning:
 class _Search:
     """What is known so far. found: by name of the candidate."""
 
-    def __init__(self, parts: Split, costs: CostTable, advance: Callable[[], object]) -> None:
-        self.parts, self.costs, self.advance = parts, costs, advance
+    def __init__(
+        self, parts: Split, costs: CostTable, memo: Memo, advance: Callable[[], object]
+    ) -> None:
+        self.parts, self.costs, self.memo, self.advance = parts, costs, memo, advance
         self.found: dict[str, Result] = {}
         self.rounds: list[tuple[int, int]] = []
 
@@ -229,17 +235,35 @@ class _Search:
             self.found[known.candidate.name] = dataclasses.replace(known, held_out=tally)
 
     def _walk(
-        self, candidate: Candidate, requests: Iterable[RecordedRequest], stop: Callable[[], bool]
+        self, candidate: Candidate, requests: Sequence[RecordedRequest], stop: Callable[[], bool]
     ) -> ReplayTally:
-        player = candidate.open(self.costs)
-        return walk(lambda: player, requests, on_request=self._checked(stop))
+        return self._remembered(candidate, (), requests, stop)
 
     def _walk_on(self, candidate: Candidate, part: Part, stop: Callable[[], bool]) -> ReplayTally:
         """Return the tally of the held-out requests, by a drafter that replayed those before."""
-        player = candidate.open(self.costs)
+        return self._remembered(candidate, part.chosen_on, part.held_out, stop)
+
+    def _remembered(
+        self,
+        candidate: Candidate,
+        before: Sequence[RecordedRequest],
+        requests: Sequence[RecordedRequest],
+        stop: Callable[[], bool],
+    ) -> ReplayTally:
+        """Return the tally of requests by a drafter that replayed those before, perhaps earlier."""
         check = self._checked(stop)
-        walk(lambda: player, part.chosen_on, on_request=check)
-        return walk(lambda: player, part.held_out, on_request=check)
+        key = self.memo.key(candidate, self.costs, before, requests)
+        found = self.memo.get(key)
+        if found is not None:
+            for _ in (*before, *requests):
+                check()
+            return found
+        player = candidate.open(self.costs)
+        if before:
+            walk(lambda: player, before, on_request=check)
+        found = walk(lambda: player, requests, on_request=check)
+        self.memo.put(key, found)
+        return found
 
     def _checked(self, stop: Callable[[], bool]) -> Callable[[], None]:
         def check() -> None:

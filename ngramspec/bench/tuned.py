@@ -6,16 +6,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ngramspec.bench.candidates import Candidate, grid
 from ngramspec.bench.costs import Costs
 from ngramspec.bench.lines import llama_server_line, ready_lines
+from ngramspec.bench.memo import Memo
 from ngramspec.bench.outcome import figures
 from ngramspec.bench.split import Split, split
 from ngramspec.bench.tally import ReplayTally
 from ngramspec.bench.traces import Trace
+from ngramspec.bench.trial import Trial
 from ngramspec.bench.tune import Result, Tuning, count_replays, tune
+
+if TYPE_CHECKING:
+    from ngramspec.bench.measured import Measured
 
 SHARE_OF_SEARCH = 0.75  # of the time limit; the rest is for the held-out requests
 
@@ -50,6 +55,8 @@ class Tuned:
 
     seconds: its duration.
     interrupted: whether it was told to stop; if not, an unfinished one hit the time limit.
+    trial: of a statistics file.
+    measured: on the model.
     """
 
     tuning: Tuning
@@ -57,6 +64,21 @@ class Tuned:
     costs: Costs
     seconds: float
     interrupted: bool
+    trial: Trial | None = None
+    measured: Measured | None = None
+
+    @property
+    def advised(self) -> Candidate:
+        """What to use: with the file, if it pays, otherwise the best of the search."""
+        trial = self.trial
+        if trial is not None and trial.path is not None:
+            return trial.best_with.candidate
+        return self.tuning.best.candidate
+
+    @property
+    def options(self) -> list[str]:
+        """Further options of `serve` that belong to it."""
+        return [] if self.trial is None else self.trial.options
 
     def gain(self, result: Result) -> float | None:
         """Return the gain over the default, on the held-out requests if both replayed them."""
@@ -87,14 +109,20 @@ class Tuned:
             "num_candidates": len(self.plan.candidates),
             "recommended": None,
             "llama_server": None,
+            "statistics_file": None,
+            "measured": None,
             "results": [_row(tuning, result) for result in tuning.results],
         }
         if tuning.results:
+            advised, more = self.advised, self.options
+            row = next(one for one in tuning.results if one.candidate.name == advised.name)
             made["recommended"] = {
-                **_row(tuning, tuning.best),
-                "is_default": tuning.best is tuning.default,
-                **ready_lines(tuning.best.candidate, self.costs, model),
+                **_row(tuning, row),
+                "is_default": row is tuning.default and not more,
+                **ready_lines(advised, self.costs, model, more),
             }
+            made["statistics_file"] = None if self.trial is None else self.trial.as_json()
+            made["measured"] = None if self.measured is None else self.measured.as_json()
             theirs = tuning.best_for_llama_server
         if theirs is not None:
             line = llama_server_line(theirs.candidate, model)
@@ -107,6 +135,7 @@ def run_search(
     costs: Costs,
     *,
     time_limit: float | None = None,
+    memo: Memo | None = None,
     advance: Callable[[], object] = lambda: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuned:
@@ -117,6 +146,7 @@ def run_search(
         costs: Of the target.
         time_limit: Seconds after which the best one so far is taken, None = no limit. A quarter
             of it is for the held-out requests.
+        memo: Has replays that were finished before, and gets those of this search.
         advance: Called after every replayed request, plan.num_replays times.
         interrupted: Called as often: True ends everything.
     """
@@ -130,6 +160,7 @@ def run_search(
         plan.parts,
         plan.candidates,
         costs.table,
+        memo=memo,
         advance=advance,
         stop_search=lambda: spent() > SHARE_OF_SEARCH * limit,
         stop=lambda: interrupted() or spent() > limit,

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from time import perf_counter_ns
 
 import numpy as np
 
 from ngramspec.bench.player import Draft, Player, Tokens
 from ngramspec.bench.tally import ReplayTally
+from ngramspec.recordings import RecordedRequest
 from ngramspec.tree import positions
-
-
-@dataclass(frozen=True)
-class RecordedRequest:
-    """One recorded request, as token ids."""
-
-    prompt: Tokens
-    output: Tokens
 
 
 def walk(

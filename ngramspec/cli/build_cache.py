@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,18 @@ from ngramspec.cli.output import (
     print_json,
     size_text,
 )
+from ngramspec.cli.recorded import (
+    FORMATS,
+    key_option,
+    load_recorded,
+    mix_keys_option,
+    provenance_of,
+    recorded_files,
+    refuse_mixed_keys,
+    say_recorded,
+    tokenizer_of,
+    traces_of,
+)
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +67,7 @@ Examples:
   unzip -p posts.zip | ngramspec build-cache - --format jsonl -o posts.ngc
   ngramspec build-cache src -o code.pool --kind hash-pool --n-match 16
   ngramspec build-cache src -o code.ngx --kind suffix
+  ngramspec build-cache requests.jsonl -o answers.ngx --kind suffix --held-out 10%
 """
 CORPUS, WRITTEN, TOKENIZER = "Corpus", "File", "Tokenizer"
 POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
@@ -68,6 +81,11 @@ OF_KINDS = {
     (CACHE_KIND, INDEX_KIND): ("max_size",),
     (POOL_KIND,): POOL_SHAPE,
 }
+# Options on how text is read and how its build goes on, which recorded requests do not need.
+NOT_RECORDED = (
+    *("include", "exclude", "field", "role", "no_ignore", "follow_links"),
+    *("jobs", "resume", "restart", "work"),
+)
 OF_LOCAL = ("jobs", "resume", "restart", "work")
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 MOST_PROBLEMS = 5
@@ -104,8 +122,11 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
            help="Also read files that .gitignore excludes."),
     option(CORPUS, "--follow-links", is_flag=True,
            help="Also follow links that lead out of the given folder."),
-    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet"]),
-           help="Format of all files; default: by file name, otherwise text."),
+    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet", *FORMATS]),
+           help="Format of all files; default: recorded requests, llama-server's logs and JSON "
+           "arrays of chats by what they hold, others by file name, otherwise text."),
+    key_option(CORPUS),
+    mix_keys_option(CORPUS),
     option(CORPUS, "--field", metavar="NAME",
            help="Field of a record that holds the text, such as content or data.text."),
     option(CORPUS, "--role", multiple=True, metavar="ROLE",
@@ -142,6 +163,9 @@ def build_cache(**values: Any) -> None:
     of a .gitignore in the given folder: '*.py' in any folder, '/docs' only at the top,
     'src/**/*.c', 'tests/' with all below. The last match decides; '!keep.py' undoes a match.
 
+    Of files of recorded requests (`serve --record`), of llama-server's logs and of JSON arrays of
+    chats, the answers are counted; `ngramspec tune --write-cache` tells whether such a file pays.
+
     Duplicate documents count once. The tokenizer must be that of the model that will use the file.
     The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
@@ -150,6 +174,10 @@ def build_cache(**values: Any) -> None:
     check_output(values["output"])
     _refuse_misplaced(values)
     values["tokenizer"] = given_tokenizer(values)
+    files = recorded_files(values["corpus"], values["format"])
+    if files:
+        _from_recorded(values, files)
+        return
     wanted = _build_options(values)
     output: Path = values["output"]
     work = (values["work"] or output.parent) / f".{output.name}.build"
@@ -162,6 +190,36 @@ def build_cache(**values: Any) -> None:
         print_json(result.as_dict())
     else:
         _show(plain_console(), result, wanted, values)
+
+
+def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
+    """Build from the answers of recorded requests."""
+    from ngramspec.bench.traces import Cut
+    from ngramspec.build.tokens import build_from_tokens
+
+    for name in NOT_RECORDED:
+        _refuse(values, (name,), True, "files of text")
+    _refuse(values, ("ray_address",), True, "files of text")
+    if values["executor"] == "ray":
+        raise click.UsageError("recorded requests are for --executor local")
+    loaded, problems = load_recorded(files, values, Cut(max_prompt=1, max_output=0))
+    say_recorded(loaded, problems, brief=values["as_json"])
+    traces = traces_of(loaded)
+    refuse_mixed_keys(traces, values["mix_keys"])
+    wanted = _build_options({**values, "format": None})
+    answers = (one.output for trace in traces for one in trace.requests)
+    result = build_from_tokens(
+        answers,
+        values["output"],
+        tokenizer_of(values, loaded),
+        wanted,
+        provenance_of(values, loaded) if wanted.provenance else None,
+    )
+    result.problems.merge(problems)
+    if values["as_json"]:
+        print_json(result.as_dict())
+    else:
+        _show(plain_console(), result, wanted, {**values, "jobs": 1})
 
 
 def _refuse_misplaced(values: Mapping[str, Any]) -> None:
@@ -179,7 +237,7 @@ def _refuse_misplaced(values: Mapping[str, Any]) -> None:
 
 def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, needed: str) -> None:
     for name in names:
-        if wrong and values[name] not in (None, False):
+        if wrong and values[name] not in (None, False, ()):
             raise click.UsageError(f"--{name.replace('_', '-')} is for {needed}")
 
 
@@ -303,7 +361,9 @@ def _show(
 
 def _corpus(result: BuildResult) -> str:
     totals = result.totals
-    parts = [f"{number_of(totals.documents, 'document')}, {size_text(totals.text_bytes)} of text"]
+    parts = [number_of(totals.documents, "document")]
+    if totals.text_bytes:
+        parts[0] += f", {size_text(totals.text_bytes)} of text"
     if totals.held_out:
         parts.append(f"{totals.held_out:,} of them held out")
     parts.append(f"{number_of(totals.duplicates, 'duplicate')} dropped")
@@ -338,7 +398,8 @@ def _time(result: BuildResult, jobs: int, *, whole: bool) -> str:
     text = duration_text(seconds.total)
     if jobs:
         text += f" with {number_of(jobs, 'thread')}"
-    text += f", {rate:.1f} MB/s" if whole else ", not counting earlier runs"
+    if rate:
+        text += f", {rate:.1f} MB/s" if whole else ", not counting earlier runs"
     if seconds.tokenising_share:
         text += f"; {seconds.tokenising_share:.0%} of the work was tokenizing"
     return text

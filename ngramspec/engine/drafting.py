@@ -47,6 +47,7 @@ class Drafting:
     draft_model: Asked where the drafters have nothing that pays; None: there is none.
     policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
     longest: Tokens of the longest draft that can be sent, 0 if none can.
+    types: Drafters that a request can name; none where no draft can be sent.
     rollback: How rejected tokens are taken back: "cache" (any number of them), "snapshots" (of a
         state, one for each drafted token), "saved" (one state for each draft) or "none".
     state_bytes: Of one such state of a slot, as measured; 0 for "cache".
@@ -58,6 +59,7 @@ class Drafting:
     draft_model: DraftModelInfo | None
     policy: str
     longest: int
+    types: tuple[str, ...]
     rollback: str
     state_bytes: int
     notes: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Drafting:
             "draft_model": None if small is None else small.as_json(),
             "policy": self.policy,
             "n_max": self.longest,
+            "types": list(self.types),
             "rollback": self.rollback,
             "state_bytes": self.state_bytes,
             "notes": list(self.notes),

@@ -15,6 +15,7 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.drafters.names import DRAFTER_NAMES
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.generation import Generation
@@ -340,6 +341,7 @@ class Engine:
             draft_model=small,
             policy=policy_name(self._policy),
             longest=longest,
+            types=DRAFTER_NAMES if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=int(getattr(self._target, "state_bytes", 0)),
             notes=tuple(notes),

@@ -78,7 +78,8 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
     An EngineThread must run the engine while the application answers requests.
     """
     settings = settings or ServerSettings()
-    service = Service(served, settings, Bridge(served.engine, settings))
+    ends = {} if served.recorder is None else {"on_end": served.recorder.offer}
+    service = Service(served, settings, Bridge(served.engine, settings, **ends))
     queue = EmbeddingQueue(served.embedder) if served.embedder is not None else None
 
     @asynccontextmanager

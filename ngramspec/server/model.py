@@ -21,6 +21,7 @@ from ngramspec.server.adapters import ServedAdapters
 
 if TYPE_CHECKING:
     from ngramspec.engine import Drafting, Engine
+    from ngramspec.server.recorder import Recorder
 
 
 _PROBE = "a system message"
@@ -166,6 +167,7 @@ class ServedModel:
     batch_size: int = 2048  # tokens; sizes the context of /infill, as in llama-server
     spm_infill: bool = False  # /infill: suffix before prefix
     draft_notes: tuple[str, ...] = ()  # why something that was asked for does not draft
+    recorder: Recorder | None = None  # writes finished requests to a file
 
     @property
     def drafting(self) -> Drafting:

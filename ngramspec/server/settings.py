@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -20,7 +22,8 @@ class ServerSettings(BaseModel):
     # What is learned for one key is not used for another; None: if there are several keys.
     pool_per_key: bool | None = None
     # GET /metrics, and GET /slots with the figures of the page; None: only if keys protect them and
-    # they do not show one key what others did.
+    # they do not show one key what others did. The page's figures, which are sums, also where only
+    # this machine reaches the server.
     metrics: bool | None = None
     slots: bool | None = None
     props: bool = False  # POST /props
@@ -89,6 +92,13 @@ class ServerSettings(BaseModel):
         return self._guarded if self.slots is None else self.slots
 
     @property
+    def exposes_live(self) -> bool:
+        """Return whether the page's live figures are there."""
+        if self.slots is not None:
+            return self.slots
+        return self._guarded or (not self.api_keys and all(map(_is_here, self.hosts)))
+
+    @property
     def exposes_metrics(self) -> bool:
         """Return whether GET /metrics answers."""
         return self._guarded if self.metrics is None else self.metrics
@@ -97,3 +107,12 @@ class ServerSettings(BaseModel):
     def _guarded(self) -> bool:
         """Return whether keys protect the figures of all requests and every key can see them."""
         return bool(self.api_keys) and not self.isolates
+
+
+def _is_here(host: str) -> bool:
+    """Return whether only this machine reaches an address; who reaches a Unix socket is unknown."""
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False

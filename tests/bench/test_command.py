@@ -93,13 +93,18 @@ def test_peers_that_run_are_saved(bench_replay: Run, tmp_path: Path) -> None:
     assert found["knowledge"] == "cold"
 
 
-def test_text_needs_the_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
+def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
     path = tmp_path / "chat.jsonl"
     record = {"session": "s", "turn": 0, "output": "def area(width, height):",
               "messages": [{"role": "user", "content": "def area(width"}]}  # fmt: skip
     path.write_text(json.dumps(record) + "\n")
-    assert_one_error(bench_replay(path), "give the target's tokenizer with --tokenizer", 2)
+    result = bench_replay(path)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        f"no --model or --tokenizer given: using the embedded model {embedded_model().name}",
+        f"{path}: recorded requests: 1 to replay",
+    ]
     found = made(bench_replay(path, "--tokenizer", embedded_model(), "--json"))
     assert found["sets"]["chat"]["tokens"] > 3
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from helpers.browser import Pages, Server, finished, send
+from helpers.browser import Pages, Server, answers_with, finished, send
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
@@ -30,10 +29,6 @@ CONTRAST = """element => {
 }"""
 
 
-def events(*values: dict[str, Any]) -> str:
-    return "".join(f"data: {json.dumps(value)}\n\n" for value in values) + "data: [DONE]\n\n"
-
-
 def fits(page: Any) -> bool:
     """Tell whether nothing has to be scrolled sideways."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
@@ -44,27 +39,8 @@ def dark(request: pytest.FixtureRequest) -> bool:
     return request.param == "dark"
 
 
-def test_text_of_people_and_models_stays_text(server: Server, pages: Pages) -> None:
+def test_text_of_figures_stays_text(server: Server, pages: Pages) -> None:
     page = pages.open("about:blank")
-    span = {"speculative": {"accepted": 1, "spans": [[ATTACK, True], [ATTACK, False]]}}
-    answer = events({"choices": [{"delta": {"content": ATTACK * 2}}], **span})
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=answer))
-    models = {"data": [{"id": ATTACK}]}
-    page.route("**/v1/models", lambda route: route.fulfill(json=models))
-    page.goto(server.url)
-    send(page, ATTACK)
-    finished(page)
-    assert page.locator(".user .text").inner_text() == ATTACK
-    assert page.locator(".assistant .text").inner_text() == ATTACK * 2
-    assert page.locator("#model").inner_text() == ATTACK
-    assert page.evaluate("window.hacked") is None
-    assert page.locator("main img, main script").count() == 0
-
-
-def test_text_of_errors_and_figures_stays_text(server: Server, pages: Pages) -> None:
-    page = pages.open("about:blank")
-    refused = events({"error": {"message": ATTACK}})
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=refused))
     source = {"name": ATTACK, "drafts": 1, "draft_tokens": 2, "accepted_tokens": 1}
     slot = {"id": 0, "state": ATTACK, "tokens": 1}
     counts = dict.fromkeys(("steps", "emitted_tokens", "draft_tokens", "accepted_tokens"), 1)
@@ -72,10 +48,7 @@ def test_text_of_errors_and_figures_stays_text(server: Server, pages: Pages) -> 
     figures |= {"slots": [slot], "sources": [source]}
     page.route("**/v1/ngramspec/live", lambda route: route.fulfill(json=figures))
     page.goto(server.url)
-    send(page, "hello")
-    finished(page)
-    assert page.get_by_role("alert").inner_text() == ATTACK
-    page.locator("#live-body").wait_for()
+    page.locator("#live").wait_for()
     assert ATTACK in page.locator("#sources").inner_text()
     assert ATTACK in page.locator("#slots").inner_text()
     assert page.evaluate("window.hacked") is None
@@ -86,12 +59,13 @@ def test_nothing_but_the_pages_own_files_is_loaded(server: Server, pages: Pages)
     urls: list[str] = []
     page.on("request", lambda request: urls.append(request.url))
     response = page.goto(server.url)
-    page.locator("#live-body").wait_for()
+    page.locator("#live").wait_for()
     assert [url for url in urls if not url.startswith((server.url, "data:"))] == []
     headers = response.headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert page.locator("script:not([src]), style, [style]:not(.fill)").count() == 0
@@ -99,16 +73,25 @@ def test_nothing_but_the_pages_own_files_is_loaded(server: Server, pages: Pages)
 
 def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool) -> None:
     page = pages.open(server.url, dark=dark)
-    page.locator("#live-body").wait_for()
+    page.locator("#live").wait_for()
     send(page, REPEAT)
     finished(page)
+    page.get_by_role("button", name="Compare: ").last.click()
+    page.locator(".times").wait_for()
     pages.shot(page, "dark" if dark else "light")
     back = page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
     assert (int(back[4:].split(",")[0]) < 60) == dark
-    texts = (".assistant .accepted", ".assistant .sampled", ".user .text", ".who", ".facts",
-             ".hint", ".legend", ".model", "#live dt", "#live dd", ".caption", "#send")  # fmt: skip
+    texts = (".assistant .accepted", ".assistant pre", ".assistant .hljs-keyword", ".code-head",
+             ".assistant .accepted .hljs-built_in, .hljs-built_in .accepted", ".hljs-string",
+             ".user .text", ".who", ".facts", ".facts.other", ".hint", ".model", ".legend",
+             ".times", "#live dt", "#live dd", ".caption", "#new-chat", ".chat-name", "#context",
+             "#drafts summary")  # fmt: skip
     for selector in texts:
-        assert page.locator(selector).first.evaluate(CONTRAST) >= 4.5, selector
+        for one in page.locator(selector).all()[:3]:
+            assert one.evaluate(CONTRAST) >= 4.5, selector
+    page.locator("#drafts summary").click()
+    assert page.locator("#drafts small").first.evaluate(CONTRAST) >= 4.5
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Settings").click()
     for selector in ("dialog label", "dialog .note", "dialog legend"):
         assert page.locator(selector).first.evaluate(CONTRAST) >= 4.5, selector
@@ -116,24 +99,34 @@ def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool
 
 def test_a_phone_never_scrolls_sideways(server: Server, pages: Pages) -> None:
     page = pages.open(server.url, **PHONE)
-    page.locator("#live-brief").wait_for()
+    page.get_by_text("Drafts:").first.wait_for()
     assert fits(page)
     pages.shot(page, "phone-welcome")
     long = "x" * 300
-    answer = events({"speculative": {"accepted": 1, "spans": [[long, True]]}})
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=answer))
+    table = f"| {long} | b |\n|-|-|\n| {long} | {long} |\n"
+    answers_with(page, long, f"\n\n```\n{long}\n```\n\n{table}")
     send(page, long)
     finished(page)
+    assert fits(page)
     page.unroute_all()
+    page.keyboard.press("Control+Shift+O")
     send(page, REPEAT)
-    finished(page, 2)
+    finished(page)
     assert fits(page)
     pages.shot(page, "phone-answer")
-    page.locator("#live summary").click()
-    page.locator("#sources").wait_for()
-    assert fits(page)
-    pages.shot(page, "phone-live")
-    page.locator("#live summary").click()
+    for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
+        assert not page.locator(place).is_visible()
+        page.get_by_role("button", name=name, exact=True).click()
+        assert page.locator(place).is_visible()
+        assert fits(page)
+        pages.shot(page, f"phone-{name.lower()}")
+        page.keyboard.press("Escape")
+        assert not page.locator(place).is_visible()
+    page.locator("#drafts summary").click()
+    box = page.locator("#drafts fieldset").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE["width"]
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Settings").click()
     assert fits(page)
     box = page.locator("#settings").bounding_box()
@@ -157,18 +150,46 @@ def test_the_message_field_is_always_in_view(
 
 def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    page.locator("#live-body").wait_for()
+    page.locator("#live").wait_for()
+    send(page, REPEAT)
+    finished(page)
+    page.locator(".chat-name").wait_for()
+    page.get_by_role("button", name="Send").focus()
     seen = set()
-    for _ in range(14):
+    for _ in range(32):
         page.keyboard.press("Tab")
-        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
-    wanted = {"new-chat", "open-settings", "scroll", "prompt", "send", "Repeat code"}
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
+    wanted = {"new-chat", "open-settings", "toggle-chats", "toggle-panel", "scroll", "prompt",
+              "send", "attach", "marks", "Copy", "Answer again", "Edit", "import"}  # fmt: skip
     assert wanted <= seen
     page.locator("#open-settings").focus()
     page.keyboard.press("Enter")
     assert page.locator("#settings").is_visible()
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.id") == "open-settings"
+
+
+def test_the_sides_stay_away_if_closed(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
+        button = page.get_by_role("button", name=name, exact=True)
+        assert button.get_attribute("aria-expanded") == "true"
+        button.click()
+        assert not page.locator(place).is_visible()
+    page.reload()
+    assert not page.locator("#panel").is_visible()
+    assert page.locator("#toggle-chats").get_attribute("aria-expanded") == "false"
+
+
+def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    send(page, REPEAT)
+    finished(page)
+    page.emulate_media(media="print")
+    pages.shot(page, "print")
+    assert page.locator(".assistant .text").is_visible()
+    for selector in (".top", "#chats", "#panel", "#composer", ".actions"):
+        assert not page.locator(selector).first.is_visible(), selector
 
 
 def test_a_screen_reader_hears_of_the_answer(server: Server, pages: Pages) -> None:
@@ -178,6 +199,7 @@ def test_a_screen_reader_hears_of_the_answer(server: Server, pages: Pages) -> No
     finished(page)
     assert page.get_by_role("status").inner_text() == "Answer complete."
     assert page.get_by_role("log").get_attribute("aria-busy") == "false"
-    unnamed = """() => [...document.querySelectorAll('button, input, textarea, summary')]
+    unnamed = """() => [...document.querySelectorAll('button, input, textarea, summary, a')]
+        .filter(e => e.type !== 'file')
         .filter(e => !(e.textContent || e.ariaLabel || e.labels?.length)).map(e => e.id)"""
     assert page.evaluate(unnamed) == []

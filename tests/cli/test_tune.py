@@ -56,7 +56,8 @@ def test_json_of_all_candidates_on_recorded_requests(run: Run) -> None:
     found = made(run(SQL, "--requests", "24", "--json"))
     assert set(found) == {
         *("costs", "sets", "requests", "seed", "seconds", "finished", "interrupted", "rounds"),
-        *("num_candidates", "recommended", "llama_server", "results"),
+        *("num_candidates", "recommended", "llama_server", "results", "recorded"),
+        *("statistics_file", "measured"),
     }
     assert found["sets"] == {"structured.spider_sql": 24}
     assert found["requests"] == {"chosen_on": 16, "held_out": 8}
@@ -178,13 +179,16 @@ def test_costs_that_were_saved_for_the_model(
 
 
 @pytest.mark.usefixtures("few")
-def test_text_needs_a_tokenizer(run: Run, tmp_path: Path) -> None:
+def test_text_is_read_with_a_tokenizer(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
     path = tmp_path / "chat.jsonl"
     record = {"session": "s", "turn": 0, "output": "def area(width, height):",
               "messages": [{"role": "user", "content": "def area(width"}]}  # fmt: skip
     path.write_text(json.dumps(record) + "\n")
-    assert_one_error(run(path), "give the target's tokenizer with --tokenizer", 2)
+    result = run(path)
+    assert result.exit_code == 0
+    assert f"using the embedded model {embedded_model().name}\n" in result.stderr
+    assert f"{path}: recorded requests: 1 to replay\n" in result.stderr
     for option in ("--tokenizer", "--model"):
         found = made(run(path, option, embedded_model(), "--json"))
         assert found["sets"] == {"chat": 1}
@@ -272,11 +276,11 @@ def test_empty_and_damaged_traces(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("")
     assert_one_error(run(path), "no request with a prompt and two output tokens", 1)
-    path.write_text("1 2 3\n4 x\n")
-    assert_one_error(run(path), "log.txt, line 2", 1)
+    path.write_text("4 x\n1 2 3\n")
+    assert_one_error(run(path), "two output tokens; " + str(path) + ", line 1: invalid literal", 1)
 
 
 def test_help_has_examples(run: Run) -> None:
     text = run("--help").stdout
-    assert "ngramspec tune logs/ --model model.gguf" in text
+    assert "ngramspec tune requests.jsonl --model model.gguf --write-cache" in text
     assert max(map(len, text.split("Examples:")[0].splitlines())) <= 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ START_SECONDS = 60
 KEY = "the-key"
 # With policy auto the machine's speed would decide whether anything is drafted at all.
 OPTIONS = ("--spec-type", "ngram-mod,ngram-cache", "--policy", "fixed", "--parallel", "2",
-           "--log-level", "error")  # fmt: skip
+           "--temp", "0", "--log-level", "error")  # fmt: skip
 
 
 @dataclass
@@ -38,15 +39,17 @@ class Server:
 class Serving:
     """Runs the command on the embedded model for as long as the block."""
 
-    def __init__(self, options: tuple[str, ...], key: str) -> None:
-        self._options, self._key = options, key
+    def __init__(
+        self, options: tuple[str, ...], key: str = "", usual: tuple[str, ...] = OPTIONS
+    ) -> None:
+        self._options, self._key = (*usual, *options), key
 
     def __enter__(self) -> Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         command = (sys.executable, "-m", "ngramspec", "serve", "--port", str(port))
-        self._process = subprocess.Popen([*command, *OPTIONS, *self._options])
+        self._process = subprocess.Popen([*command, *self._options])
         server = Server(f"http://127.0.0.1:{port}", self._key)
         end = time.monotonic() + START_SECONDS
         while True:
@@ -111,8 +114,51 @@ def send(page: Any, text: str) -> None:
 
 
 def finished(page: Any, answers: int = 1) -> None:
-    """Wait until so many answers are complete."""
+    """Wait until so many answers are complete, or the page tells of an error."""
     page.wait_for_function(
-        "n => document.querySelectorAll('.assistant .facts, .assistant .error').length >= n",
+        """n => {
+            const complete = document.querySelectorAll('.assistant:not(.busy) .facts').length;
+            const busy = document.body.classList.contains('busy');
+            return !busy && (!document.getElementById('notice').hidden || complete >= n);
+        }""",
         arg=answers,
     )
+
+
+def events(*values: dict[str, Any]) -> str:
+    """Return the body of a stream of events."""
+    return "".join(f"data: {json.dumps(value)}\n\n" for value in values) + "data: [DONE]\n\n"
+
+
+def told(text: str, drafted: bool = False, **delta: Any) -> dict[str, Any]:
+    """Return an event with text, or with another delta, and where the text came from."""
+    spans = {"accepted": int(drafted), "spans": [[text, drafted]]}
+    return {"choices": [{"delta": delta or {"content": text}}], "speculative": spans}
+
+
+def last(tokens: int = 10, reason: str = "stop") -> dict[str, Any]:
+    """Return the last event of an answer."""
+    timings = {
+        "cache_n": 0,
+        "prompt_n": 5,
+        "prompt_ms": 1.0,
+        "predicted_n": tokens,
+        "predicted_ms": 10.0 * tokens,
+        "predicted_per_second": 100.0,
+    }
+    return {"choices": [{"delta": {}, "finish_reason": reason}], "timings": timings}
+
+
+def answers_with(page: Any, *texts: str, reason: str = "stop") -> None:
+    """Let the page get answers with these pieces of text, instead of the model's."""
+    body = events(
+        *[told(text, index % 2 == 1) for index, text in enumerate(texts)], last(10, reason)
+    )
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+
+
+def bodies_of(page: Any) -> list[Any]:
+    """Return a list that gets the body of every request that the page posts."""
+    made: list[Any] = []
+    page.on("request", lambda r: r.method == "POST" and made.append(r.post_data_json))
+    return made

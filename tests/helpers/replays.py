@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ngramspec.bench.player import Draft, Tokens
-from ngramspec.bench.walk import RecordedRequest
+from ngramspec.recordings import RecordedRequest
 
 
 def tokens(*ids: int) -> Tokens:

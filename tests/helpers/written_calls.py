@@ -98,6 +98,12 @@ def python(calls: Calls) -> str:
     return f"<|tool_call_start|>[{', '.join(made)}]<|tool_call_end|>"
 
 
+def llama_4(calls: Calls) -> str:
+    """Write calls as Llama 4 does, at the start of an answer."""
+    made = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
+    return f"[{', '.join(made)}]"
+
+
 def real_python(calls: Calls) -> str:
     """Write calls as LFM2 does, with Python's literals."""
     made = (f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in calls)
@@ -136,6 +142,32 @@ def kimi_k3(calls: Calls) -> str:
         for n, a in calls
     )
     return f"<|open|>tools<|sep|>{''.join(made)}<|close|>tools<|sep|>"
+
+
+def minimax_m3(calls: Calls) -> str:
+    tag = "]<]minimax[>["
+
+    def value(one: Any) -> str:
+        if isinstance(one, dict):
+            return "".join(f"{tag}<{k}>{value(v)}{tag}</{k}>" for k, v in one.items())
+        if isinstance(one, list):
+            return "".join(f"{tag}<item>{value(v)}{tag}</item>" for v in one)
+        return one if isinstance(one, str) else dumped(one)
+
+    made = (f'{tag}<invoke name="{n}">{value(a)}{tag}</invoke>\n' for n, a in calls)
+    return f"{tag}<tool_call>\n{''.join(made)}{tag}</tool_call>"
+
+
+def muse(calls: Calls) -> str:
+    one = tagged(
+        "<atem:function_calls>\n",
+        '<atem:invoke name="NAME">\n',
+        '<atem:parameter name="KEY">VALUE</atem:parameter>\n',
+        "</atem:invoke>\n",
+        "</atem:function_calls>",
+    )
+    made = (f" to={name}<|message|>{one([(name, a)])}" for name, a in calls)
+    return "<|eom|><|start|>assistant".join(made)
 
 
 def command_r7b(calls: Calls) -> str:
@@ -354,6 +386,19 @@ FAMILIES: dict[str, Family] = {
         THINK,
         bare="</parameter>",
     ),
+    "Muse": Family(
+        "<atem:function_calls> <|eom|>",
+        muse,
+        (" to=self<|message|>", "<|eom|><|start|>assistant"),
+        alone=True,
+        bare="</atem:parameter>",
+    ),
+    "MiniMax M3": Family(
+        "]<]minimax[>[ <mm:think>",
+        minimax_m3,
+        ("<mm:think>", "</mm:think>"),
+        bare="]<]minimax[>[",
+    ),
     "MiniCPM 5": Family(
         '<function name="x"><param name="y"> <think>',
         tagged(
@@ -363,6 +408,7 @@ FAMILIES: dict[str, Family] = {
         bare="</param>",
     ),
     "LFM2": Family("<|tool_list_start|>", python),
+    "Llama 4": Family("<|header_start|> <|python_start|>", llama_4, alone=True),
     "LFM2.5": Family("List of tools: [ <think>", python, ("<think>", "</think>")),
     "Command R7B, North Code": Family(
         "<|START_THINKING|> <|START_ACTION|>",

@@ -342,6 +342,16 @@ def test_one_call_only_where_no_more_are_allowed() -> None:
     assert [block["type"] for block in none] == ["text"]
 
 
+def test_a_strict_tool_whose_schema_cannot_be_enforced_is_refused(server: Serving) -> None:
+    schema = {"type": "object", "properties": {"x": {"pattern": "(?=a)"}}}
+    tool = {"name": "f", "input_schema": schema}
+    body = {"messages": CHAT, "max_tokens": 2}
+    assert server.post("/v1/messages", **body, tools=[tool]).status_code == 200
+    made = server.post("/v1/messages", **body, tools=[{**tool, "strict": True}])
+    assert made.status_code == 400
+    assert "tools.f" in made.json()["error"]["message"]
+
+
 def test_texts_and_calls_are_blocks_in_their_order() -> None:
     calls = CALL.format("get_weather", '{"city": "Oslo"}') + CALL.format("now", "{}")
     with serving_script(f"It is {calls} done") as client:

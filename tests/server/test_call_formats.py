@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -70,6 +73,8 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 CALL = st.tuples(st.just("get_weather"), ARGUMENTS) | st.just(("now", {}))
 CUTS = st.lists(st.integers(0, 400), max_size=8)
+IN_HEADERS = ("gpt-oss", "Muse")  # whose reasoning is a message of its own
+NAMED = ("Llama 3", "Llama 4", "Functionary 3.2", "Muse")  # the name of a tool tells a call
 BROKEN = (  # families whose calls are JSON with an end of its own
     "Hermes, Qwen", "Mistral", "DeepSeek V3.1", "Kimi K2", "Functionary 3.1", "Nemotron Nano 2",
     "Mistral Small 3, Devstral, Ministral", "Apertus",
@@ -78,6 +83,11 @@ BROKEN = (  # families whose calls are JSON with an end of its own
 
 def answers(family: Family) -> ChatFormat:
     return chat_format(family.template, "", TOOLS, parses_reasoning=True)
+
+
+def thought(family: Family) -> str:
+    open, close = family.reasoning
+    return f"{open}I see.{close}" if open else ""
 
 
 def read(format: ChatFormat, text: str, cuts: list[int]) -> ChatMessage:
@@ -132,7 +142,7 @@ def test_every_format_has_a_family() -> None:
 def test_the_template_tells_the_formats(name: str) -> None:
     family = FAMILIES[name]
     assert call_format_of(family.template).name == name
-    if family.reasoning[0] and name != "gpt-oss":
+    if family.reasoning[0] and name not in IN_HEADERS:
         assert reasoning_format_of(family.template).open == family.reasoning[0].strip()
 
 
@@ -144,8 +154,8 @@ def test_calls_are_read_as_they_were_written(
 ) -> None:
     family = FAMILIES[name]
     calls = calls[:1] if family.single else calls
-    assume(not family.bare or family.bare not in json.dumps(calls))
-    text = f"{family.reasoning[0]}I see.{family.reasoning[1]}" if family.reasoning[0] else ""
+    assume(not family.bare or family.bare not in repr(calls))
+    text = thought(family)
     content = "Wait.\n" if before and not family.alone else ""
     message = read(answers(family), text + content + family.write(calls), cuts)
     assert calls_of(message) == [(called, dict(arguments)) for called, arguments in calls]
@@ -216,9 +226,182 @@ def marks_of(format: ChatFormat) -> list[str]:
 def test_the_forced_grammar_allows_what_the_model_writes(name: str, calls: Calls) -> None:
     family = FAMILIES[name]
     calls = in_order(calls[:1] if family.single else calls)
-    assume(not family.bare or family.bare not in json.dumps(calls))
+    assume(not family.bare or family.bare not in repr(calls))
     text = family.write(calls)
     assert accepts(forced(answers(family)), text) == len(text.encode())
+
+
+def optional(format: ChatFormat) -> Matcher:
+    """Return the matcher of answers of a model that may call a tool or not."""
+    free = Tools(tuple(replace(tool, strict=True) for tool in TOOLS.tools))
+    return forced(replace(format, tools=free))
+
+
+@families()
+@given(calls=st.lists(CALL, min_size=1, max_size=3), before=TEXTS, reasoned=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_optional_calls_are_allowed_as_models_write_them(
+    name: str, calls: Calls, before: str, reasoned: bool
+) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    calls = in_order(calls[:1] if family.single else calls)
+    assume(not family.bare or family.bare not in repr(calls))
+    text = thought(family) if reasoned else ""
+    text += ("" if family.alone else before) + family.write(calls)
+    assert accepts(optional(format), text) == len(text.encode())
+
+
+@families()
+@given(before=TEXTS, reasoned=st.booleans(), unknown=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_an_optional_call_follows_its_schema_once_it_is_begun(
+    name: str, before: str, reasoned: bool, unknown: bool
+) -> None:
+    """Where the name tells a call, one of an unknown tool is content."""
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    text = thought(family) if reasoned else ""
+    text += "" if family.alone else before
+    good = family.write([("get_weather", {"city": "Oslo", "days": 36})])
+    assume(not unknown or name not in NAMED)
+    bad = good.replace("get_weather", "get_rain") if unknown else good.replace("36", "tomorrow")
+    assert good != bad
+    end = len((text + bad[: bad.index("rain" if unknown else "tomorrow")]).encode())
+    assert accepts(optional(format), text + bad) == end
+
+
+@families()
+@given(text=TEXTS, opened=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_answers_without_calls_are_free(name: str, text: str, opened: bool) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    anywhere, first = format.calls.triggers(TOOLS)
+    assume(not any(mark in text for mark in anywhere))
+    assume(not text.lstrip().startswith(tuple(first)))
+    whole = (family.reasoning[0] if opened else "") + text
+    for size in range(len(whole) + 1):
+        assert accepts(optional(format), whole[:size]) == len(whole[:size].encode())
+
+
+@families()
+def test_marks_within_reasoning_begin_no_call(name: str) -> None:
+    family, format = FAMILIES[name], answers(FAMILIES[name])
+    if not family.reasoning[0] or name == "gpt-oss":
+        return
+    call = family.write([("get_weather", {"city": "Oslo"})])
+    text = f"{family.reasoning[0]}I would write {call[:-3]}but I do not{family.reasoning[1]}No."
+    allowed = accepts(optional(format), text) == len(text.encode())
+    assert allowed == (not format.calls.ends_reasoning)
+    assert allowed == (not read(format, text, []).calls)
+
+
+@families()
+def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str) -> None:
+    parameters = {"type": "object", "properties": {"x": {"type": "integer", "not": {"const": 1}}}}
+    hard = {
+        "type": "object",
+        "properties": {"x": {"type": "array", "items": {"type": "string", "pattern": "(?=a)"}}},
+    }
+    if name == "Gemma 4":
+        return  # it enforces types only
+    for schema, strict, refused in (
+        (parameters, True, True),
+        (hard, True, True),
+        (hard, False, False),
+    ):
+        tools = Tools((Tool("now", schema, {}, strict),))
+        format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+        if refused:
+            with pytest.raises(ApiError, match=r"tools\.now"):
+                forced(format)
+        else:
+            text = FAMILIES[name].write([("now", {"x": ["b"]})])
+            assert accepts(forced(format), text) == len(text.encode())
+
+
+@pytest.mark.parametrize(
+    "name", ["LFM2", "MiniMax M2", "Qwen3-Coder, Qwen 3.5, Nemotron 3, StepFun 3.5"]
+)
+def test_a_parameter_that_is_an_object_has_its_own_members_only(name: str) -> None:
+    """Formats that write parameters one by one took the tool's members for those of the object."""
+    place = {**PARAMETERS["$defs"]["place"], "required": ["lat"]}
+    schema = {"type": "object", "properties": {"place": place}, "additionalProperties": False}
+    tools = Tools((Tool("find", schema, {}, strict=True),), required=True)
+    format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+    good = FAMILIES[name].write([("find", {"place": {"lat": 1}})])
+    bad = FAMILIES[name].write([("find", {"place": {"lat": 1, "place": {}}})])
+    assert accepts(forced(format), good) == len(good)
+    assert 0 < accepts(forced(format), bad) < len(bad)
+
+
+BARE = [name for name, family in FAMILIES.items() if family.bare]  # strings have no quotes there
+CODE = {"type": "string", "pattern": "^[a-c<-]{2,4}$"}
+# Schemas of strings, and what they allow.
+STRINGS: list[tuple[dict[str, Any], Callable[[str], bool]]] = [
+    (CODE, lambda text: bool(re.fullmatch("[a-c<-]{2,4}", text))),
+    ({"type": "string", "pattern": "a.*a"}, lambda text: bool(re.search("a.*a", text))),
+    ({"type": "string", "minLength": 2, "maxLength": 4}, lambda text: 2 <= len(text) <= 4),
+    ({"type": "string", "minLength": 3}, lambda text: len(text) >= 3),
+    ({"type": "string", "maxLength": 3000}, lambda text: True),
+    (
+        {"type": "string", "pattern": "^a", "maxLength": 3},
+        lambda text: text.startswith("a") and len(text) <= 3,
+    ),
+    ({"type": "string", "enum": ["ab", "a", "<b>"]}, lambda text: text in ("ab", "a", "<b>")),
+    ({"enum": ["ab", "c"], "minLength": 2, "type": "string"}, lambda text: text == "ab"),
+    ({"$ref": "#/$defs/code"}, lambda text: bool(re.fullmatch("[a-c<-]{2,4}", text))),
+    (
+        {"anyOf": [{"type": "string", "const": "c"}, {"$ref": "#/$defs/code"}]},
+        lambda text: text == "c" or bool(re.fullmatch("[a-c<-]{2,4}", text)),
+    ),
+    ({"type": "string", "format": "date"}, lambda text: text == "2026-11-23"),
+]
+
+
+@pytest.mark.parametrize("name", BARE)
+@given(
+    case=st.sampled_from(STRINGS),
+    text=st.text(st.sampled_from("abc<-"), max_size=5) | st.sampled_from(["2026-11-23", "2026"]),
+)
+@settings(max_examples=EXAMPLES * 3, deadline=None)
+def test_strings_without_quotes_follow_their_schema(name: str, case: Any, text: str) -> None:
+    schema, allowed = case
+    parameters = {
+        "type": "object",
+        "properties": {"x": schema},
+        "required": ["x"],
+        "$defs": {"code": CODE},
+    }
+    tools = Tools((Tool("f", parameters, {}, strict=True),), required=True)
+    format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+    written = FAMILIES[name].write([("f", {"x": text})])
+    assert (accepts(forced(format), written) == len(written.encode())) == allowed(text)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_string_with_a_bound_cannot_run_over_its_end(name: str) -> None:
+    """What must be longer cannot be filled up with the mark that ends it."""
+    family = FAMILIES[name]
+    schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 9}}}
+    tools = Tools((Tool("f", schema, {}),), required=True)
+    matcher = forced(chat_format(family.template, "", tools, parses_reasoning=True))
+    written = family.write([("f", {"x": "ab"})])
+    end = written.index(family.bare, written.index("ab"))
+    assert 0 < accepts(matcher, written) < end + len(f"{family.bare}</x>")
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_bounds_that_take_too_large_a_grammar_are_left_out_or_refused(name: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 3000}}}
+    written = FAMILIES[name].write([("f", {"x": "ab"})])
+    loose, strict = (
+        chat_format(
+            FAMILIES[name].template, "", Tools((Tool("f", schema, {}, one),), required=True), True
+        )
+        for one in (False, True)
+    )
+    assert accepts(forced(loose), written) == len(written.encode())
+    with pytest.raises(ApiError, match=r"tools\.f: minLength would take too large a grammar"):
+        forced(strict)
 
 
 def followers(sample: bytes, last: bytes, mask: Any) -> list[int]:

@@ -23,8 +23,11 @@ from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
 from ngramspec.engine import Engine, Gate, Request, Speculation
 from ngramspec.errors import FormatError
+from ngramspec.recordings.record import Head
+from ngramspec.recordings.writer import RecordFile
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
+from ngramspec.server.recorder import Recorder
 
 DOCS = ROOT / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z0-9_:]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
@@ -53,8 +56,8 @@ def client(engine: Engine) -> TestClient:
     return client_of(engine, metrics=True)
 
 
-def client_of(engine: Engine, **settings: Any) -> TestClient:
-    served = ServedModel(name="tiny", model=cast(Any, None), engine=engine)
+def client_of(engine: Engine, recorder: Recorder | None = None, **settings: Any) -> TestClient:
+    served = ServedModel(name="tiny", model=cast(Any, None), engine=engine, recorder=recorder)
     return TestClient(create_app(served, ServerSettings(**settings)))
 
 
@@ -64,10 +67,13 @@ def labels_of(family: Any) -> set[str]:
     return names - {"le", *(OF_VLLM if family.name.startswith("vllm:") else ())}
 
 
-def test_documented_and_scraped_metrics_are_the_same(engine: Engine, client: TestClient) -> None:
+def test_documented_and_scraped_metrics_are_the_same(engine: Engine, tmp_path: Path) -> None:
+    head = Head(model="tiny", tokenizer="", vocab_size=9, drafter="", started=0, apart=False)
+    recorder = Recorder(RecordFile(tmp_path / "r.jsonl", head), "")
     suffix = Speculation(types=("suffix",))
     engine.generate([request(max_tokens=60), request(max_tokens=60, speculation=suffix)])
-    text = client.get("/metrics").text
+    text = client_of(engine, recorder, metrics=True).get("/metrics").text
+    assert recorder.close()
     scraped = {}
     for family in families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -10,6 +10,7 @@ import ollama
 import pytest
 
 from helpers.ollama_serving import ANSWER, GREEDY, TIME, check_figures, lines
+from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
@@ -165,6 +166,41 @@ def test_thinking_is_told_apart_when_asked_for(client: ollama.Client) -> None:
     parts = list(client.chat("tiny", ask, options=options, think="low", stream=True))
     assert "".join(part.message.thinking or "" for part in parts) == whole.thinking
     assert "".join(part.message.content or "" for part in parts) == whole.content
+
+
+GPT_OSS = "<|start|>assistant<|channel|>final<|message|> {{ tools }}"
+GPT_OSS_SAYS = (
+    "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "script", "able"),
+    [
+        ("{{ tools }} <think>", "<think>Hm.</think>Yes.", True),
+        (GPT_OSS, GPT_OSS_SAYS, True),
+        ("{{ tools }}", "<think>Hm.</think>Yes.", False),
+    ],
+)
+def test_models_that_know_thinking_think_by_default(template: str, script: str, able: bool) -> None:
+    body: Any = {"model": "script", "messages": CHAT, "stream": False}
+    with serving_script(script, template) as client:
+        made = client.post("/api/chat", json=body).json()["message"]
+        written = client.post("/api/generate", json={**body, "prompt": "?"}).json()
+        parts = client.post("/api/chat", json={**body, "stream": True}).text.splitlines()
+    streamed = [json.loads(part)["message"] for part in parts]
+    thought = "".join(part.get("thinking", "") for part in streamed)
+    said = "".join(part["content"] for part in streamed)
+    assert (made.get("thinking", ""), made["content"]) == (thought, said)
+    assert (written.get("thinking", ""), written["response"]) == (thought, said)
+    assert (thought, said) == (("Hm.", "Yes.") if able else ("", script))
+
+
+def test_headers_tell_thinking_also_where_it_is_not_asked_for() -> None:
+    body: Any = {"model": "script", "messages": CHAT, "stream": False, "think": False}
+    with serving_script(GPT_OSS_SAYS, GPT_OSS) as client:
+        made = client.post("/api/chat", json=body).json()["message"]
+    assert (made["thinking"], made["content"]) == ("Hm.", "Yes.")
 
 
 @pytest.fixture(scope="module")

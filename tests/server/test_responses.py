@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -355,6 +356,58 @@ def test_the_grammar_of_a_custom_tool_is_told(server: Serving) -> None:
     plain = {**PATCH, "format": {"type": "text"}}
     without = server.post("/v1/responses/input_tokens", input="?", tools=[plain]).json()
     assert with_grammar["input_tokens"] > without["input_tokens"]
+
+
+SQL = """
+start: "SELECT " column (", " column)~0..2 " FROM t" ["\\n"]
+column: "a" | "b" "_"? /[0-9]{2}/
+"""
+GRAMMARS = [
+    ("lark", SQL, r"SELECT (a|b_?[0-9]{2})(, (a|b_?[0-9]{2}))* FROM t\n?"),
+    ("regex", r'[a-c]{3}"[0-9]+\n', r'[a-c]{3}"[0-9]+\n'),
+]
+
+
+@pytest.mark.parametrize(("syntax", "definition", "expected"), GRAMMARS)
+def test_the_grammar_of_a_custom_tool_is_enforced(
+    server: Serving, syntax: str, definition: str, expected: str
+) -> None:
+    shape = {"type": "grammar", "syntax": syntax, "definition": definition}
+    tool = {"type": "custom", "name": "query", "format": shape}
+    for seed in range(3):
+        made = ask(
+            server, tools=[tool], tool_choice={"type": "custom", "name": "query"},
+            max_output_tokens=300, temperature=1.2, extra={"seed": seed},
+        )  # fmt: skip
+        (call,) = made.output
+        assert (call.type, made.status) == ("custom_tool_call", "completed")
+        assert re.fullmatch(expected, call.input)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (
+            {"syntax": "lark", "definition": "start: a\na: b\nb: a"},
+            "the rule 'a' begins with itself",
+        ),
+        ({"syntax": "lark", "definition": "start: /(?=a)/"}, "the rule 'start': no grammar can"),
+        ({"syntax": "regex", "definition": "(?<!a)b"}, "no grammar can express"),
+        ({"syntax": "regex", "definition": "(" * 900 + ")" * 900}, "maximum recursion depth"),
+        ({"syntax": "regex", "definition": "a" * 4001}, "at most 4000 characters"),
+        ({"syntax": "peg", "definition": "a"}, "one of the syntaxes lark, regex, got 'peg'"),
+        ({"syntax": "lark"}, "must have a definition"),
+        ({"type": "json"}, "must be of type text or grammar"),
+    ],
+)
+def test_grammars_of_custom_tools_that_cannot_be_enforced_are_refused(
+    server: Serving, shape: dict[str, Any], words: str
+) -> None:
+    tool = {"type": "custom", "name": "query", "format": {"type": "grammar", **shape}}
+    made = server.post("/v1/responses", input="?", tools=[tool])
+    assert made.status_code == 400
+    assert words in made.json()["error"]["message"]
+    assert made.json()["error"]["param"] == "tools[0].format"
 
 
 # -- reasoning ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from helpers.serving import CHAT, Serving
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 Start = Callable[..., Serving]
 
@@ -72,6 +73,7 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
         "draft_model": None,
         "policy": "gate",
         "n_max": 62,
+        "types": list(DRAFTER_NAMES),
         "rollback": "cache",
         "state_bytes": 0,
         "notes": ["a batch holds 63 tokens"],  # that are exact
@@ -79,6 +81,7 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
     off = start(slots=1, drafter=None, served={"draft_notes": ("it was left out",)})
     made = off.client.get("/props").json()["speculative"]
     assert (made["active"], made["drafters"]) == (False, [])
+    assert made["types"] == list(DRAFTER_NAMES)  # a request may still name them
     assert made["notes"] == ["it was left out", "no drafter and no draft model is named"]
 
 

@@ -15,6 +15,13 @@ from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
+from ngramspec.cli.recorded import (
+    ABOUT_FILES,
+    load_recorded,
+    recorded_options,
+    say_recorded,
+    traces_of,
+)
 from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ BEST = " *: the best for these costs, the oracle aside."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
 RECORDED = " Peers from a record have the times of the machine it was made on."
 MEAN = "geometric mean"
-EPILOG = """\b
+EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
   ngramspec bench replay chat.jsonl --tokenizer model.gguf --drafter ngram-mod,ngram-cache
@@ -46,9 +53,7 @@ Examples:
   ngramspec bench replay traces --peers --peers-python peers/bin/python --save-peers peers.json
   ngramspec bench replay traces --peers-from peers.json --plot replay.svg --json -o replay.json
 
-TRACES are files, or folders of files: NAME.txt.xz or NAME.txt hold a request per line as
-numbers (prompt length, prompt ids, output ids), NAME.jsonl.xz or NAME.jsonl hold records
-with text (session, turn, messages, output), for which --tokenizer is needed.
+TRACES are files, or folders of files. {ABOUT_FILES}
 
 The target is a cost model: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
 1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b), with b tokens in the batch, 1 + drafted.
@@ -61,7 +66,9 @@ The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of 
 @click.argument("traces", nargs=-1, required=True, type=FILE)
 @options(
     option("Options", "--tokenizer", type=FILE,
-           help="GGUF file or tokenizer.json, for traces with text."),
+           help="GGUF file or tokenizer.json, for traces with text."
+           "  [default: the embedded model's]"),
+    recorded_options(),
     option("Options", "--drafter", "drafters", multiple=True, metavar="SPEC",
            shell_complete=in_list(*DRAFTER_NAMES, "auto"),
            help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
@@ -133,14 +140,14 @@ def _replay(values: dict[str, Any]) -> Replays:
     from ngramspec.bench.peer_runs import PeerPlaces
     from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
     from ngramspec.bench.subjects import DEFAULT, subject
-    from ngramspec.bench.traces import Cut, find_traces, load_traces
+    from ngramspec.bench.traces import Cut
 
     profiles = load_profiles(values["costs"])
     subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
-    paths = find_traces(values["traces"])
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
-    with progress("reading", len(paths)) as advance:
-        traces = load_traces(paths, values["tokenizer"], cut, advance=advance)
+    loaded, problems = load_recorded(values["traces"], values, cut)
+    say_recorded(loaded, problems, brief=values["as_json"])
+    traces = traces_of(loaded)
     places = PeerPlaces(values["pythons"], values["vllm_wheel"], values["llamacpp"])
     return replay_sets(
         traces,

@@ -33,6 +33,7 @@ from ngramspec.cli.options import (
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.recording import recording_options
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 from ngramspec.extras import not_installed
@@ -190,7 +191,8 @@ def _with_more_flags(function: Function) -> Function:
     option(ACCESS, "--metrics/--no-metrics", env="ENDPOINT_METRICS", default=None,
            help="GET /metrics, for any key.  [default: if there is one key, or keys share]"),
     option(ACCESS, "--slots/--no-slots", env="ENDPOINT_SLOTS", default=None,
-           help="GET /slots and live figures, for any key.  [default: as --metrics]"),
+           help="GET /slots and the page's live figures, for any key.  [default: as --metrics; "
+           "live figures also without keys if --host is this machine only]"),
     option(ACCESS, "--props", env="ENDPOINT_PROPS", is_flag=True, help="Allow POST /props."),
     option(ACCESS, "--allow-host", multiple=True, metavar="NAME",
            help="Host names that the server answers to, comma-separated (repeatable); .NAME: all "
@@ -273,6 +275,7 @@ def _with_more_flags(function: Function) -> Function:
            default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
     session_options(),
+    recording_options(),
     option(OUTPUT, "--log-level", metavar="LEVEL",
            type=click.Choice(["debug", "info", "warning", "error"]),
            help="Log level on stderr: debug, info, warning or error.  [default: info]"),

@@ -25,6 +25,7 @@ from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.memory import memory_line, memory_of
+from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
@@ -36,6 +37,7 @@ from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
+from ngramspec.tokenizers import fingerprint_of
 from ngramspec.tokenizers.llama_library import load_library
 
 # Seconds for the parts of the shutdown, after --drain-timeout.
@@ -93,6 +95,14 @@ def run(
         opened, notes = open_small(fitted.draft, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
+        recorder = open_recorder(
+            options,
+            settings,
+            stack,
+            model=name,
+            tokenizer=lambda: fingerprint_of(model.path),
+            drafter=choice.label,
+        )
         served = ServedModel(
             name=name,
             aliases=tuple(aliases),
@@ -102,6 +112,7 @@ def run(
             embedder=open_embedder(options, model, models),
             embedding_norm=options["embd_normalize"],
             draft_notes=notes,
+            recorder=recorder,
             adapters=served_adapters(options, model),
             **defaults,
         )

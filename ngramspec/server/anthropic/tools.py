@@ -37,6 +37,8 @@ def chat_tools(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         function: dict[str, Any] = {"name": name, "parameters": schema}
         if tool.get("description") is not None:
             function["description"] = tool["description"]
+        if tool.get("strict") is True:
+            function["strict"] = True
         made.append({"type": "function", "function": function})
     if left_out:
         log.warning("left out tools that only Anthropic knows: %.200a", ", ".join(left_out))

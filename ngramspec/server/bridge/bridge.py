@@ -19,7 +19,7 @@ from ngramspec.server.errors import ApiError, api_error, bad_request
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-    from ngramspec.engine import Chunk, Engine, Request
+    from ngramspec.engine import Chunk, Engine, Generation, Request
     from ngramspec.engine.queue import OnChunk
     from ngramspec.server.settings import ServerSettings
 
@@ -48,11 +48,22 @@ class Bridge:
 
     A step of the engine wakes the loop at most once, however many answers get a chunk in it. An
     answer that is not streamed wakes it only when it ends.
+
+    Args:
+        engine: What an EngineThread runs.
+        settings: The server's.
+        on_end: Called in the event loop with every generation that has ended.
     """
 
-    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        on_end: Callable[[Generation], object] = lambda made: None,
+    ) -> None:
         self._engine = engine
         self._settings = settings
+        self._on_end = on_end
         self._preparation = Preparation(max_bytes=4 * settings.max_body_bytes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: deque[tuple[Answer, int, Chunk]] = deque()
@@ -197,6 +208,8 @@ class Bridge:
         while arrived:
             answer, index, chunk = arrived.popleft()
             answer.deliver(index, chunk)
+            if chunk.finish_reason is not None:
+                self._on_end(chunk.generation)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ngramspec.server.chat.custom_tools import input_of
+from ngramspec.server.chat.tools import Tools
+
 Kind = Literal["content", "reasoning", "call", "arguments"]
 
 
@@ -38,13 +41,23 @@ class ChatMessage:
         else:
             self.calls[delta.index]["function"]["arguments"] += delta.text
 
-    def as_json(self) -> dict[str, Any]:
-        """Return OpenAI's message."""
+    def as_json(self, tools: Tools) -> dict[str, Any]:
+        """Return OpenAI's message, an answer to a chat with some tools."""
         made: dict[str, Any] = {"role": "assistant", "content": self.content or None}
         if not self.calls:
             made["content"] = self.content
         if self.reasoning:
             made["reasoning_content"] = self.reasoning
         if self.calls:
-            made["tool_calls"] = self.calls
+            made["tool_calls"] = [
+                custom_call(call) if tools.is_custom(call["function"]["name"]) else call
+                for call in self.calls
+            ]
         return {**made, "refusal": None}
+
+
+def custom_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call of a function as one of a custom tool."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    others = {key: value for key, value in call.items() if key != "function"}
+    return {**others, "type": "custom", "custom": {"name": name, "input": input_of(arguments)}}

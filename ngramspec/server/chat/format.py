@@ -48,15 +48,18 @@ class ChatFormat:
             self.tools,
             reasoning=self.reasoning if self.parses_reasoning else None,
             begun=bool(self.begun),
-            start="" if self.parses_reasoning else self.begun,
+            start="" if self.parses_reasoning or self.reasoning.inner else self.begun,
             hidden=self._hidden,
         )
 
     @property
     def _hidden(self) -> list[str]:
         """Return the marks that are left out of the content."""
-        shown = () if self.parses_reasoning else (self.reasoning.open, self.reasoning.close)
+        around = self.reasoning.open, self.reasoning.close
         marks = self.reasoning.hidden if self.reasons else ()
+        if self.reasoning.inner:
+            return [*marks, *around]
+        shown = () if self.parses_reasoning else around
         return [mark for mark in marks if not any(mark in text for text in shown)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramspec.server.chat.calls.hermes import instructions, written_calls
+from ngramspec.server.chat.custom_tools import INPUT
 from ngramspec.server.chat.tools import Tools
 from ngramspec.server.errors import bad_request, not_supported
 
@@ -143,6 +144,9 @@ def _content(content: Any, field: str) -> str | list[dict[str, str]]:
 def _call(given: Any, field: str) -> dict[str, Any]:
     """Return a call whose arguments are a text."""
     function = given.get("function") if isinstance(given, dict) else None
+    custom = given.get("custom") if isinstance(given, dict) else None
+    if isinstance(custom, dict) and isinstance(custom.get("input"), str):
+        function = {"name": custom.get("name"), "arguments": {INPUT: custom["input"]}}
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_request(f"{field} must have a function with a name", field)
     arguments = function.get("arguments")

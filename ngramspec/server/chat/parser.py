@@ -52,6 +52,7 @@ class ChatParser:
         self._space: list[str] = []  # whitespace that may be dropped
         self._format: CallFormat | None = None  # that is being read
         self._index = -1  # of the current or last call
+        self._has_content = False  # what was read last is content
         self._reader: Generator[None, None, None] | None = self._read(begun)
         self._add("content", start)
 
@@ -88,6 +89,9 @@ class ChatParser:
         """Begin a call: what was read so far is not content any more."""
         assert self._format is not None
         self._text.release()
+        if self._format.keeps_space and self._has_content:
+            self._add("content", "".join(self._space))
+        self._has_content = False
         self._space.clear()
         self._flush()
         self._index += 1
@@ -221,6 +225,7 @@ class ChatParser:
     def _add_trimmed(self, kind: Kind, text: str) -> None:
         shown = text.rstrip()
         if shown:
+            self._has_content = kind == "content"
             self._add(kind, "".join(self._space))
             self._space.clear()
             self._add(kind, shown)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.custom_tools import custom_function, enforced_schema
 from ngramspec.server.errors import bad_request
 
 ANY_ARGUMENTS = {"type": "object", "properties": {}}
@@ -21,6 +22,8 @@ class Tool:
     parameters: Mapping[str, Any]  # a JSON schema
     given: Mapping[str, Any]  # as the client wrote it, for the template
     strict: bool = False  # refuse what a grammar cannot enforce of the parameters
+    loose: bool = False  # leave the parameters free where no grammar can express them
+    custom: bool = False  # the client knows one text, not parameters
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class Tools:
         """Return the tool with a name, None if there is none."""
         return self._by_name.get(name)
 
+    def is_custom(self, name: str) -> bool:
+        """Return whether a name is that of a custom tool."""
+        tool = self.named(name)
+        return tool is not None and tool.custom
+
     @cached_property
     def _by_name(self) -> Mapping[str, Tool]:
         return {tool.name: tool for tool in reversed(self.tools)}
@@ -61,7 +69,8 @@ def tools_of(chat: Conversation) -> Tools:
         return Tools()
     tools = tuple(_tool(given, f"tools[{i}]") for i, given in enumerate(chat.tools))
     if isinstance(choice, dict):
-        name = (choice.get("function") or choice).get("name")
+        named = choice.get("function") or choice.get("custom") or choice
+        name = named.get("name") if isinstance(named, dict) else None
         tools = tuple(tool for tool in tools if tool.name == name)
         if not tools:
             raise bad_request(f"tool_choice names {name!r}, which is not in tools", "tool_choice")
@@ -74,9 +83,11 @@ def tools_of(chat: Conversation) -> Tools:
 
 
 def _tool(given: Mapping[str, Any], field: str) -> Tool:
+    if given.get("type") == "custom":
+        return _custom(given.get("custom"), field)
     function = given.get("function")
     if given.get("type", "function") != "function" or not isinstance(function, dict):
-        raise bad_request(f"{field} must be a tool of type function", field)
+        raise bad_request(f"{field} must be a tool of type function or custom", field)
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise bad_request(f"{field}.function must have a name", field)
@@ -84,3 +95,14 @@ def _tool(given: Mapping[str, Any], field: str) -> Tool:
     if not isinstance(parameters, dict):
         raise bad_request(f"{field}.function.parameters must be a JSON schema", field)
     return Tool(name, parameters, given, function.get("strict") is True)
+
+
+def _custom(given: Any, field: str) -> Tool:
+    function = custom_function(given, field)
+    return Tool(
+        name=function["name"],
+        parameters=enforced_schema(given, field),
+        given={"type": "function", "function": function},
+        strict=True,
+        custom=True,
+    )

@@ -61,6 +61,7 @@ def _props(service: Service) -> dict[str, Any]:
         "endpoint_slots": settings.exposes_slots,
         "endpoint_props": settings.props,
         "endpoint_metrics": settings.exposes_metrics,
+        "endpoint_live": settings.page and settings.exposes_live,
         "chat_template": served.chat_template,
         "chat_template_caps": dict(served.chat_capabilities),
         "bos_token": _text(served, model.bos),

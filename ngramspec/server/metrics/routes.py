@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from ngramspec.server.errors import not_supported
 from ngramspec.server.metrics.collector import EngineCollector
+from ngramspec.server.metrics.recorder import RecorderCollector
 from ngramspec.server.service import routes
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def metrics_registry(served: ServedModel) -> CollectorRegistry:
     """Return a new registry with the metrics of one model and of the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(served.engine, served.name))
+    if served.recorder is not None:
+        registry.register(RecorderCollector(served.recorder))
     ProcessCollector(registry=registry)
     return registry
 

@@ -11,6 +11,7 @@ import numpy as np
 from ngramspec.engine.request import TokenIds
 from ngramspec.errors import FormatError
 from ngramspec.gotemplate import Limits
+from ngramspec.server.chat.calls import call_format_of
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.format import ChatFormat, chat_format
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
@@ -79,7 +80,9 @@ def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     tools = tools_of(Conversation(messages=[], tools=body.tools))
     think = _think(body, view)
     text, ids = _fitting(messages, body, view, tools, think)
-    return OllamaPrompt(ids, chat_format(view.chat_template, text, tools, _parses(think)))
+    return OllamaPrompt(
+        ids, chat_format(view.chat_template, text, tools, _parses(think, view.chat_template))
+    )
 
 
 def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
@@ -107,7 +110,9 @@ def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
     think = _think(body, view)
     messages = [{"role": "user", "content": body.prompt}]
     text = _text(messages, view, NO_TOOLS, think)
-    format = chat_format(view.chat_template, text, parses_reasoning=_parses(think))
+    format = chat_format(
+        view.chat_template, text, parses_reasoning=_parses(think, view.chat_template)
+    )
     return OllamaPrompt(_ids(text, body, served), format)
 
 
@@ -193,10 +198,13 @@ def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
 
 def _reasons(template: str) -> bool:
     known = any(format.fits(template) for format in REASONING_FORMATS)
-    return known or "enable_thinking" in template
+    return known or "enable_thinking" in template or call_format_of(template).reasons
 
 
-def _parses(think: Mapping[str, Any]) -> bool:
+def _parses(think: Mapping[str, Any], template: str) -> bool:
+    """Return whether reasoning is told apart; where headers tell it, always, as in Ollama."""
+    if call_format_of(template).reasons:
+        return True
     return bool(think) and bool(think["chat_template_kwargs"]["enable_thinking"])
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.delta import Delta
+from ngramspec.server.chat.delta import Delta, custom_call
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
@@ -30,7 +30,7 @@ def chat_json(
         reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
-            "message": message.as_json(),
+            "message": message.as_json(plan.format.tools),
             "logprobs": None,
             "finish_reason": reason or made.finish_reason,
         }
@@ -58,6 +58,8 @@ class ChatEvents(OpenAIEvents):
         self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._logprobs: list[list[TokenLogprob]] = [[] for _ in range(count)]  # not yet sent
         self._begun = [False] * count
+        self._tools = plan.format.tools
+        self._customs: list[dict[str, Any] | None] = [None] * count  # open calls of custom tools
         self._heads = self.heads(b'"delta": {"content"')
         self._tail = b'}, "logprobs": null, "finish_reason": null}]}\n\n'
 
@@ -86,8 +88,8 @@ class ChatEvents(OpenAIEvents):
         self._logprobs[index] += chunk.logprobs
         deltas = parser.feed(chunk.text, last)
         extras = optional_members(chunk, *self._members)
-        for delta in deltas:
-            parts.append(self._event(index, _delta(delta), extra=extras))
+        for shown in self._shown(index, deltas, last):
+            parts.append(self._event(index, shown, extra=extras))
             extras = {}
         if last:
             called = chunk.finish_reason == "stop" and parser.called
@@ -96,6 +98,25 @@ class ChatEvents(OpenAIEvents):
             parts.append(self._event(index, {}, reason, {**extras, **timings}))
         elif extras and not deltas and chunk.token_ids:
             parts.append(self._event(index, {}, extra=extras))
+
+    def _shown(self, index: int, deltas: Sequence[Delta], last: bool) -> Iterator[dict[str, Any]]:
+        """Yield deltas in OpenAI's shape. A custom tool's input is known when its call ends."""
+        for delta in deltas:
+            custom = self._customs[index]
+            if custom is not None and delta.kind == "arguments":
+                custom["function"]["arguments"] += delta.text
+                continue
+            shown = _delta(delta)
+            if custom is not None:
+                yield {"tool_calls": [custom_call(custom)]}
+                self._customs[index] = None
+            if delta.kind == "call" and self._tools.is_custom(delta.text):
+                self._customs[index] = shown["tool_calls"][0]
+            else:
+                yield shown
+        custom = self._customs[index]
+        if last and custom is not None:
+            yield {"tool_calls": [custom_call(custom)]}
 
     def _event(
         self,

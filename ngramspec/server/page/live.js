@@ -1,35 +1,34 @@
-// The panel of live figures, read once a second.
+// The server's live figures, read once a second. Where the server tells none there is no panel.
 
-import { headers, refusal } from "./stream.js";
+import { whenKnown } from "./connection.js";
+import { $, make, number as count, percent } from "./dom.js";
+import { read as ask } from "./server.js";
 
 const PERIOD = 1000; // ms between readings
-const AGAIN = 10000; // ms after a refusal
+const AGAIN = 10000; // ms after a failure
 const LENGTH = 60; // readings in the trace
-const $ = (id) => document.getElementById(id);
-const count = new Intl.NumberFormat("en");
-const percent = (share) => `${Math.round(share * 100)} %`;
 
-/** Show figures as long as the page is open; return a function that reads again at once. */
-export function watch(getKey) {
+/** Show figures as long as the page is open. */
+export function startLive() {
   let last = null; // the previous reading
   let trace = [];
   let timer = 0;
+  let told = false; // the server has figures
 
   async function read() {
     clearTimeout(timer);
     let wait = PERIOD;
-    if (!document.hidden) {
+    if (told && !document.hidden && $("panel").checkVisibility()) {
       try {
-        const response = await fetch("v1/ngramspec/live", { headers: headers(getKey()) });
-        if (!response.ok) throw await refusal(response);
-        const now = await response.json();
+        const now = await ask("v1/ngramspec/live");
         trace = [...trace, show(now, last)].slice(-LENGTH);
         draw(trace);
         last = now;
-      } catch (error) {
-        explain(error);
+        $("live").hidden = false;
+      } catch {
         last = null;
         wait = AGAIN;
+        $("live").hidden = true;
       }
     }
     clearTimeout(timer);
@@ -37,8 +36,11 @@ export function watch(getKey) {
   }
 
   document.addEventListener("visibilitychange", () => document.hidden || read());
-  read();
-  return read;
+  whenKnown(({ endpoint_live: live }) => {
+    told = live === true;
+    if (!told) $("live").hidden = true;
+    read();
+  });
 }
 
 /** Show one reading and return the tokens per second since the last one. */
@@ -47,16 +49,13 @@ function show(now, last) {
   const speed = last ? since("emitted_tokens") / since("time") : 0;
   const steps = since("steps");
   const drafted = since("draft_tokens");
-  $("speed").textContent = count.format(Math.round(speed));
+  $("live-speed").textContent = count.format(Math.round(speed));
   if (steps > 0) $("per-step").textContent = (since("emitted_tokens") / steps).toFixed(1);
   if (drafted > 0) $("acceptance").textContent = percent(since("accepted_tokens") / drafted);
-  $("live-brief").textContent = `${count.format(Math.round(speed))} tokens/s · ${$("acceptance").textContent} accepted`;
   $("queue").textContent = now.queue ? `${now.queue} waiting` : "";
   list($("sources"), now.sources.map(ofSource), "Nothing drafted yet.");
   list($("slots"), now.slots.map((slot) => ofSlot(slot, now.context)), "");
   list($("pools"), now.pools.map(ofPool), "No drafter with a pool.");
-  $("live-note").hidden = true;
-  $("live-body").hidden = false;
   return speed;
 }
 
@@ -79,7 +78,7 @@ function ofPool({ name, unit, used, capacity }) {
 function list(element, rows, empty) {
   while (element.children.length > Math.max(rows.length, 1)) element.lastChild.remove();
   if (!rows.length) {
-    element.replaceChildren(Object.assign(document.createElement("li"), { className: "note", textContent: empty }));
+    element.replaceChildren(make("li.note", {}, empty));
     return;
   }
   rows.forEach((row, index) => {
@@ -98,17 +97,8 @@ function list(element, rows, empty) {
 }
 
 function bar() {
-  const item = document.createElement("li");
-  const words = document.createElement("div");
-  const track = document.createElement("div");
-  const fill = document.createElement("div");
-  words.className = "words";
-  words.append(document.createElement("span"), document.createElement("span"));
-  track.className = "track";
-  fill.className = "fill";
-  track.append(fill);
-  item.append(words, track);
-  return item;
+  const words = make("div.words", {}, make("span"), make("span"));
+  return make("li", {}, words, make("div.track", {}, make("div.fill")));
 }
 
 function draw(trace) {
@@ -116,16 +106,4 @@ function draw(trace) {
   const points = trace.map((speed, i) => `${LENGTH - trace.length + i},${19 - (speed / most) * 18}`);
   $("trace-words").textContent = `last minute, peak ${count.format(Math.round(Math.max(...trace)))} tokens/s`;
   $("trace").querySelector("polyline").setAttribute("points", points.join(" "));
-}
-
-function explain(error) {
-  const words = {
-    401: "Live figures need an API key: enter it in the settings.",
-    501: "Live figures are off on this server. Start it with --slots to enable them.",
-  };
-  const note = words[error.status] ?? "No live figures: the server does not answer.";
-  $("live-note").textContent = note;
-  $("live-note").hidden = false;
-  $("live-body").hidden = true;
-  $("live-brief").textContent = "off";
 }

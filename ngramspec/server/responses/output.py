@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+from ngramspec.server.chat.custom_tools import input_of
 from ngramspec.server.chat.delta import Delta
 from ngramspec.server.responses.tools import ResponseTools
 
@@ -219,13 +219,7 @@ class CustomCall(Call):
 
     def _input(self) -> str:
         """Return the input, or what the model wrote where that is not the one argument."""
-        if self.status == "in_progress":
-            return ""
-        try:
-            made = json.loads(self.text)["input"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            made = None
-        return made if isinstance(made, str) else self.text
+        return "" if self.status == "in_progress" else input_of(self.text)
 
 
 class Output:

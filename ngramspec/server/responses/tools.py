@@ -14,20 +14,13 @@ log = logging.getLogger(__name__)
 Choice = str | dict[str, Any] | None
 
 
-CUSTOM_INPUT = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-}
-
-
 @dataclass(frozen=True)
 class Origin:
     """A tool as the client knows it."""
 
     name: str
     namespace: str = ""
-    custom: bool = False  # its input is a text, which the model writes as the one argument
+    custom: bool = False  # its input is a text
 
 
 @dataclass(frozen=True)
@@ -66,11 +59,11 @@ def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
         if kind not in ("function", "custom"):
             left_out.add(f"{kind!s:.80}")
             continue
-        made = _custom(tool, place) if kind == "custom" else _function(tool, place)
+        made = _function(tool, place) if kind == "function" else _custom(tool, place)
         origin = Origin(made["name"], namespace, kind == "custom")
         made["name"] = full_name(namespace, origin.name)
         origins[made["name"]] = origin
-        tools.append({"type": "function", "function": made})
+        tools.append({"type": kind, kind: made})
         if len(tools) > MAX_TOOLS:
             raise bad_request(f"tools must have at most {MAX_TOOLS} members, got more", "tools")
     if left_out:
@@ -104,7 +97,7 @@ def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any
         for one in allowed
         if isinstance(one, dict) and isinstance(one.get("name"), str)
     }
-    kept = [tool for tool in tools.given if tool["function"]["name"] in names]
+    kept = [tool for tool in tools.given if tool[tool["type"]]["name"] in names]
     if not kept:
         raise bad_request("tool_choice allows none of the tools", "tool_choice")
     return kept, choice.get("mode") if isinstance(choice.get("mode"), str) else "auto"
@@ -127,15 +120,11 @@ def _flat(given: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mappin
 
 
 def _custom(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return a custom tool as a function, with the grammar of its input in the description."""
-    name, shape = tool.get("name"), tool.get("format")
-    if not isinstance(name, str) or not name:
+    """Return a custom tool as chats have it."""
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
         raise bad_request(f"{place} must have a name", place)
-    texts = [tool.get("description"), "The argument `input` is the raw text for the tool."]
-    if isinstance(shape, dict) and isinstance(shape.get("definition"), str):
-        texts.append(f"It follows this grammar ({shape.get('syntax')}):\n{shape['definition']}")
-    description = "\n\n".join(text for text in texts if isinstance(text, str) and text)
-    return {"name": name, "description": description, "parameters": CUSTOM_INPUT}
+    names = ("name", "description", "format")
+    return {key: tool[key] for key in names if tool.get(key) is not None}
 
 
 def _function(tool: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -14,13 +14,15 @@ from typing import TypeVar
 from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.regular import (
     EMPTY_TEXT,
+    IN_JSON,
     WRITABLE,
     Chars,
     Choice,
     Range,
     Regular,
     Repeat,
-    chars_text,
+    Spelling,
+    without,
 )
 
 MAX_STATES = 2000
@@ -237,6 +239,23 @@ def of_lengths(low: int, high: int | None, spend: Spend) -> Automaton:
     return explored(0, moves_of, lambda count: int(count >= low), spend)
 
 
+def lacking(mark: str, spend: Spend) -> Automaton:
+    """Return the texts in which a mark is not."""
+    tails = [mark[:size] for size in range(len(mark))]
+
+    def moves_of(size: int) -> list[Move[int]]:
+        moves: list[Move[int]] = []
+        for char in set(mark):
+            text = tails[size] + char
+            if text != mark:
+                fits = (n for n in range(len(text), 0, -1) if text.endswith(mark[:n]))
+                moves.append((ord(char), ord(char), next(fits, 0)))
+        others = without(WRITABLE, sorted((ord(char), ord(char)) for char in set(mark)))
+        return [*moves, *((low, high, 0) for low, high in others)]
+
+    return explored(0, moves_of, lambda size: 1, spend)
+
+
 def of_words(words: Iterable[str], spend: Spend) -> Automaton:
     """Return some texts. Raises: TooLargeError."""
     tree: list[dict[str, int]] = [{}]
@@ -358,20 +377,21 @@ class _Graph:
         return len(self.read) - 1
 
 
-def gbnf(automaton: Automaton, rules: Rules, name: str) -> str:
-    """Return GBNF for the texts of an automaton that is not empty, inside a JSON string.
+def gbnf(automaton: Automaton, rules: Rules, name: str, spelling: Spelling = IN_JSON) -> str:
+    """Return GBNF for the texts of an automaton that is not empty.
 
     States that only one other leads to are written inside of that one's rule.
 
     Raises:
         ApiError: The grammar becomes too large.
     """
-    return _Writer(automaton, rules, name).whole()
+    return _Writer(automaton, rules, name, spelling).whole()
 
 
 class _Writer:
-    def __init__(self, automaton: Automaton, rules: Rules, name: str) -> None:
+    def __init__(self, automaton: Automaton, rules: Rules, name: str, spelling: Spelling) -> None:
         self._automaton = automaton
+        self._spelling = spelling
         self._rules = rules
         self._name = name
         self._names: dict[int, str] = {}
@@ -401,7 +421,7 @@ class _Writer:
         parts = []
         for following, ranges in self._groups[state].items():
             rest = self._rest(following, depth + 1)
-            char = chars_text(ranges)
+            char = self._spelling.chars(ranges)
             parts.append(f"{char} {rest}" if rest else char)
         if self._automaton.ends[state]:
             parts.append(EMPTY_TEXT)

@@ -9,7 +9,7 @@ from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.structured.automaton import Automaton, TooLargeError, of_tree
 from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.json_pattern import pattern_tree
-from ngramspec.server.structured.regular import Regular
+from ngramspec.server.structured.regular import Chars, Choice, Regular, Repeat, Row
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Context:
         return found
 
     def pattern(self, pattern: Any) -> Regular:
-        """Return the texts that a pattern matches; it is read once.
+        """Return the texts that a pattern matches; it is read once. A tree is taken as it is.
 
         Raises:
             ApiError: It is not a pattern that a grammar can express.
         """
+        if isinstance(pattern, (Chars, Row, Choice, Repeat)):
+            return pattern
         if pattern not in self._patterns:
             self._patterns[pattern] = pattern_tree(pattern)
         return self._patterns[pattern]

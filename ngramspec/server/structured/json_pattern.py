@@ -38,8 +38,19 @@ _NAMED_GROUP = re.compile(r"(\\.)|\(\?<(?=[A-Za-z_$])", re.DOTALL)
 Node = tuple[Any, Any]
 
 
-def pattern_tree(pattern: Any, most: int = MAX_PATTERN) -> Regular:
+def pattern_tree(
+    pattern: Any,
+    most: int = MAX_PATTERN,
+    whole: bool = False,
+    line_ends: Sequence[Range] = LINE_ENDS,
+) -> Regular:
     """Return the texts that a pattern matches.
+
+    Args:
+        pattern: A regular expression.
+        most: Its characters at most.
+        whole: It matches whole texts, not parts of them.
+        line_ends: What its dot does not match.
 
     Raises:
         ApiError: It is not a regular expression, or a grammar cannot express it.
@@ -48,13 +59,14 @@ def pattern_tree(pattern: Any, most: int = MAX_PATTERN) -> Regular:
         raise bad_request(f"a pattern must be a text of at most {most} characters")
     # JavaScript's way to name a group
     read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", pattern)
+    read = f"^(?:{read})$" if whole else read
     try:
         parsed = _parser().parse(read)
     except Exception as error:
         raise bad_request(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
     if parsed.state.flags & ~re.UNICODE:
         raise bad_request(f"the pattern {pattern!r:.80} has flags, which a schema does not know")
-    return _Pattern(pattern).whole(list(parsed))
+    return _Pattern(pattern, line_ends).whole(list(parsed))
 
 
 def _parser() -> Any:
@@ -66,8 +78,9 @@ def _parser() -> Any:
 
 
 class _Pattern:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, line_ends: Sequence[Range]) -> None:
         self._pattern = pattern
+        self._line_ends = line_ends
         self._branches = 0
 
     def whole(self, nodes: list[Node]) -> Regular:
@@ -99,7 +112,7 @@ class _Pattern:
         if op == "NOT_LITERAL":
             return self._chars(without(WRITABLE, [(value, value)]))
         if op == "ANY":
-            return self._chars(without(WRITABLE, LINE_ENDS))
+            return self._chars(without(WRITABLE, self._line_ends))
         if op == "IN":
             return self._in(value)
         if op == "BRANCH":

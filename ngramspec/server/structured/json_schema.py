@@ -8,7 +8,8 @@ imply.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -22,7 +23,7 @@ from ngramspec.server.structured.json_array import array_text
 from ngramspec.server.structured.json_merge import Merger
 from ngramspec.server.structured.json_number import Limits, limits_of, number_automaton
 from ngramspec.server.structured.json_object import object_text
-from ngramspec.server.structured.json_string import string_text
+from ngramspec.server.structured.json_string import bare_text, string_text
 from ngramspec.server.structured.json_value import BY_TYPE, NUMBER_WORDS, implied_type, listed
 
 MAX_DEPTH = 64
@@ -39,7 +40,9 @@ SAYING = frozenset(("type", "enum", "const", *APPLIED, *UNENFORCED)).union(*BY_T
 Schema = Mapping[str, Any]
 
 
-def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = False) -> str:
+def add_schema(
+    rules: Rules, schema: Any, name: str, field: str, strict: bool = False, whole: Any = None
+) -> str:
     """Add rules for the values that a schema allows and return the name of the first.
 
     Args:
@@ -48,6 +51,7 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = 
         name: Name of the rule.
         field: Field of the body, for error messages.
         strict: Refuse what cannot be enforced; it is left out otherwise.
+        whole: What the schema is a part of, in which its references are; None = it is all.
 
     Raises:
         ApiError: It is not a JSON schema, a grammar cannot express it, or it is too large.
@@ -58,8 +62,35 @@ def add_schema(rules: Rules, schema: Any, name: str, field: str, strict: bool = 
     if schema is True or schema == {}:
         return rules.primitive("value")
     rules.primitive("space")
+    with _errors_of(field):
+        whole = schema if whole is None else whole
+        return _Converter(Context(rules, strict), whole).visit(schema, name, 0)
+
+
+def add_string(
+    rules: Rules, schema: Any, name: str, field: str, strict: bool, whole: Any, mark: str
+) -> str | None:
+    """Add a rule for the strings of a schema, written as they are, and return its name.
+
+    Args:
+        rules, schema, name, field, strict, whole: As for add_schema; all values are strings.
+        mark: What ends a string; it must not be in it.
+
+    Returns:
+        None if any text will do.
+
+    Raises:
+        ApiError: As for add_schema.
+    """
+    with _errors_of(field):
+        return _Converter(Context(rules, strict), whole).visit_bare(schema, name, mark, 0)
+
+
+@contextmanager
+def _errors_of(field: str) -> Iterator[None]:
+    """Name the field in the errors of a schema."""
     try:
-        return _Converter(Context(rules, strict), schema).visit(schema, name, 0)
+        yield
     except ApiError as error:
         raise bad_request(f"{field}: {error.message}", field) from error
     except RecursionError:
@@ -86,6 +117,30 @@ class _Converter:
         if known is None:
             known = self._made[id(schema)] = schema, self._visit(schema, name, depth)
         return known[1]
+
+    def visit_bare(self, schema: Any, name: str, mark: str, depth: int) -> str | None:
+        """Return the name of a rule for strings as they are; None if any text will do."""
+        self._rules.spend(1)
+        flat = self._flat(schema, depth)
+        for word in UNENFORCED:
+            if word in flat:
+                self._context.cannot(word)
+        if "enum" in flat or "const" in flat:
+            texts = [text for text in self._values(flat) if isinstance(text, str)]
+            if not (texts := [text for text in texts if mark not in text]):
+                raise NothingError("an enum holds no text that can be written here")
+            return self._rules.add(name, one_of(texts))
+        for word in ("anyOf", "oneOf"):
+            if word in flat:
+                parts = [self._merger.both(one, _less(flat, word)) for one in flat[word]]
+                made = [
+                    self.visit_bare(part, f"{name}-{i}", mark, depth + 1)
+                    for i, part in enumerate(parts)
+                ]
+                known = [one for one in made if one is not None]
+                return self._rules.add(name, " | ".join(known)) if known == made else None
+        text = bare_text(flat, self._context, name, mark)
+        return None if text is None else self._rules.add(name, text)
 
     def _visit(self, schema: Any, name: str, depth: int) -> str:
         self._rules.spend(1)
@@ -172,24 +227,25 @@ class _Converter:
 
     def _listed(self, schema: Schema, name: str) -> str:
         """Return a rule for the values of an enum or const that fit the rest of the schema."""
+        return self._rules.add(name, one_of(map(json_text, self._values(schema))))
+
+    def _values(self, schema: Schema) -> list[Any]:
+        """Return the values of an enum or const that fit the rest of the schema."""
         values = [schema["const"]] if "const" in schema else schema["enum"]
         if not isinstance(values, list) or not values:
             raise bad_request("an enum must be a list with a value")
         self._rules.spend(len(values))
         if "const" in schema and "enum" in schema:
-            return self.visit(
-                self._merger.merged({"enum": values}, _less(schema, "const")), name, 0
-            )
+            schema = self._merger.merged({"enum": values}, _less(schema, "const"))
+            return self._values(schema)
         for word in ("anyOf", "oneOf"):
             if word in schema:
                 self._context.cannot(f"{word} beside enum or const")
-        texts = [json_text(value) for value in values]
         if not SAYING.isdisjoint(schema.keys() - {"const", "enum", *APPLIED, *UNENFORCED}):
-            pairs = zip(texts, values, strict=True)
-            texts = [text for text, value in pairs if self._fits(value, schema)]
-        if not texts:
+            values = [value for value in values if self._fits(value, schema)]
+        if not values:
             raise NothingError("no value of an enum fits the rest of its schema")
-        return self._rules.add(name, one_of(texts))
+        return values
 
     def _fits(self, value: Any, schema: Schema) -> bool:
         try:

@@ -10,7 +10,17 @@ from ngramspec.server.structured import automaton as automata
 from ngramspec.server.structured.automaton import Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.formats import FORMATS, format_tree
-from ngramspec.server.structured.regular import NOTHING, Regular, fitted, gbnf
+from ngramspec.server.structured.lark_gbnf import LarkGrammar
+from ngramspec.server.structured.regular import (
+    AS_IS,
+    IN_JSON,
+    NOTHING,
+    WRITABLE,
+    Regular,
+    fitted,
+    gbnf,
+    may_hold,
+)
 
 _WORDS = ("pattern", "format", "minLength", "maxLength")
 
@@ -22,6 +32,8 @@ def string_text(schema: Mapping[str, Any], context: Context, name: str) -> str |
         ApiError: A keyword is not valid, or cannot be enforced in a strict request.
         NothingError: No text fits.
     """
+    if isinstance(grammar := schema.get("pattern"), LarkGrammar):
+        return grammar.gbnf(context.rules, name, IN_JSON)
     trees, (low, high) = _trees(schema, context), length_bounds(schema)
     if not trees:
         if not low and high is None:
@@ -38,6 +50,33 @@ def string_text(schema: Mapping[str, Any], context: Context, name: str) -> str |
     if tree == NOTHING:
         raise _nothing()
     return gbnf(tree, context.rules, name)
+
+
+def bare_text(schema: Mapping[str, Any], context: Context, name: str, mark: str) -> str | None:
+    """Return GBNF for a string as it is, without quotes, up to a mark; None if any will do.
+
+    Raises:
+        As string_text.
+    """
+    if isinstance(grammar := schema.get("pattern"), LarkGrammar):
+        return grammar.gbnf(context.rules, name, AS_IS)
+    trees, (low, high) = _trees(schema, context), length_bounds(schema)
+    if not trees and not low and high is None:
+        return None
+    tree = fitted(trees[0], low, high) if len(trees) == 1 else None
+    if tree is not None and tree != NOTHING and not may_hold(tree, mark):
+        return gbnf(tree, context.rules, name, AS_IS)
+    spend = context.rules.spend
+    try:
+        parts = [_all(trees, low, high, context), automata.lacking(mark, spend)]
+        whole = _checked(automata.product(parts, spend, together=True))
+        return automata.gbnf(whole, context.rules, name, AS_IS)
+    except TooLargeError:
+        if not trees and not low:  # what is behind a mark is read as something else
+            return context.rules.repeated(AS_IS.chars(WRITABLE), 0, high)
+        words = " beside ".join(word for word in _WORDS if word in schema)
+        context.cannot(words, f"would take too large a grammar before {mark}")
+        return None
 
 
 def string_automaton(schema: Mapping[str, Any], context: Context) -> Automaton:

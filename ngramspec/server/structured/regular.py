@@ -1,7 +1,7 @@
 """Regular texts as trees: what a pattern or a format allows, within a length, and GBNF for it.
 
-The characters are those of the text itself; GBNF is written for the inside of a JSON string, so
-that a character that JSON writes with a backslash comes in that form.
+The characters are those of the text itself; a Spelling tells how they are written. Inside a JSON
+string, a character that JSON writes with a backslash comes in that form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ngramspec.server.structured.gbnf import NEVER, Rules, class_char, json_text
 Range = tuple[int, int]  # first and last code point
 # What a JSON string can hold plainly or as one of ESCAPED.
 WRITABLE: tuple[Range, ...] = ((9, 10), (13, 13), (32, 126), (128, 0xD7FF), (0xE000, 0x10FFFF))
-ESCAPED = '"\\\n\t\r'
+ESCAPED = '"\\\n\t\r'  # inside a JSON string
 _PLAIN: tuple[Range, ...] = ((32, 33), (35, 91), (93, 126), (128, 0xD7FF), (0xE000, 0x10FFFF))
 
 
@@ -77,6 +77,20 @@ def without(ranges: Iterable[Range], holes: Iterable[Range]) -> tuple[Range, ...
     return tuple(left)
 
 
+def may_hold(tree: Regular, text: str) -> bool:
+    """Tell whether a tree has all characters of a text; if not, none of its texts holds it."""
+    left, todo = set(map(ord, text)), [tree]
+    while todo and left:
+        part = todo.pop()
+        if isinstance(part, Chars):
+            left = {code for code in left if not any(a <= code <= b for a, b in part.ranges)}
+        elif isinstance(part, Repeat):
+            todo.append(part.part)
+        else:
+            todo += part.parts
+    return not left
+
+
 def lengths(tree: Regular) -> tuple[int, float]:
     """Return how many characters the texts of a tree have: least and most, which may be inf."""
     if isinstance(tree, Chars):
@@ -129,19 +143,45 @@ def _has_one_length(tree: Regular) -> bool:
     return low == high
 
 
-def gbnf(tree: Regular, rules: Rules, name: str) -> str:
+@dataclass(frozen=True)
+class Spelling:
+    """How texts are written: inside a JSON string, or as they are."""
+
+    json: bool
+
+    def literal(self, text: str) -> str:
+        """Return GBNF for a text, "" for the empty text."""
+        return literal(json_text(text)[1:-1] if self.json else text) if text else ""
+
+    def chars(self, ranges: Sequence[Range]) -> str:
+        """Return GBNF for one of some characters."""
+        shown = meet(ranges, _PLAIN if self.json else WRITABLE)
+        escaped = ESCAPED if self.json else ""
+        escaped = "".join(char for char in escaped if any(a <= ord(char) <= b for a, b in ranges))
+        if is_one(shown) and not escaped:
+            return self.literal(chr(shown[0][0]))
+        parts = [f"[{''.join(map(_span, shown))}]"] if shown else []
+        parts += map(self.literal, escaped)
+        return parts[0] if len(parts) == 1 else f"({' | '.join(parts)})"
+
+
+IN_JSON = Spelling(json=True)
+AS_IS = Spelling(json=False)
+
+
+def gbnf(tree: Regular, rules: Rules, name: str, spelling: Spelling = IN_JSON) -> str:
     """Return GBNF for a tree, "" for the empty text.
 
     Raises:
         ApiError: The grammar becomes too large.
     """
     if isinstance(tree, Chars):
-        return chars_text(tree.ranges)
+        return spelling.chars(tree.ranges)
     if isinstance(tree, Choice):
-        parts = [gbnf(part, rules, name) or EMPTY_TEXT for part in tree.parts]
+        parts = [gbnf(part, rules, name, spelling) or EMPTY_TEXT for part in tree.parts]
         return f"({' | '.join(parts)})" if parts else NEVER
     if isinstance(tree, Repeat):
-        item = gbnf(tree.part, rules, name)
+        item = gbnf(tree.part, rules, name, spelling)
         if not item:
             return ""  # an empty text, however often it is repeated
         if not isinstance(tree.part, Chars):
@@ -153,30 +193,14 @@ def gbnf(tree: Regular, rules: Rules, name: str) -> str:
         if isinstance(part, Chars) and is_one(part.ranges):
             plain += chr(part.ranges[0][0])
             continue
-        parts += [inner_literal(plain), gbnf(part, rules, name)]
+        parts += [spelling.literal(plain), gbnf(part, rules, name, spelling)]
         plain = ""
-    return " ".join(filter(None, (*parts, inner_literal(plain))))
+    return " ".join(filter(None, (*parts, spelling.literal(plain))))
 
 
 def is_one(ranges: Sequence[Range]) -> bool:
     """Tell whether ranges hold a single character."""
     return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-
-
-def inner_literal(text: str) -> str:
-    """Return a text inside a JSON string as a GBNF literal, "" for the empty text."""
-    return literal(json_text(text)[1:-1]) if text else ""
-
-
-def chars_text(ranges: Sequence[Range]) -> str:
-    """Return GBNF for one of some characters inside a JSON string."""
-    shown = meet(ranges, _PLAIN)
-    escaped = [char for char in ESCAPED if any(a <= ord(char) <= b for a, b in ranges)]
-    if is_one(shown) and not escaped:
-        return inner_literal(chr(shown[0][0]))
-    parts = [f"[{''.join(map(_span, shown))}]"] if shown else []
-    parts += map(inner_literal, escaped)
-    return parts[0] if len(parts) == 1 else f"({' | '.join(parts)})"
 
 
 def _span(span: Range) -> str:

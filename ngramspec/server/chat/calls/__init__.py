@@ -6,11 +6,13 @@ own.
 
 from dataclasses import replace
 
+from ngramspec.server.chat.calls.element_calls import ElementCalls
 from ngramspec.server.chat.calls.format import CallFormat, Mark
 from ngramspec.server.chat.calls.gemma_calls import GemmaCalls
 from ngramspec.server.chat.calls.harmony import HarmonyCalls
 from ngramspec.server.chat.calls.json_calls import JsonCalls
 from ngramspec.server.chat.calls.llama import PYTHON_TAG, LlamaCalls
+from ngramspec.server.chat.calls.muse import MuseCalls
 from ngramspec.server.chat.calls.named_calls import (
     DeepSeekCalls,
     FunctionaryCalls,
@@ -152,6 +154,7 @@ QWEN_CODER = TaggedCalls(
     each=True,
     lines=True,
     ends_reasoning=True,
+    keeps_space=True,
 )
 SEED = TaggedCalls(
     name="Seed-OSS",
@@ -187,6 +190,7 @@ LING = replace(
     name="Ling 3",
     signs=("<role>ASSISTANT</role>", "<arg_key>"),
     ends_reasoning=True,
+    keeps_space=True,
 )
 LAGUNA_XS = replace(GLM_LINES, name="Laguna XS", signs=("<tool_call>", r"</arg_key>\n<arg_value>"))
 GLM = TaggedCalls(
@@ -227,6 +231,7 @@ MINIMAX_M2 = TaggedCalls(
     close="</invoke>\n",
     end="</minimax:tool_call>",
 )
+MINIMAX_M3 = ElementCalls(name="MiniMax M3", signs=("]<]minimax[>[", "<mm:think>"))
 MINICPM = TaggedCalls(
     name="MiniCPM 5",
     signs=('<function name="', '<param name="'),
@@ -240,6 +245,7 @@ MINICPM = TaggedCalls(
     between="\n",
     data=True,
 )
+MUSE = MuseCalls(name="Muse", signs=("<atem:function_calls>", "<|eom|>"))
 
 LFM = PythonCalls(
     name="LFM2",
@@ -247,6 +253,14 @@ LFM = PythonCalls(
     marks=(Mark("<|tool_call_start|>"),),
     start="<|tool_call_start|>",
     end="<|tool_call_end|>",
+    special=True,
+)
+LLAMA_4 = PythonCalls(
+    name="Llama 4",
+    signs=("<|header_start|>", "<|python_start|>"),
+    marks=(Mark("<|python_start|>"), Mark("[", first=True, inside=True)),
+    end="<|python_end|>",
+    known=True,
     special=True,
 )
 LFM_25 = replace(LFM, name="LFM2.5", signs=("List of tools: [",))
@@ -368,10 +382,13 @@ CALL_FORMATS: list[CallFormat] = [
     LAGUNA_XS,
     GLM,
     HUNYUAN,
+    MUSE,
     MINIMAX_M2,
+    MINIMAX_M3,
     MINICPM,
     LFM,
     LFM_25,
+    LLAMA_4,
     COMMAND_R7B,
     COMMAND_R,
     NEMOTRON,

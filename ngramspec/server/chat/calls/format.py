@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +67,9 @@ class CallFormat(ABC):
     special: The marks can be control tokens, which the engine hides by default.
     general: Models of other families write it too.
     whole: Its marks are around reasoning and content too.
+    reasons: Its marks tell reasoning from content, as no others do.
     ends_reasoning: A mark within the reasoning ends it.
+    keeps_space: Whitespace between content and a call belongs to the content.
     """
 
     name: str
@@ -77,7 +79,9 @@ class CallFormat(ABC):
     special: bool = False
     general: bool = False
     whole: bool = False
+    reasons: bool = False
     ends_reasoning: bool = False
+    keeps_space: bool = False
 
     def fits(self, template: str) -> bool:
         """Return whether the model with this chat template writes calls like this."""
@@ -98,6 +102,17 @@ class CallFormat(ABC):
     @abstractmethod
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of a call, or of several if tools.several; add its rules."""
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the texts from which on an answer can only be calls, and those at its start.
+
+        Before the latter may be whitespace. None at all: nothing tells calls from content.
+        """
+        return [mark.text for mark in self.marks if not mark.first], ()
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls that the model has begun itself, from any trigger on."""
+        return self.rule(rules, tools)
 
     def answer_rule(self, rules: Rules, answer: str) -> str:
         """Return the grammar of an answer that is no call, from that of its content."""

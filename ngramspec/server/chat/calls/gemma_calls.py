@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ngramspec.server.chat.calls.format import (
     AnswerSink,
@@ -17,7 +16,12 @@ from ngramspec.server.chat.calls.format import (
     several,
 )
 from ngramspec.server.chat.calls.loose_value import Quote, loose_value
-from ngramspec.server.chat.calls.typed_value import choices_of, parameters_of, types_of
+from ngramspec.server.chat.calls.typed_value import (
+    STRING,
+    add_string_parameter,
+    parameters_of,
+    types_of,
+)
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
@@ -73,15 +77,11 @@ class GemmaCalls(CallFormat):
 def _call(rules: Rules, tool: Tool, items: dict[str, str], value: str) -> str:
     name, parts = tool.name[:80], list[tuple[str, bool]]()
     for key, schema, needed in parameters_of(tool):
-        kinds = [items[kind] for kind in sorted(types_of(schema, tool.parameters)) if kind in items]
-        written = _choices(schema, tool) or " | ".join(kinds) or value
+        types = types_of(schema, tool.parameters)
+        kinds = [items[kind] for kind in sorted(types) if kind in items]
+        written = " | ".join(kinds) or value
+        if types == STRING and (text := add_string_parameter(rules, schema, key, tool, QUOTE)):
+            written = f"{literal(QUOTE)} {text} {literal(QUOTE)}"
         parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}:')} ({written})"), needed))
     head, tail = literal(f"{OPEN}{CALL}{tool.name}{{"), literal(f"}}{CLOSE}")
     return rules.add(f"call-{name}", f"{head} {members(rules, parts, name)} {tail}")
-
-
-def _choices(schema: Any, tool: Tool) -> str:
-    """Return the grammar of an enum of strings, "" for other schemas."""
-    return " | ".join(
-        literal(f"{QUOTE}{one}{QUOTE}") for one in choices_of(schema, tool.parameters)
-    )

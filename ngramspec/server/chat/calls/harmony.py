@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ngramspec.server.chat.calls.format import AnswerSink, CallFormat, Mark, NotACallError
 from ngramspec.server.chat.calls.json_value import json_value
+from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 from ngramspec.server.structured.until import until
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -24,6 +24,8 @@ END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 ENDS = (END, CALL, RETURN)
 PREFIX = "functions."
 ANALYSIS, ASSISTANT = f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant"
+HEADS = (f"{CHANNEL}commentary", f"{CHANNEL}analysis", f"{START}assistant")  # before recipients
+_TAIL = '("<|channel|>" ("commentary" | "analysis"))? " "? "<|constrain|>"? ("json" | "code")? " "?'
 RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 PEOPLE = ("assistant", "user", "self", "all")  # recipients that are no tools
 HEADER = re.compile(r"(?:[\w.=:/ -]|<\Z|<\|(?!(?:message|end|call|return)\|>)[\w|]*>?)*")
@@ -41,6 +43,7 @@ class HarmonyCalls(CallFormat):
     )
     special: bool = True
     whole: bool = True
+    reasons: bool = True
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a header, and the message if it is no content."""
@@ -70,7 +73,19 @@ class HarmonyCalls(CallFormat):
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of one call, after reasoning or not: its mark ends the answer."""
-        return f"{_analysis(rules)} ({' | '.join(_call(rules, tool) for tool in tools.tools)})"
+        head, tail = literal(f"{HEADS[0]} "), literal(" <|constrain|>json")
+        calls = " | ".join(_call(rules, tool, tail) for tool in tools.tools)
+        return f"{_analysis(rules)} {head} ({calls})"
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the headers up to a function's name."""
+        return [f"{head} to={PREFIX}" for head in HEADS], [f"to={PREFIX}"]
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of one call, in any of the ways in which headers are written."""
+        heads = " | ".join(literal(f"{head} ") for head in HEADS)
+        calls = " | ".join(_call(rules, tool, _TAIL) for tool in tools.tools)
+        return f"({heads})? ({calls})"
 
     def answer_rule(self, rules: Rules, answer: str) -> str:
         """Return the grammar of a final message, after reasoning or not."""
@@ -90,13 +105,12 @@ def _analysis(rules: Rules) -> str:
     return f"({literal(ANALYSIS)} {until(rules, END)} {literal(ASSISTANT)})?"
 
 
-def _call(rules: Rules, tool: Tool) -> str:
+def _call(rules: Rules, tool: Tool, tail: str) -> str:
+    """Return the grammar of a call from its recipient on; `tail`: of the rest of the header."""
     name = tool.name[:80]
-    arguments = add_schema(
-        rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
-    )
-    head = f"{CHANNEL}commentary to={PREFIX}{tool.name} <|constrain|>json{MESSAGE}"
-    return rules.add(f"call-{name}", f"{literal(head)} {arguments}")
+    arguments = add_arguments(rules, tool)
+    head = literal(f"to={PREFIX}{tool.name}")
+    return rules.add(f"call-{name}", f"{head} {tail} {literal(MESSAGE)} {arguments}")
 
 
 def _ignored(_piece: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ngramspec.server.chat.calls.format import (
@@ -16,10 +16,10 @@ from ngramspec.server.chat.calls.format import (
     several,
 )
 from ngramspec.server.chat.calls.json_value import json_string, json_value, unquoted
+from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, json_literal, literal
-from ngramspec.server.structured.json_schema import add_schema
 
 NESTED = "function"  # {"function": {"name": ..., "arguments": ...}}
 NAMES = ("name", "tool_name", NESTED)
@@ -89,11 +89,13 @@ class JsonCalls(CallFormat):
             return several(call, f"{literal(self.between)} {call}", tools)
         return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
 
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls from their mark on: whitespace before it is content."""
+        return replace(self, start=self.start.lstrip()).rule(rules, tools)
+
     def _call(self, rules: Rules, tool: Tool) -> str:
         name = tool.name[:80]
-        arguments = add_schema(
-            rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
-        )
+        arguments = add_arguments(rules, tool)
         if self.name_key:
             first = f"{literal(_start(self.id_key, DOUBLE))} [0-9]{{1,4}} {literal(DOUBLE + ', ')}"
             parts = [

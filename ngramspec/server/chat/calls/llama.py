@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngramspec.server.chat.calls.format import AnswerSink, Mark, NotACallError
@@ -11,6 +12,8 @@ from ngramspec.server.chat.calls.json_value import escaped
 from ngramspec.server.chat.calls.python_calls import MOST_NAME, NAME, read_arguments
 from ngramspec.server.chat.calls.typed_value import properties_of
 from ngramspec.server.chat.text import Read, Stops, Text
+from ngramspec.server.chat.tools import Tools
+from ngramspec.server.structured.gbnf import json_text
 
 PYTHON_TAG = "<|python_tag|>"
 BUILT_IN = ("python", "code_interpreter", "ipython")  # names of tools that take code
@@ -29,6 +32,10 @@ class LlamaCalls(JsonCalls):
                 yield from self._read_python(text, sink)
                 return
         yield from JsonCalls.read(self, mark, text, sink)
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the beginnings of objects that name a tool: other objects are content."""
+        return (), [f'{{"{self.name_key}": {json_text(tool.name)}, ' for tool in tools.tools]
 
     def _read_python(self, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a call, or the code of a built-in tool, which is all of the rest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,10 +16,10 @@ from ngramspec.server.chat.calls.format import (
     several,
 )
 from ngramspec.server.chat.calls.json_value import json_value
+from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 
 MOST_NAME = 512  # characters of a name with what is written around it
 CONTENT = "all"  # Functionary's recipient of content
@@ -89,15 +89,20 @@ class NamedCalls(CallFormat):
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose arguments follow the schemas of their tools."""
+        return f"{literal(self.start)} {self._row(rules, tools)} {literal(self.end)}"
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls; what is around all of them may be missing."""
+        row = rules.add("row", self._row(rules, tools))
+        return f"{literal(self.start)} {row} {literal(self.end)} | {row}" if self.start else row
+
+    def _row(self, rules: Rules, tools: Tools) -> str:
         call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
-        calls = several(call, f"{literal(self.between)} {call}", tools)
-        return f"{literal(self.start)} {calls} {literal(self.end)}"
+        return several(call, f"{literal(self.between)} {call}", tools)
 
     def _call(self, rules: Rules, tool: Tool, opened: str | None = None) -> str:
         name = tool.name[:80]
-        arguments = add_schema(
-            rules, tool.parameters, f"{name}-arguments", f"tools.{name}", tool.strict
-        )
+        arguments = add_arguments(rules, tool)
         start = literal(self.open if opened is None else opened)
         head = f"{start} {self.written_name(tool.name)} {literal(self.middle)}"
         return rules.add(f"call-{name}", f"{head} {arguments} {literal(self.close)}")
@@ -221,6 +226,15 @@ class FunctionaryCalls(NamedCalls):
         if sink.tools.named(name) is None:
             raise NotACallError
         yield from self.read_rest(name, call_id, text, sink)
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the recipients that are tools."""
+        names = [f"{tool.name}\n" for tool in tools.tools]
+        return [f"{self.open}{name}" for name in names], names
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls, the first one with its mark or without it."""
+        return f"{literal(self.open)}? ({self.rule(rules, tools)})"
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls, the first one without its mark."""

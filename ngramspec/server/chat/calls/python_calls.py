@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngramspec.server.chat.calls.format import (
@@ -17,11 +18,10 @@ from ngramspec.server.chat.calls.format import (
 )
 from ngramspec.server.chat.calls.json_calls import JsonCalls
 from ngramspec.server.chat.calls.loose_value import PYTHON, loose_value
-from ngramspec.server.chat.calls.typed_value import parameters_of
+from ngramspec.server.chat.calls.typed_value import add_parameter, parameters_of
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.json_schema import add_schema
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[\w.:/-]*")
@@ -30,10 +30,14 @@ PARAMETER = re.compile(r"[\w.-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class PythonCalls(CallFormat):
-    """A list of calls between two marks; JSON objects are read as well."""
+    """A list of calls between two marks; JSON objects are read as well.
+
+    known: Only the name of a tool makes it a call, and the marks may be missing.
+    """
 
     start: str = ""
     end: str = ""
+    known: bool = False
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a list of calls, or a call without the list."""
@@ -41,9 +45,10 @@ class PythonCalls(CallFormat):
         if (yield from text.passes("[")):
             yield from text.space()
         if (yield from text.starts("{")):
-            yield from JsonCalls(name=self.name, end=self.end).read(mark, text, sink)
+            objects = JsonCalls(name=self.name, end=self.end, known=self.known)
+            yield from objects.read(mark, text, sink)
             return
-        while (yield from read_call(text, sink)):
+        while (yield from read_call(text, sink, self.known)):
             yield from text.space()
             if not (yield from text.passes(",")):
                 text.give_back()
@@ -51,21 +56,32 @@ class PythonCalls(CallFormat):
                 return
             yield from text.space()
 
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the mark, or the beginnings of lists that name a tool where there is none."""
+        if not self.known:
+            return CallFormat.triggers(self, tools)
+        return (), [f"{self.start}[{tool.name}(" for tool in tools.tools]
+
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
         call = rules.add("call", " | ".join(_call(rules, tool) for tool in tools.tools))
         calls = several(call, f"{literal(', ')} {call}", tools)
-        return f"{literal(self.start + '[')} {calls} {literal(']' + self.end)}"
+        end = f"{literal(self.end)}?" if self.known else literal(self.end)
+        return f"{literal(self.start + '[')} {calls} {literal(']')} {end}"
 
 
-def read_call(text: Text, sink: AnswerSink) -> Read[bool]:
+def read_call(text: Text, sink: AnswerSink, known: bool = False) -> Read[bool]:
     """Read a call; return False if the text ends within it.
+
+    known: The name must be a tool's.
 
     Raises:
         NotACallError: There is no name with a parenthesis.
     """
     name = yield from text.match(NAME, MOST_NAME)
-    if not name or not (yield from text.passes("(")):
+    if not name or (known and sink.tools.named(name) is None):
+        raise NotACallError
+    if not (yield from text.passes("(")):
         raise NotACallError
     sink.begin(name)
     return (yield from read_arguments(text, sink))
@@ -101,7 +117,7 @@ def read_arguments(text: Text, sink: AnswerSink) -> Read[bool]:
 def _call(rules: Rules, tool: Tool) -> str:
     name, parts = tool.name[:80], list[tuple[str, bool]]()
     for key, schema, needed in parameters_of(tool):
-        value = add_schema(rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict)
+        value = add_parameter(rules, schema, key, tool)
         parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}=')} {value}"), needed))
     inside = members(rules, parts, name)
     return rules.add(f"call-{name}", f"{literal(f'{tool.name}(')} {inside} {literal(')')}")

@@ -19,7 +19,9 @@ from ngramspec.server.chat.calls.format import (
 )
 from ngramspec.server.chat.calls.json_value import escaped
 from ngramspec.server.chat.calls.typed_value import (
-    choices_of,
+    STRING,
+    add_parameter,
+    add_string_parameter,
     parameters_of,
     properties_of,
     typed,
@@ -27,15 +29,13 @@ from ngramspec.server.chat.calls.typed_value import (
 )
 from ngramspec.server.chat.text import Read, Sink, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal, one_of
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.server.structured.gbnf import Rules, literal
 from ngramspec.server.structured.until import until
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\n<>{}\"]*")
 KEY = re.compile(r"[^\n<>\"]*")
 CDATA, DATA_END = "<![CDATA[", Stops(("]]>",))
-STRING = frozenset(("string",))
 NO_STRING = frozenset(("object", "array", "number", "integer", "boolean", "null"))
 
 
@@ -79,16 +79,28 @@ class TaggedCalls(CallFormat):
 
     def rule(self, rules: Rules, tools: Tools) -> str:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
+        return self._row(rules, tools, bare=False)
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls; what is around them may be missing."""
+        return self._row(rules, tools, bare=bool(self.start))
+
+    def _row(self, rules: Rules, tools: Tools, bare: bool) -> str:
+        """Return the grammar of calls; `bare`: `start` and `end` may be missing."""
         end = self.value_end.strip()
         string = rules.add(
             "text", f"{until(rules, end)} {literal(self.value_end.partition(end)[2])}"
         )
         call = rules.add("call", " | ".join(self._call(rules, one, string) for one in tools.tools))
-        start, end = literal(self.start), literal(self.end)
+
+        def wrapped(inner: str) -> str:
+            whole = f"{literal(self.start)} {inner} {literal(self.end)}"
+            return f"{whole} | {inner}" if bare else whole
+
         if self.each:
-            call = rules.add("call", f"{start} {call} {end}")
-            return several(call, f"{literal(self.between)} {call}", tools)
-        return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
+            call = rules.add("call", wrapped(call))
+        row = several(call, f"{literal(self.between)} {call}", tools)
+        return row if self.each else wrapped(row)
 
     def read_opened(self, text: Text) -> Read[bool]:
         """Read the mark that follows a name; return whether it is there."""
@@ -173,15 +185,12 @@ class TaggedCalls(CallFormat):
         name, parameters = tool.name[:80], list[str]()
         for key, schema, needed in parameters_of(tool):
             types = types_of(schema, tool.parameters)
-            told = "string" in types or not types
-            choices = choices_of(schema, tool.parameters)
-            if choices:
-                written = f"({one_of(choices)}) {literal(self.value_end)}"
-            elif told:
-                written = string
-            else:
-                written = add_schema(rules, schema, f"{name}-{key}", f"tools.{name}", tool.strict)
-                written = f"{written} {literal(self.value_end)}"
+            value: str | None = None
+            if types == STRING:
+                value = add_string_parameter(rules, schema, key, tool, self.value_end.strip())
+            elif types and "string" not in types:
+                value = add_parameter(rules, schema, key, tool)
+            written = string if value is None else f"{value} {literal(self.value_end)}"
             head = literal(f"{self.key}{key}{self.value_start(types)}")
             one = rules.add(f"{name}-{key}", f"{head} {written}")
             parameters.append(one if needed else f"{one}?")

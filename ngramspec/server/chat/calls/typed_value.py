@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ngramspec.server.chat.tools import Tool
+from ngramspec.server.errors import ApiError
+from ngramspec.server.structured.gbnf import Rules
+from ngramspec.server.structured.json_schema import add_schema, add_string
 
 Schema = Mapping[str, Any]
-SHARED = ("properties", "$defs", "definitions")  # members of a schema that its parts refer to
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
+STRING = frozenset(("string",))
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
     dict: "object",
@@ -34,15 +37,62 @@ def properties_of(tool: Tool | None) -> Mapping[str, Any]:
 def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
     """Return name, schema and whether it is required of each parameter.
 
-    The schemas hold what they may refer to, so that they can stand alone.
+    The schemas may refer to parts of the tool's.
     """
-    required, place = _object_of(tool).get("required"), _place_of(tool)
+    required = _object_of(tool).get("required")
     needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
-    shared = {key: tool.parameters[key] for key in SHARED if key in tool.parameters}
-    return [
-        (key, {**shared, "$ref": f"{place}/properties/{_escaped(key)}"}, key in needed)
-        for key in properties_of(tool)
-    ]
+    return [(key, schema, key in needed) for key, schema in properties_of(tool).items()]
+
+
+def add_arguments(rules: Rules, tool: Tool) -> str:
+    """Add rules for the JSON object of a tool's arguments and return the name of the first.
+
+    Raises:
+        As add_schema, but not if the tool is loose.
+    """
+    name = tool.name[:80]
+    schema, place = tool.parameters, f"tools.{name}"
+    try:
+        return add_schema(rules, schema, f"{name}-arguments", place, tool.strict)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return rules.primitive("object")
+
+
+def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
+    """Add rules for the JSON of a parameter and return the name of the first.
+
+    Raises:
+        As add_schema, but not if the tool is loose.
+    """
+    name = tool.name[:80]
+    place = f"tools.{name}"
+    try:
+        return add_schema(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return rules.primitive("value")
+
+
+def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: str) -> str | None:
+    """Add a rule for a string parameter, written as it is up to a mark, and return its name.
+
+    Returns:
+        None if any text will do.
+
+    Raises:
+        As add_string, but not if the tool is loose.
+    """
+    name = tool.name[:80]
+    place = f"tools.{name}"
+    try:
+        return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
+    except ApiError:
+        if not tool.loose:
+            raise
+        return None
 
 
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
@@ -55,18 +105,34 @@ def types_of(schema: Any, root: Schema) -> frozenset[str]:
     return _types(schema, root, [MOST_VISITS])
 
 
-def choices_of(schema: Any, root: Schema) -> list[str]:
-    """Return the values of an enum of strings, none for other schemas."""
+def resolved(schema: Any, root: Schema) -> Schema:
+    """Return a schema, or what it refers to; no keywords if that is none."""
     for _ in range(MOST_REFERENCES):
         if not isinstance(schema, dict):
-            return []
-        if not isinstance(schema.get("$ref"), str):
             break
+        if not isinstance(schema.get("$ref"), str):
+            return schema
         schema = _referred(schema["$ref"], root)
-    values = schema.get("enum") if isinstance(schema, dict) else None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        return []
-    return values
+    return {}
+
+
+def member_schema(schema: Any, root: Schema, key: str | None) -> Any:
+    """Return the schema of an object's member, or of a list's items if there is no key.
+
+    Alternatives are looked at one by one; no schema if none tells it.
+    """
+    todo = [schema]
+    for visited, one in enumerate(todo):  # grows on the way
+        whole = resolved(one, root)
+        found = whole.get("items" if key is None else "properties")
+        if key is not None:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is not None:
+            return found
+        for word in ("anyOf", "oneOf", "allOf"):
+            if isinstance(whole.get(word), list) and visited < MOST_VISITS:
+                todo += whole[word][:MOST_VISITS]
+    return {}
 
 
 def typed(text: str, types: frozenset[str], lines: bool = False) -> str:
@@ -118,19 +184,11 @@ def _types(schema: Any, root: Schema, left: list[int]) -> frozenset[str]:
     return frozenset(("array",)) if "items" in schema else frozenset()
 
 
-def _place_of(tool: Tool) -> str:
-    """Return a reference to the schema of a tool's parameters."""
-    found = tool.parameters.get("$ref")
-    return found if isinstance(found, str) else "#"
-
-
 def _object_of(tool: Tool) -> Mapping[str, Any]:
-    found = _referred(_place_of(tool), tool.parameters)
+    """Return the schema of a tool's parameters, which may be a reference."""
+    place = tool.parameters.get("$ref")
+    found = _referred(place, tool.parameters) if isinstance(place, str) else tool.parameters
     return found if isinstance(found, dict) else {}
-
-
-def _escaped(key: str) -> str:
-    return quote(key.replace("~", "~0").replace("/", "~1"))
 
 
 def _refuse(word: str) -> Any:

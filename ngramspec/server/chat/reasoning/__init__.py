@@ -30,6 +30,7 @@ REASONING_FORMATS: list[ReasoningFormat] = [
         close="<|close|>think<|sep|>",
         signs=("<|open|>", "<|close|>", "<|end_of_msg|>"),
         special=True,
+        inner=True,
         content_open="<|open|>response<|sep|>",
         around_content=(
             "<|close|>response<|sep|>",
@@ -57,6 +58,12 @@ REASONING_FORMATS: list[ReasoningFormat] = [
         open="<think:opensource>",
         close="</think:opensource>",
         signs=("<think{}>", ":opensource"),
+    ),
+    ReasoningFormat(  # Ling 3
+        open="<think>",
+        close="</think>",
+        signs=("<think>", "<role>ASSISTANT</role>"),
+        around_content=("<|role_end|>",),
     ),
     ReasoningFormat(  # Granite 3.3
         open="<think>",

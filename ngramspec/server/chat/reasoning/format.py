@@ -17,6 +17,7 @@ class ReasoningFormat:
     opened_by: A text at the end of a prompt that opens the reasoning too; "" for none.
     signs: Texts that are all in the chat templates of these models; by default the open mark.
     special: The marks can be control tokens, which the engine hides by default.
+    inner: The marks are never shown, also where reasoning is not told from content.
     again: There can be more reasoning after content.
     content_open: A mark before the content, with which the reasoning ends too.
     around_content: Further marks, which are left out of the content.
@@ -27,6 +28,7 @@ class ReasoningFormat:
     opened_by: str = ""
     signs: Sequence[str] = ()
     special: bool = False
+    inner: bool = False
     again: bool = False
     content_open: str = ""
     around_content: Sequence[str] = ()

@@ -1,0 +1,235 @@
+"""Recorded requests as arguments of commands: reading them, and telling what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.options import Decorator, option, options
+from ngramspec.cli.output import number_of
+from ngramspec.cli.progress import progress
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec.bench.traces import Cut, Loaded, Trace
+    from ngramspec.corpus.problems import Problems
+    from ngramspec.tokenizers import Fingerprint, Tokenizer
+
+FORMATS = ("tokens", "requests", "chats", "llama-log")
+ABOUT_FILES = """\
+What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
+ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), the log
+of a llama-server that ran with -v, lines of token ids (prompt length, prompt ids, output
+ids), or records with text (session, turn, messages, output); also packed (gz, zst, xz,
+bz2). Each file is recognised by what it holds. Text needs the target's tokenizer; if none
+is given, the embedded model's is used. Wrong lines are left out and counted."""
+
+
+def recorded_options(section: str = "Options") -> Decorator:
+    """Return the options on how recorded requests are read."""
+    return options(
+        option(section, "--format", type=click.Choice(FORMATS),
+               help="What the files hold; default: as each is recognised."),
+        key_option(section),
+    )  # fmt: skip
+
+
+def key_option(section: str) -> Decorator:
+    """Return --key."""
+    return option(section, "--key", "keys", multiple=True, metavar="DIGEST",
+                  help="Read only the requests of this key, as `serve --record` writes it "
+                  "(repeatable).")  # fmt: skip
+
+
+def mix_keys_option(section: str) -> Decorator:
+    """Return --mix-keys."""
+    return option(section, "--mix-keys", is_flag=True,
+                  help="Let the file hold answers to several keys that learn for "
+                  "themselves.")  # fmt: skip
+
+
+def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
+    """Return the files if they are recorded requests and not text, [] if they are text.
+
+    Lines of chats and of token ids are text for a corpus unless `format` says otherwise.
+
+    Raises:
+        InputError: Some are, and some are not.
+        OSError: A file cannot be read.
+    """
+    if format in FORMATS:
+        return [Path(name) for name in names]
+    found: list[Path] = []
+    others: list[Path] = []
+    for name in names:
+        path = Path(name)
+        is_file = format is None and path.is_file()
+        (found if is_file and _is_recorded(path) else others).append(path)
+    if found and others:
+        raise InputError(
+            f"{found[0]} holds recorded requests and {others[0]} does not: build a file of each, "
+            "and merge them with `ngramspec cache merge`"
+        )
+    return found
+
+
+def _is_recorded(path: Path) -> bool:
+    from ngramspec.errors import BackendError, FormatError
+    from ngramspec.recordings.formats import recognise
+
+    try:
+        source = recognise(path)
+    except (FormatError, BackendError):
+        return False
+    return source.format in ("requests", "llama-log") or (source.format == "chats" and source.whole)
+
+
+def load_recorded(
+    paths: Sequence[Path], values: Mapping[str, Any], cut: Cut
+) -> tuple[list[Loaded], Problems]:
+    """Read files of recorded requests, with a bar.
+
+    Args:
+        paths: Files and folders.
+        values: The command's, with those of recorded_options, tokenizer and perhaps model.
+        cut: What to keep of each set.
+
+    Raises:
+        As find_traces and load_files.
+    """
+    from ngramspec.bench.traces import find_traces, load_files
+    from ngramspec.corpus.problems import Problems
+    from ngramspec.tokenizers import fingerprint_of
+
+    files, problems = find_traces(paths), Problems()
+    given = values["tokenizer"] or values.get("model")
+    known = None if given is None else fingerprint_of(given)
+    with _tokenizer(given) as tokenizer, progress("reading", len(files)) as advance:
+        found = load_files(
+            files,
+            tokenizer,
+            cut,
+            format=values["format"],
+            known=known,
+            problems=problems,
+            keys=values["keys"],
+            advance=advance,
+        )
+    return found, problems
+
+
+@contextmanager
+def _tokenizer(given: Path | None) -> Iterator[Callable[[], Tokenizer]]:
+    """Hand out a function that returns the tokenizer of a file, or of the embedded model."""
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import load_tokenizer
+
+    opened: list[Tokenizer] = []
+
+    def tokenizer() -> Tokenizer:
+        if not opened:
+            if given is None:
+                name = embedded_model().name
+                line = f"no --model or --tokenizer given: using the embedded model {name}"
+                click.echo(line, err=True)
+            opened.append(load_tokenizer(given or embedded_model()))
+        return opened[0]
+
+    try:
+        yield tokenizer
+    finally:
+        for one in opened:
+            one.close()
+
+
+def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerprint | None:
+    """Return whose token ids were loaded, None if nothing tells.
+
+    Raises:
+        InputError: The files state several.
+    """
+    from ngramspec.models import embedded_model
+    from ngramspec.tokenizers import fingerprint_of
+
+    given = values["tokenizer"] or values.get("model")
+    if given is not None:
+        return fingerprint_of(given)
+    stated = {known for one in loaded for known in one.tokenizers}
+    if len(stated) > 1:
+        raise InputError("the files were recorded with several tokenizers: give them one by one")
+    if stated:
+        return next(iter(stated))
+    if all(one.source.format == "tokens" for one in loaded):
+        return None
+    return fingerprint_of(embedded_model())
+
+
+def provenance_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> dict[str, Any]:
+    """Return the provenance of a statistics file that is built from answers."""
+    from ngramspec.models import embedded_model
+
+    given = values["tokenizer"] or values.get("model")
+    stated = {str(head.get("model")) for one in loaded for head in one.heads}
+    return {
+        "tokenizer": given.name if given else ", ".join(sorted(stated)) or embedded_model().name,
+        "corpus": [one.source.path.name for one in loaded],
+        "what": "answers of recorded requests",
+    }
+
+
+def refuse_mixed_keys(traces: Sequence[Trace], mix_keys: bool) -> None:
+    """Refuse to put into one file what keys keep apart.
+
+    Raises:
+        InputError: The requests are of several keys that learn for themselves.
+    """
+    keys = {one.key for trace in traces for one in trace.requests if one.apart}
+    if len(keys) > 1 and not mix_keys:
+        raise InputError(
+            f"the requests are of {len(keys)} keys that learn for themselves, and one file would "
+            f"hold the answers to all: choose with --key ({', '.join(sorted(keys)[:5])}), or allow "
+            "it with --mix-keys"
+        )
+
+
+def say_recorded(found: Sequence[Loaded], problems: Problems, *, brief: bool = False) -> None:
+    """Print what was recognised, and what was left out, on stderr. brief: only the latter."""
+    for line in _lines(found, problems, brief):
+        click.echo(line, err=True)
+
+
+def _lines(found: Sequence[Loaded], problems: Problems, brief: bool) -> Iterator[str]:
+    for one in found:
+        if one.source.format != "tokens" and not brief:
+            yield one.about
+        yield from (f"{one.source.path}: {note}" for note in one.notes)
+    if problems.total:
+        first = f"; the first is {problems.first[0]}"
+        yield f"{number_of(problems.total, 'line')} left out{first}"
+
+
+def recorded_json(found: Sequence[Loaded], problems: Problems) -> dict[str, Any]:
+    """Return the same as plain data."""
+    return {
+        "files": [
+            {
+                "file": str(one.source.path),
+                "format": one.source.format,
+                "about": one.source.about,
+                "requests": sum(len(trace.requests) for trace in one.sets),
+                "notes": list(one.notes),
+            }
+            for one in found
+        ],
+        "lines_left_out": problems.total,
+        "first_problem": str(problems.first[0]) if problems.first else None,
+    }
+
+
+def traces_of(found: Sequence[Loaded]) -> list[Trace]:
+    """Return all sets."""
+    return [trace for one in found for trace in one.sets]

@@ -1,0 +1,235 @@
+"""The command: its options, the search, the statistics file and the measurement."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.llama_cpp.placement import layers_of, layers_option
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    FILE,
+    OLD_FILE,
+    check_output,
+    json_option,
+    option,
+    options,
+)
+from ngramspec.cli.output import print_json
+from ngramspec.cli.progress import progress
+from ngramspec.cli.recorded import (
+    ABOUT_FILES,
+    load_recorded,
+    mix_keys_option,
+    provenance_of,
+    recorded_json,
+    recorded_options,
+    refuse_mixed_keys,
+    say_recorded,
+    tokenizer_of,
+    traces_of,
+)
+from ngramspec.cli.target import RUNNING, context_settings, open_model, open_target, running
+from ngramspec.costs import PROFILES
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec.bench.costs import Costs
+    from ngramspec.bench.measured import Measured
+    from ngramspec.bench.traces import Loaded, Trace
+    from ngramspec.bench.trial import Trial
+    from ngramspec.bench.tuned import SearchPlan, Tuned
+
+COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
+MEASURED = 12  # held-out requests that --measure answers
+ROOM = 64  # tokens for a draft
+EPILOG = f"""\b
+Examples:
+  ngramspec serve --model model.gguf --record requests.jsonl    # then, some days later:
+  ngramspec tune requests.jsonl --model model.gguf --write-cache answers.ngx --measure
+  ngramspec tune sharegpt.json --model model.gguf --profile h100-8b
+  ngramspec tune llama-server.log --model model.gguf --costs costs.json --time-limit 60
+  ngramspec tune logs/ --model model.gguf --state tune.state   # goes on if it was stopped
+  ngramspec tune benchmarks/data/traces --profile cpu --requests 200 --json
+
+TRACES are files, or folders of files. {ABOUT_FILES}
+
+The recorded outputs stand in for the target. Drafters and sizes are chosen on the first
+two thirds of each set; the figures are those of the last third, which is held out.
+--write-cache builds a file from the answers of those two thirds, and keeps it if the
+last third gains more than 1 % from it after a restart. Without --profile and --costs,
+the costs are those that `ngramspec bench calibrate` saved for --model in this setting,
+or the profile cpu. Ctrl-C prints the best found so far.
+"""
+NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at once"
+
+
+@click.command("tune", cls=SectionCommand, epilog=EPILOG)
+@click.argument("traces", nargs=-1, required=True, type=FILE)
+@options(
+    option("Options", "-m", "--model", type=FILE,
+           help="GGUF file: its tokenizer, for traces with text, and its costs."),
+    option("Options", "--tokenizer", type=FILE,
+           help="GGUF file or tokenizer.json, for traces with text."),
+    recorded_options(),
+    json_option(),
+    option(COSTS, "--profile", type=click.Choice(list(PROFILES)),
+           help="Batch costs of the target, as in `bench replay`."),
+    option(COSTS, "--costs", type=OLD_FILE, metavar="FILE",
+           help="Cost table saved by `bench calibrate -o`."),
+    option(SEARCH, "--requests", type=AT_LEAST_1, default=600,
+           help="Number of requests to read from the start of each file."),
+    option(SEARCH, "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+           help="Stop then and recommend the best so far. A quarter of it is for the held-out "
+           "requests."),
+    option(SEARCH, "--seed", type=int, default=0, metavar="N",
+           help="Seed of the request samples in the first rounds."),
+    option(SEARCH, "--max-prompt", type=AT_LEAST_1, default=12_000,
+           help="Tokens to keep from the end of a prompt."),
+    option(SEARCH, "--max-output", type=click.IntRange(2), default=1_200,
+           help="Tokens to keep from the start of an output."),
+    option(SEARCH, "--state", type=FILE, metavar="FILE",
+           help="Keep finished replays in FILE, and do not repeat those that it has."),
+    option(AFTER, "--write-cache", type=FILE, metavar="FILE",
+           help="Build a statistics file from the recorded answers, if it pays."),
+    mix_keys_option(AFTER),
+    option(AFTER, "--measure", is_flag=True,
+           help=f"Also answer up to {MEASURED} held-out requests with --model, or the embedded "
+           "model, and time it."),
+    layers_option("Setting of saved costs"),
+    running("Setting of saved costs", *(name for name in RUNNING if name != "exact")),
+)  # fmt: skip
+def tune(**values: Any) -> None:
+    """Recommend a drafter and its sizes for your own requests.
+
+    Replays recorded outputs with about 340 combinations of drafter, sizes and lengths: all of them
+    on a few requests, then the best on more and more. Ranks them by the modelled speed-up over
+    plain decoding, and prints the line to start `serve` with.
+    """
+    from ngramspec.bench.traces import Cut
+    from ngramspec.cli.tune.report import show
+
+    _check(values)
+    cut = Cut(values["requests"], values["max_prompt"], values["max_output"])
+    loaded, problems = load_recorded(values["traces"], values, cut)
+    if not values["as_json"]:
+        say_recorded(loaded, problems)
+    found = _search(values, traces_of(loaded))
+    if found.tuning.results and not found.interrupted:
+        found = _after(found, values, loaded)
+    if values["as_json"]:
+        recorded = recorded_json(loaded, problems)
+        print_json({**found.as_json(values["model"]), "recorded": recorded})
+    else:
+        show(found, values["model"])
+    if found.interrupted:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    if values["profile"] is not None and values["costs"] is not None:
+        raise click.UsageError("give either --profile or --costs")
+    if values["write_cache"] is not None:
+        check_output(values["write_cache"])
+
+
+def _search(values: Mapping[str, Any], traces: Sequence[Trace]) -> Tuned:
+    from ngramspec.bench.memo import Memo
+    from ngramspec.bench.tuned import plan_search, run_search
+
+    costs = _costs(values)
+    plan = plan_search(traces, values["seed"])
+    if values["write_cache"] is not None:
+        _check_file(traces, plan, values["mix_keys"])
+    with (
+        interruptible(NOTE_INTERRUPTED) as interrupt,
+        progress("tuning", plan.num_replays) as advance,
+    ):
+        return run_search(
+            plan,
+            costs,
+            time_limit=values["time_limit"],
+            memo=Memo(values["state"]),
+            advance=advance,
+            interrupted=lambda: interrupt.requested,
+        )
+
+
+def _costs(values: Mapping[str, Any]) -> Costs:
+    """Return the costs that the options name, those saved for the model, or a default profile."""
+    from ngramspec.bench.costs import choose_costs, saved_costs
+
+    if values["costs"] or values["profile"] or not values["model"]:
+        return choose_costs(values["costs"], values["profile"])
+    layers = layers_of(values["n_gpu_layers"], "--n-gpu-layers")
+    return saved_costs(values["model"], context_settings({**values, "exact": False}), layers)
+
+
+def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> None:
+    """Refuse a file that nothing can decide on, or that would mix what keys keep apart."""
+    from ngramspec.bench.split import LEAST, PART
+
+    refuse_mixed_keys(traces, mix_keys)
+    if not plan.parts.num_held_out:
+        raise InputError(
+            f"--write-cache needs {PART * LEAST} requests, of which a third is held out to decide; "
+            f"there are {plan.parts.num_chosen_on}"
+        )
+
+
+def _after(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Tuned:
+    """Build the statistics file and measure, where that is wanted."""
+    if values["write_cache"] is not None:
+        found = dataclasses.replace(found, trial=_try_file(found, values, loaded))
+    if values["measure"]:
+        found = dataclasses.replace(found, measured=_measure(found, values))
+    return found
+
+
+def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Trial:
+    from ngramspec.bench.trial import num_replays, try_file
+
+    parts, candidate = found.plan.parts, found.tuning.best.candidate
+    with progress("trying a file", num_replays(parts, candidate)) as advance:
+        return try_file(
+            values["write_cache"],
+            parts,
+            candidate,
+            found.costs.table,
+            tokenizer_of(values, loaded),
+            about=provenance_of(values, loaded),
+            advance=advance,
+        )
+
+
+def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
+    from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+    from ngramspec.bench.measured import measure, num_answers
+
+    parts, trial = found.plan.parts.parts, found.trial
+    requests = [one for part in parts for one in (part.held_out or part.chosen_on)]
+    files: dict[str, dict[str, Any]] = {}
+    if trial is not None and trial.path is not None:
+        files[trial.best_with.reader] = {"static": trial.path}
+    with open_model(values) as model:
+        most = model.n_ctx_train - ROOM
+        fitting = [
+            one
+            for one in requests
+            if len(one.prompt) + len(one.output) <= most
+            and max(one.prompt.max(), one.output.max()) < model.vocab_size
+        ][:MEASURED]
+        if not fitting:
+            raise InputError("--measure: no request fits the model: name its own with --model")
+        size = max(len(one.prompt) + len(one.output) for one in fitting) + ROOM
+        total = len(fitting) * num_answers(found.advised, files)
+        with (
+            open_target({**values, "ctx_size": size, "exact": False}, model) as target,
+            progress("measuring", total) as advance,
+        ):
+            costs = find_costs(model, target.settings)
+            return measure(target, fitting, found.advised, files, costs, advance=advance)

@@ -1,0 +1,97 @@
+// The field for a message, and what stands around it.
+
+import { attach, attached, take } from "./attachments.js";
+import { chats, server, whenKnown } from "./connection.js";
+import { isRunning, openChat, send, stop, whenChatChanges } from "./conversation.js";
+import { $, make, number, percent } from "./dom.js";
+import { change, settings } from "./settings.js";
+
+/** Set up the field. */
+export function startComposer() {
+  const prompt = $("prompt");
+  $("composer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit();
+  });
+  $("stop").addEventListener("click", () => (stop(), prompt.focus()));
+  $("attach").addEventListener("click", () => $("attach-files").click());
+  $("attach-files").addEventListener("change", ({ target }) => (read([...target.files]), (target.value = "")));
+  prompt.addEventListener("paste", (event) => {
+    const files = [...event.clipboardData.files];
+    if (!files.length) return;
+    event.preventDefault();
+    read(files);
+  });
+  startDrop();
+  startMarks();
+  document.addEventListener("takeback", ({ detail: { content, attachments = [] } }) => {
+    prompt.value ||= content;
+    if (!attached().length) attach(attachments);
+  });
+  whenKnown(() => {
+    prompt.placeholder = chats() ? "Message" : "Text to continue: this model has no chat template";
+    showContext();
+  });
+  whenChatChanges(showContext);
+}
+
+function submit() {
+  const text = $("prompt").value;
+  if (isRunning() || !(text.trim() || attached().length)) return;
+  const files = attached();
+  $("prompt").value = "";
+  attach([]);
+  send(text, files);
+}
+
+async function read(files) {
+  const wrong = await take(files);
+  $("notice").replaceChildren(...wrong.map((words) => make("span", {}, words)));
+  $("notice").hidden = !wrong.length;
+  $("prompt").focus();
+}
+
+function startDrop() {
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragover", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    document.body.classList.add("dropping");
+  });
+  addEventListener("dragleave", (event) => event.relatedTarget || document.body.classList.remove("dropping"));
+  addEventListener("drop", (event) => {
+    document.body.classList.remove("dropping");
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    read([...event.dataTransfer.files]);
+  });
+}
+
+function startMarks() {
+  const apply = () => {
+    document.body.classList.toggle("marks", settings.marks);
+    $("marks").setAttribute("aria-pressed", String(settings.marks));
+  };
+  $("marks").title = "Mark the words that accepted drafts made";
+  $("marks").addEventListener("click", () => {
+    change({ marks: !settings.marks });
+    apply();
+  });
+  apply();
+}
+
+/** Tell how much of the context the chat takes. */
+export function showContext() {
+  const size = server()?.default_generation_settings.n_ctx;
+  const facts = openChat()?.messages.findLast((message) => message.facts)?.facts;
+  const used = facts ? facts.prompt + facts.tokens : 0;
+  const parts = size && used ? [percent(used / size), make("span.wide-only", {}, " of the context")] : [];
+  $("context").replaceChildren(...parts);
+  $("context").title = `The chat takes ${number.format(used)} of ${number.format(size)} tokens.`;
+  $("context").classList.toggle("nearly", used > 0.9 * size);
+}

@@ -1,0 +1,341 @@
+// The open chat: its messages, and what the user does with them.
+
+import { Answer } from "./answer.js";
+import { titleOf } from "./chats.js";
+import { connect } from "./connection.js";
+import { $, make } from "./dom.js";
+import { MessageView, comparable } from "./message.js";
+import { choices, request } from "./request.js";
+import { Refused, Unreachable, stream } from "./server.js";
+import { openSettings, settings } from "./settings.js";
+import { drawSpeed } from "./speed.js";
+import * as store from "./store.js";
+
+const NEAR = "1500px"; // of the view: messages there are rendered
+const SAVE = 10_000; // ms between savings of an answer that comes in
+const DRAW = 500; // ms between drawings of its speed
+const END = 80; // pixels from the end that count as being there
+
+const running = new Map(); // id of a chat -> AbortController of its answer
+const views = new Map(); // message -> view, of the open chat
+const gone = new Set(); // ids of deleted chats
+const listeners = []; // called with a chat that has changed
+let chat = null;
+let follows = true; // the end is in view, so new text scrolls
+
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      target.view.show();
+      near.unobserve(target);
+    }
+  },
+  { root: $("scroll"), rootMargin: NEAR },
+);
+
+/** Call a function with every chat that has changed. */
+export const whenChatChanges = (listener) => listeners.push(listener);
+
+/** Return the open chat. */
+export const openChat = () => chat;
+
+/** Return whether an answer comes in, in the open chat or the one with the id. */
+export const isRunning = (id = chat.id) => running.has(id);
+
+/** Show a chat. */
+export function show(opened) {
+  chat = opened;
+  for (const message of chat.messages) if (message.other?.running && !isRunning()) delete message.other;
+  views.clear();
+  near.disconnect();
+  complain(null);
+  $("messages").replaceChildren();
+  for (const message of chat.messages) add(message);
+  for (const message of chat.messages.slice(-4)) views.get(message).show();
+  follows = true;
+  refresh();
+  toEnd();
+}
+
+/** Send a message. */
+export function send(content, attachments) {
+  const message = { role: "user", content };
+  if (attachments.length) message.attachments = attachments;
+  chat.messages.push(message);
+  chat.title ||= titleOf(chat);
+  add(message).show();
+  follows = true;
+  return answer();
+}
+
+/** Stop the open chat's answer. */
+export function stop() {
+  running.get(chat.id)?.abort();
+}
+
+/** Stop a chat's answer, as the chat is deleted. */
+export function abandon(id) {
+  gone.add(id);
+  running.get(id)?.abort();
+  running.delete(id);
+}
+
+/** Draw what depends on the chat: buttons, figures, the welcome. */
+export function refresh() {
+  const busy = isRunning();
+  $("welcome").hidden = chat.messages.length > 0;
+  $("send").hidden = busy;
+  $("stop").hidden = !busy;
+  $("messages").setAttribute("aria-busy", String(busy));
+  document.body.classList.toggle("busy", busy);
+  drawSpeed(chat.messages, compareLast);
+}
+
+/** Scroll to the end if that is where the user is. */
+export function toEnd() {
+  if (follows) $("scroll").scrollTop = $("scroll").scrollHeight;
+  $("to-end").hidden = follows;
+}
+
+/** Keep account of whether the end is in view; save answers that come in when the page is left. */
+export function startConversation() {
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden && isRunning()) keep(chat);
+  });
+  const box = $("scroll");
+  box.addEventListener("scroll", () => {
+    follows = box.scrollHeight - box.scrollTop - box.clientHeight < END;
+    $("to-end").hidden = follows;
+  });
+  $("to-end").addEventListener("click", () => {
+    follows = true;
+    toEnd();
+  });
+  new ResizeObserver(() => follows && toEnd()).observe($("messages"));
+}
+
+// -- messages ------------------------------------------------------------------------------------
+
+const actions = { edit, again, compare, proceed, result: giveResult };
+
+function add(message) {
+  const view = new MessageView(message, actions);
+  view.element.view = view;
+  views.set(message, view);
+  $("messages").append(view.element);
+  near.observe(view.element);
+  return view;
+}
+
+/** Take away all messages from one on; return them. */
+function cut(index) {
+  const gone = chat.messages.splice(index);
+  for (const message of gone) {
+    views.get(message)?.element.remove();
+    views.delete(message);
+  }
+  return gone;
+}
+
+function putBack(messages) {
+  for (const message of messages) {
+    chat.messages.push(message);
+    add(message).show();
+  }
+}
+
+async function edit(message) {
+  if (isRunning()) return;
+  const index = chat.messages.indexOf(message);
+  const after = chat.messages.length - index - 1;
+  const own = chat;
+  const asks = message.role === "user";
+  const words = asks && after ? `Sending it replaces the ${after === 1 ? "message" : `${after} messages`} below.` : "";
+  const text = await views.get(message).edited(words);
+  if (text === null || chat !== own || isRunning() || !text.trim()) return;
+  const changed = { ...message, content: text };
+  for (const name of ["runs", "facts", "samples", "other"]) delete changed[name];
+  const before = cut(index);
+  putBack(asks ? [changed] : [changed, ...before.slice(1)]);
+  if (asks) await answer(before);
+  else keep(chat);
+}
+
+async function again(message) {
+  if (isRunning()) return;
+  await answer(cut(chat.messages.indexOf(message)));
+}
+
+async function proceed(message) {
+  if (isRunning() || message !== chat.messages.at(-1)) return;
+  await answer([], message);
+}
+
+async function giveResult(message, call, text) {
+  if (isRunning()) return;
+  call.result = true;
+  const said = { role: "tool", call: call.id, name: call.name, content: text };
+  chat.messages.push(said);
+  add(said).show();
+  views.get(message).end();
+  if (message.calls.every((one) => one.result)) await answer();
+  else keep(chat);
+}
+
+// -- answers -------------------------------------------------------------------------------------
+
+/**
+ * Ask for an answer to the open chat and show it as it comes in.
+ * replaced: Messages in whose place it comes; they come back if there is none.
+ * begun: The answer to go on with.
+ */
+async function answer(replaced = [], begun = null) {
+  const own = chat; // another one may be opened meanwhile
+  const asked = choices();
+  const message = begun ?? { role: "assistant", content: "" };
+  const [path, body] = request(own.messages, asked);
+  Object.assign(message, { asked, drafted: asked.speculative.enabled !== false, ended: "" });
+  delete message.other;
+  if (begun) message.continued = true;
+  else {
+    own.messages.push(message);
+    add(message);
+  }
+  complain(null);
+  views.get(message).begin();
+  const control = new AbortController();
+  running.set(own.id, control);
+  follows = true;
+  refresh();
+  toEnd();
+  $("status").textContent = "Receiving the answer.";
+  const failed = await receive(own, message, path, body, control.signal);
+  running.delete(own.id);
+  if (failed && !message.content && !message.reasoning && !message.calls) takeBack(own, message, replaced);
+  if (chat === own) {
+    views.get(message)?.end();
+    complain(failed);
+    refresh();
+    toEnd();
+    const words = { stopped: "Answer stopped.", lost: "The answer failed." };
+    $("status").textContent = failed ? words.lost : (words[message.ended] ?? "Answer complete.");
+    if (document.activeElement === document.body) $("prompt").focus();
+  }
+  await keep(own);
+  if (settings.compare && !failed && message.ended !== "stopped" && !message.calls) await compare(message, own);
+}
+
+/** Receive an answer and show it; return the error that ended it, if there was one. */
+async function receive(own, message, path, body, signal, view = () => views.get(message)) {
+  const made = new Answer(message);
+  let [saved, drawn] = [performance.now(), performance.now()];
+  let error = null;
+  try {
+    for await (const event of stream(path, body, signal)) {
+      made.take(event);
+      view()?.grow(toEnd);
+      const now = performance.now();
+      if (now - drawn > DRAW && chat === own) {
+        drawn = now;
+        made.finish();
+        drawSpeed(own.messages, compareLast);
+      }
+      if (now - saved > SAVE) {
+        saved = now;
+        keep(own);
+      }
+    }
+  } catch (caught) {
+    message.ended = caught.name === "AbortError" ? "stopped" : "lost";
+    if (message.ended === "lost") error = caught;
+  }
+  made.finish();
+  return error;
+}
+
+/** Take an answer away that never began; what it was to replace, or the question, comes back. */
+function takeBack(own, message, replaced) {
+  own.messages.splice(own.messages.indexOf(message), 1);
+  const question = own.messages.at(-1);
+  if (chat === own) {
+    views.get(message)?.element.remove();
+    views.delete(message);
+    if (replaced.length && replaced[0].role === "assistant") putBack(replaced);
+    else if (replaced.length) {
+      cut(own.messages.length - 1);
+      putBack(replaced);
+    } else if (question?.role === "user") {
+      cut(own.messages.length - 1);
+      document.dispatchEvent(new CustomEvent("takeback", { detail: question }));
+    }
+  } else if (replaced.length) {
+    if (replaced[0].role === "user") own.messages.pop();
+    own.messages.push(...replaced);
+  }
+  if (!own.messages.length) own.title = "";
+}
+
+/** Answer a question again, with drafts if the answer had none and the other way round, and compare. */
+async function compare(message, own = chat) {
+  if (isRunning(own.id)) return;
+  const before = own.messages.slice(0, own.messages.indexOf(message));
+  const { types } = message.asked?.speculative ?? {};
+  const speculative = { spans: true, enabled: !message.drafted, ...(types && { types }) };
+  const [path, body] = request(before, { ...(message.asked ?? choices()), speculative });
+  const other = { role: "assistant", content: "" };
+  const control = new AbortController();
+  message.other = { running: true };
+  running.set(own.id, control);
+  redraw(own, message);
+  const shown = views.get(message)?.again(other); // it costs the browser as much as the first one did
+  shown?.begin();
+  const error = await receive(own, other, path, body, control.signal, () => shown);
+  shown?.end();
+  shown?.element.remove();
+  running.delete(own.id);
+  const complete = !error && other.ended !== "stopped" && other.facts;
+  if (complete) {
+    const same = other.content === message.content && other.reasoning === message.reasoning;
+    message.other = { facts: other.facts, samples: other.samples, same };
+  } else if (error) message.other = { error: error.message };
+  else delete message.other;
+  redraw(own, message);
+  await keep(own);
+}
+
+function compareLast() {
+  const last = chat.messages.findLast(comparable);
+  if (last) compare(last);
+}
+
+function redraw(own, message) {
+  if (chat !== own) return;
+  views.get(message)?.foot();
+  refresh();
+  toEnd();
+}
+
+/** Show an error at the end of the chat. */
+function complain(error) {
+  const rows = [];
+  const button = (words, onclick) => make("button.quiet", { type: "button", onclick }, words);
+  if (error instanceof Refused && error.status === 401) {
+    rows.push(make("span", {}, "The server requires a valid API key."), button("Enter a key", () => openSettings("key")));
+  } else if (error) {
+    const known = error instanceof Refused || error instanceof Unreachable;
+    const full = error.code === "context_length_exceeded" || error.code === "exceed_context_size_error";
+    rows.push(make("span", {}, known ? error.message : `The page failed: ${error.message}`));
+    if (full) rows.push(make("span", {}, "Begin a new chat, or edit an earlier message: that drops what follows it."));
+    if (error instanceof Unreachable) connect();
+  }
+  $("notice").replaceChildren(...rows);
+  $("notice").hidden = !rows.length;
+}
+
+async function keep(own) {
+  if (gone.has(own.id)) return;
+  own.updated = Date.now();
+  if (own.messages.length) await store.save(own);
+  for (const listener of listeners) listener(own);
+}

@@ -1,0 +1,46 @@
+// Requests: what of a chat is sent to the server.
+
+import { chats } from "./connection.js";
+import { settings, sampling } from "./settings.js";
+import { speculative } from "./drafts.js";
+
+/** Return what a new answer is asked with, apart from the messages. */
+export const choices = () => ({ ...sampling(), speculative: speculative() });
+
+/**
+ * Return the path and the body of a request for an answer.
+ * messages: The conversation before it; if the last one is an answer, it is continued.
+ */
+export function request(messages, asked) {
+  const common = { ...asked, stream: true, timings_per_token: true };
+  if (!chats()) return ["v1/completions", { ...common, prompt: messages.map(textOf).join("") }];
+  const system = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
+  return ["v1/chat/completions", { ...common, messages: [...system, ...messages.map(sent)] }];
+}
+
+/** Return a message's text with its files, each in a fence longer than those within. */
+export function textOf({ content, attachments = [] }) {
+  const files = attachments.map(({ name, text }) => {
+    const longest = Math.max(2, ...(text.match(/`{3,}/g) ?? []).map((fence) => fence.length));
+    const fence = "`".repeat(longest + 1);
+    const ending = /\.(\w+)$/.exec(name)?.[1] ?? "";
+    return `${name}:\n\n${fence}${ending}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;
+  });
+  return [content, ...files].filter(Boolean).join("\n\n");
+}
+
+function sent(message) {
+  const { role, content, reasoning, calls } = message;
+  if (role === "user") return { role, content: textOf(message) };
+  if (role === "tool") return { role, content, tool_call_id: message.call, name: message.name };
+  const made = { role, content };
+  if (reasoning) made.reasoning_content = reasoning;
+  if (calls?.length) {
+    made.tool_calls = calls.map(({ id, name, arguments: values }) => ({
+      id,
+      type: "function",
+      function: { name, arguments: values },
+    }));
+  }
+  return made;
+}

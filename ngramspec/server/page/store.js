@@ -1,0 +1,74 @@
+// Chats in the browser's database. Without one they live until the page is closed.
+
+const NAME = "ngramspec";
+const CHATS = "chats";
+const HEADS = "heads"; // what the list shows, so that it need not read all texts
+const memory = new Map();
+const others = new BroadcastChannel(NAME); // pages of the same server in other tabs
+let opened = null; // promise of the database, or of null
+
+/** Return the heads of all chats, newest first: id, title and time of the last change. */
+export async function heads() {
+  const all = await run("readonly", (store) => store(HEADS).getAll(), () => [...memory.values()].map(headOf));
+  return all.sort((a, b) => b.updated - a.updated);
+}
+
+/** Return all chats. */
+export const everything = () => run("readonly", (store) => store(CHATS).getAll(), () => [...memory.values()]);
+
+/** Return a chat; undefined: there is none. */
+export const load = (id) => run("readonly", (store) => store(CHATS).get(id), () => memory.get(id));
+
+/** Keep a chat. */
+export async function save(chat) {
+  const work = (store) => (store(HEADS).put(headOf(chat)), store(CHATS).put(chat));
+  await run("readwrite", work, () => memory.set(chat.id, structuredClone(chat)));
+  others.postMessage("changed");
+}
+
+/** Forget a chat. */
+export async function remove(id) {
+  await run("readwrite", (store) => (store(HEADS).delete(id), store(CHATS).delete(id)), () => memory.delete(id));
+  others.postMessage("changed");
+}
+
+/** Forget all chats. */
+export async function clear() {
+  await run("readwrite", (store) => (store(HEADS).clear(), store(CHATS).clear()), () => memory.clear());
+  others.postMessage("changed");
+}
+
+/** Call a function when a page in another tab has changed something. */
+export function whenChanged(listener) {
+  others.addEventListener("message", listener);
+}
+
+const headOf = ({ id, title, updated }) => ({ id, title, updated });
+
+/** Do work in one transaction, or something else where there is no database. */
+async function run(mode, work, instead) {
+  opened ??= open();
+  const base = await opened;
+  if (!base) return instead();
+  const transaction = base.transaction([CHATS, HEADS], mode);
+  return finished(work((name) => transaction.objectStore(name)));
+}
+
+async function open() {
+  try {
+    const request = indexedDB.open(NAME, 1);
+    request.onupgradeneeded = () => {
+      for (const name of [CHATS, HEADS]) request.result.createObjectStore(name, { keyPath: "id" });
+    };
+    return await finished(request);
+  } catch {
+    return null;
+  }
+}
+
+function finished(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}

@@ -1,0 +1,152 @@
+"""Recorder: writes finished requests to a file, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ngramspec.recordings.writer import RecordFile, TooLongError
+
+if TYPE_CHECKING:
+    from ngramspec.engine import Generation
+
+log = logging.getLogger(__name__)
+MOST_WAITING = 1024  # requests
+MOST_TOKENS = 1 << 24  # of their prompts and answers, 64 MiB
+CLOSE_SECONDS = 10.0
+DROPS = ("queue", "long", "error")
+
+
+class RecorderStats(NamedTuple):
+    """What a Recorder did.
+
+    dropped: by reason: "queue" (too many waited), "long" (longer than the file may be) and "error"
+        (it could not be written).
+    failing: whether the latest write failed.
+    """
+
+    written: int
+    num_bytes: int
+    waiting: int
+    dropped: Mapping[str, int]
+    failing: bool
+
+
+class Recorder:
+    """Takes finished generations without waiting, and writes them in a thread.
+
+    What exceeds the bounds of its queue is dropped and counted. A write that fails is logged once
+    until one succeeds again; no request notices.
+
+    Args:
+        file: Closed by `close`.
+        drafter: What drafts for requests that ask for nothing else.
+        most_waiting, most_tokens: Bounds of the queue.
+    """
+
+    def __init__(
+        self,
+        file: RecordFile,
+        drafter: str,
+        most_waiting: int = MOST_WAITING,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
+        self._file = file
+        self._drafter = drafter
+        self._most_waiting, self._most_tokens = most_waiting, most_tokens
+        self._queue: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
+        # Each number is written by one thread: the first row by the one that offers.
+        self._offered = self._offered_tokens = self._refused = 0
+        self._taken = self._taken_tokens = self._written = self._too_long = self._failed = 0
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="ngramspec-record", daemon=True)
+        self._thread.start()
+
+    def offer(self, made: Generation) -> None:
+        """Take a finished generation, or drop it if too many wait; for one thread.
+
+        Cost: about a microsecond.
+        """
+        if not made.num_tokens:
+            return
+        size = made.request.prompt_ids.size + made.num_tokens
+        waiting = self._offered - self._taken
+        tokens = self._offered_tokens - self._taken_tokens
+        if waiting >= self._most_waiting or (waiting and tokens + size > self._most_tokens):
+            self._refused += 1
+            return
+        self._offered += 1
+        self._offered_tokens += size
+        self._queue.put(made)
+
+    def stats(self) -> RecorderStats:
+        """Return what was done so far, from any thread."""
+        drops = (self._refused, self._too_long, self._failed)
+        return RecorderStats(
+            self._written,
+            self._file.num_bytes,
+            self._offered - self._taken,
+            dict(zip(DROPS, drops, strict=True)),
+            self._failing,
+        )
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Write what waits and close the file; False if that takes longer than `timeout`."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (made := self._queue.get()) is not None:
+            size = made.request.prompt_ids.size + made.num_tokens
+            self._write(made)
+            self._taken += 1
+            self._taken_tokens += size
+            del made  # its prompt may be large
+        self._file.close()
+
+    def _write(self, made: Generation) -> None:
+        try:
+            output = made.transcript.token_ids()
+            self._file.append(made.tenant, made.request.prompt_ids, output, self._facts(made))
+        except TooLongError:
+            self._too_long += 1
+        except Exception as error:  # of any kind: the next request may be fine
+            self._failed += 1
+            if not self._failing:
+                log.error("requests are not recorded to %s: %s", self._file.path, error)
+            self._failing = True
+        else:
+            self._written += 1
+            if self._failing:
+                log.warning("requests are recorded to %s again", self._file.path)
+            self._failing = False
+
+    def _facts(self, made: Generation) -> dict[str, Any]:
+        timings, speculation = made.timings, made.request.speculation
+        ago = time.perf_counter() - timings.submitted
+        started = timings.started or timings.finished
+        facts: dict[str, Any] = {
+            "time": round(time.time() - ago, 3),
+            "finish": made.finish_reason,
+            "cached": timings.num_cached,
+            "queue_ms": _ms(started - timings.submitted),
+            "prompt_ms": _ms(timings.prompt_seconds),
+            "decode_ms": _ms(timings.decode_seconds),
+            "passes": timings.num_steps,
+            "drafted": timings.num_draft_tokens,
+            "accepted": timings.num_accepted_tokens,
+        }
+        names = ",".join(speculation.types) if speculation.types is not None else self._drafter
+        drafter = names if speculation.enabled else "none"
+        if drafter != self._drafter:
+            facts["drafter"] = drafter
+        return facts
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * max(0.0, seconds), 3)

@@ -1,0 +1,302 @@
+"""Answers in the page: shown as they come, marked, stopped, made again, edited, compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+
+from helpers.browser import (
+    Pages,
+    Server,
+    answers_with,
+    bodies_of,
+    events,
+    finished,
+    last,
+    send,
+    told,
+)
+
+CODE = '''def area(width, height):
+    """Return the area of a rectangle."""
+    return width * height
+'''
+REPEAT = f"Repeat this code:\n\n```python\n{CODE}```"
+TEXT = "#messages .assistant:last-child .text"
+CODE_SHOWN = f"{TEXT} pre"
+
+
+def live(server: Server) -> dict[str, Any]:
+    return json.loads(server.get("/v1/ngramspec/live"))
+
+
+def act(page: Any, name: str) -> None:
+    """Press a button below the last message that has it."""
+    page.locator(f"#messages button[aria-label^='{name}']").last.click()
+
+
+def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    send(page, REPEAT)
+    finished(page)
+    pages.shot(page, "answer")
+    assert page.locator(CODE_SHOWN).inner_text() == CODE
+    looks = """element => {
+        const style = getComputedStyle(element);
+        return [style.backgroundColor, style.textDecorationLine];
+    }"""
+    accepted = page.locator(f"{TEXT} .accepted").first
+    marked, other = accepted.evaluate(looks), page.locator(TEXT).evaluate(looks)
+    assert marked[0] != other[0]
+    assert (marked[1], other[1]) == ("underline", "none")
+    words = page.locator(".assistant .facts").inner_text().replace("\u00a0", " ")
+    for part in ("tokens", "% from drafts", "tokens per step", "tokens/s"):
+        assert part in words
+    page.get_by_role("button", name="Mark accepted words").click()
+    assert accepted.evaluate(looks)[1] == "none"
+    page.reload()
+    page.locator(f"{TEXT} .accepted").first.wait_for()
+    assert accepted.evaluate(looks)[1] == "none"
+
+
+def test_marks_are_where_the_drafts_were(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(
+        page,
+        "One **bo",
+        "ld** wo",
+        "rd &amp; `so",
+        "me` x\n\n```py\nx",
+        " = 1\n",
+        "```\n\n1. a",
+        "b\n2. c",
+    )
+    send(page, "hello")
+    finished(page)
+    texts = page.locator(f"{TEXT} .accepted").all_inner_texts()
+    assert "".join(texts).replace(" ", "") == "ldwo" + "mexx" + "a"
+    assert page.locator(f"{TEXT} strong").inner_text() == "bold"
+    assert page.locator(f"{TEXT} li").all_inner_texts() == ["ab", "c"]
+
+
+def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.evaluate("""() => {
+        window.lengths = new Set();
+        const count = () => {
+            const text = document.querySelector('.assistant.busy .text');
+            if (text) window.lengths.add(text.textContent.length);
+        };
+        const all = {subtree: true, childList: true, characterData: true};
+        new MutationObserver(count).observe(document.getElementById('messages'), all);
+    }""")
+    code = "".join(CODE.replace("area", f"area_{i}") for i in range(12))
+    send(page, f"Repeat this code:\n\n```python\n{code}```")
+    finished(page)
+    assert page.evaluate("() => window.lengths.size") > 3
+
+
+def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    bodies = bodies_of(page)
+    send(page, REPEAT)
+    finished(page)
+    send(page, REPEAT)
+    finished(page, 2)
+    roles = [message["role"] for message in bodies[1]["messages"]]
+    assert roles == ["user", "assistant", "user"]
+    assert CODE in bodies[1]["messages"][1]["content"]
+    page.get_by_role("button", name="New chat").click()
+    assert page.locator(".message").count() == 0
+    assert page.get_by_role("button", name="Repeat code").is_visible()
+
+
+CLICK = "buttons => buttons.forEach(button => button.click())"  # those that are still there
+
+
+def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.locator("#drafts summary").click()
+    page.get_by_label("Off").check()  # slower, so that there is time to stop it
+    page.keyboard.press("Escape")
+    code = "".join(CODE.replace("area", f"area_{i}") for i in range(16))
+    presses = (
+        lambda: page.get_by_role("button", name="Stop").evaluate_all(CLICK),
+        lambda: page.keyboard.press("Escape"),
+    )
+    for press in presses:
+        for _ in range(10):  # an answer may be over before the button is pressed
+            send(page, f"Repeat this code:\n\n```python\n{code}```")
+            page.locator(f"{TEXT} pre").first.wait_for()
+            press()
+            page.get_by_role("button", name="Send").wait_for()
+            if "Stopped" in page.locator(".assistant .facts").last.inner_text():
+                break
+            page.get_by_role("button", name="New chat").click()
+        assert "Stopped" in page.locator(".assistant .facts").last.inner_text()
+        end = time.monotonic() + 5
+        while any(slot["state"] != "idle" for slot in live(server)["slots"]):
+            assert time.monotonic() < end, "the slot is still busy"
+            time.sleep(0.02)
+        assert "area_15" not in page.locator(TEXT).last.inner_text()
+    assert 'finished_reason="abort",' in server.get("/metrics")
+    page.get_by_role("button", name="New chat").click()
+    assert page.get_by_label("Message", exact=True).evaluate("e => e === document.activeElement")
+
+
+def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.route(
+        "**/v1/chat/completions", lambda r: r.fulfill(body=events(told("One, "), last(2, "length")))
+    )
+    send(page, "Count")
+    finished(page)
+    assert "Cut off" in page.locator(".facts").inner_text()
+    bodies = bodies_of(page)
+    page.unroute_all()
+    answers_with(page, "two.")
+    act(page, "Continue")
+    page.get_by_text("One, two.").wait_for()
+    assert [one["role"] for one in bodies[0]["messages"]] == ["user", "assistant"]
+    assert page.locator(".message").count() == 2
+
+
+def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "first")
+    send(page, "hello")
+    finished(page)
+    page.unroute_all()
+    bodies = bodies_of(page)
+    answers_with(page, "another")
+    act(page, "Answer again")
+    page.get_by_text("another").wait_for()
+    assert page.locator(".message").count() == 2
+    assert [one["content"] for one in bodies[0]["messages"]] == ["hello"]
+    # one that fails leaves the old one
+    page.unroute_all()
+    refused = {"error": {"message": "no such luck", "code": "x"}}
+    page.route("**/v1/chat/completions", lambda r: r.fulfill(status=400, json=refused))
+    act(page, "Answer again")
+    page.get_by_text("no such luck").wait_for()
+    assert page.locator(TEXT).inner_text() == "another"
+
+
+def test_a_message_is_edited(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer")
+    for number, text in enumerate(("one", "two"), 1):
+        send(page, text)
+        finished(page, number)
+    bodies = bodies_of(page)
+    page.locator(".message.user").first.get_by_role("button", name="Edit").click()
+    field = page.get_by_label("Text of the message")
+    assert field.input_value() == "one"
+    assert "replaces the 3 messages below" in page.locator(".edit").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator(".message").count() == 4
+    page.locator(".message.user").first.get_by_role("button", name="Edit").click()
+    field.fill("three")
+    page.locator(".edit").get_by_role("button", name="Send").click()
+    page.wait_for_function("() => document.querySelectorAll('.message').length === 2")
+    finished(page)
+    assert [one["content"] for one in bodies[0]["messages"]] == ["three"]
+    # an answer's text is changed in place
+    act(page, "Edit")
+    field.fill("changed")
+    page.locator(".edit").get_by_role("button", name="Save").click()
+    assert page.locator(TEXT).inner_text() == "changed"
+    page.reload()
+    page.get_by_text("changed").wait_for()
+
+
+def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    bodies = bodies_of(page)
+    send(page, REPEAT)
+    finished(page)
+    act(page, "Compare")
+    page.locator(".facts.other", has_text="the same text").wait_for()
+    first, second = bodies
+    assert "enabled" not in first["speculative"]
+    assert second["speculative"]["enabled"] is False
+    assert first["seed"] == second["seed"]
+    assert first["messages"] == second["messages"]
+    words = page.locator(".facts.other").inner_text().replace("\u00a0", " ").replace(",", "")
+    drafted, plain, times = map(float, re.findall(r"([\d.]+) (?:tokens/s|times)", words))
+    assert times == pytest.approx(drafted / plain, rel=0.05)
+    legend = page.locator("#speed .legend").inner_text()
+    assert "with drafts" in legend
+    assert "without drafts" in legend
+    assert page.locator("#speed svg .line").count() == 2
+    assert "× the speed without drafts" in page.locator("#speed .times").inner_text()
+    pages.shot(page, "compared")
+    page.reload()  # it stays with the chat
+    page.locator("#speed .times").wait_for()
+    assert page.locator(".message").count() == 2
+
+
+def test_every_answer_is_compared_if_set(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Answer everything twice").check()
+    page.get_by_role("button", name="Done").click()
+    send(page, REPEAT)
+    page.locator(".facts.other", has_text="times the speed").wait_for()
+
+
+def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    code = CODE.replace("height", "h")
+    send(page, f"Think, then rename `width` to `w` in this code:\n\n```python\n{code}```")
+    finished(page)
+    thoughts = page.locator(".assistant .reasoning")
+    assert not thoughts.locator(".text").is_visible()
+    assert "Thoughts" in thoughts.locator("summary").inner_text()
+    thoughts.locator("summary").click()
+    assert "w" in thoughts.locator(".text").inner_text()
+    assert "<think>" not in page.locator(".assistant").inner_text()
+
+
+def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    function = {"name": "weather", "arguments": '{"city": "Ulm", "days": 2}'}
+    call = {"index": 0, "id": "c1", "function": function}
+    body = events({"choices": [{"delta": {"tool_calls": [call]}}]}, last(9, "tool_calls"))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    page.get_by_role("button", name="Settings").click()
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    page.get_by_label("Further fields").fill(json.dumps({"tools": tools}))
+    page.get_by_role("button", name="Done").click()
+    bodies = bodies_of(page)
+    send(page, "Weather?")
+    finished(page)
+    assert bodies[0]["tools"] == tools
+    shown = page.locator(".call").inner_text()
+    for part in ("Calls", "weather", "city", "Ulm", "days", "2"):
+        assert part in shown
+    page.unroute_all()
+    answers_with(page, "It rains.")
+    page.get_by_label("Result of weather").fill("rain")
+    page.get_by_role("button", name="Give result").click()
+    page.get_by_text("It rains.").wait_for()
+    said = bodies[1]["messages"]
+    assert said[1]["tool_calls"][0]["function"] == function
+    assert said[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1", "name": "weather"}
+
+
+def test_texts_are_copied(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    answers_with(page, "Look:\n\n```python\nx = **1\n```\n")
+    send(page, "hello")
+    finished(page)
+    page.locator(".assistant .code-head button").click()
+    page.get_by_text("Copied", exact=True).wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == "x = **1\n"
+    act(page, "Copy")
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).startsWith('Look')")

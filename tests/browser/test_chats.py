@@ -1,0 +1,206 @@
+"""Chats that stay in the browser: the list, names, files, and answers that go on elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send
+
+SLOW = """() => {
+    // lets an answer arrive in two pieces, the second one when the test says so
+    const fetched = window.fetch;
+    window.fetch = async (path, options) => {
+        if (!String(path).includes('completions')) return fetched(path, options);
+        const line = (text, more) => new TextEncoder().encode('data: ' + JSON.stringify(
+            {choices: [{delta: {content: text}, finish_reason: more}]}) + '\\n\\n');
+        const stream = new ReadableStream({async start(control) {
+            options.signal.addEventListener('abort', () => {
+                control.error(new DOMException('stopped', 'AbortError'));
+            });
+            control.enqueue(line('begun', null));
+            await new Promise(go => window.go = go);
+            control.enqueue(line(' and ended', 'stop'));
+            control.enqueue(new TextEncoder().encode('data: [DONE]\\n\\n'));
+            control.close();
+        }});
+        return new Response(stream);
+    };
+}"""
+
+
+def names(page: Any) -> list[str]:
+    return page.locator(".chat-name").all_inner_texts()
+
+
+def new_chat(page: Any, text: str) -> None:
+    page.get_by_role("button", name="New chat").click()
+    send(page, text)
+    finished(page)
+
+
+def take_file(page: Any, path: Path) -> None:
+    page.locator("#import-file").set_input_files(path)
+
+
+def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "first question\nwith a second line")
+    new_chat(page, "second question")
+    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 2")
+    assert names(page) == ["second question", "first question"]
+    page.reload()
+    page.locator(".message.user", has_text="second question").wait_for()
+    page.get_by_role("link", name="first question").click()
+    page.locator(".message.user", has_text="with a second line").wait_for()
+    assert page.title() == "first question"
+    page.go_back()
+    page.locator(".message.user", has_text="second question").wait_for()
+    other = page.context.new_page()  # another tab has them, and hears of changes
+    other.goto(server.url)
+    other.get_by_role("link", name="first question").wait_for()
+    answers_with(other, "fine")
+    new_chat(other, "third question")
+    page.get_by_role("link", name="third question").wait_for()
+
+
+def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "question")
+    row = page.locator(".chat-list li")
+    row.hover()
+    page.get_by_role("button", name="Rename question").click()
+    page.get_by_label("Name of the chat").fill("<b>name</b>")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="<b>name</b>").wait_for()
+    page.reload()
+    page.get_by_role("link", name="<b>name</b>").wait_for()
+    row.hover()
+    page.get_by_role("button", name="Delete").click()
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    assert page.locator(".message").count() == 2
+    row.hover()
+    page.get_by_role("button", name="Delete").click()
+    page.locator("#confirm-yes").click()
+    page.get_by_role("button", name="Repeat code").wait_for()
+    assert names(page) == []
+    page.reload()
+    page.get_by_role("button", name="Repeat code").wait_for()
+    assert names(page) == []
+
+
+def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_path: Path) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "One ", "two.")
+    new_chat(page, "question")
+    page.get_by_role("button", name="Export all").is_enabled()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Export all").click()
+    path = tmp_path / "chats.json"
+    started.value.save_as(path)
+    assert started.value.suggested_filename.startswith("ngramspec-chats-")
+    told = json.loads(path.read_text())
+    assert [message["content"] for message in told["chats"][0]["messages"]] == [
+        "question",
+        "One two.",
+    ]
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Delete all chats").click()
+    page.locator("#confirm-yes").click()
+    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 0")
+    take_file(page, path)
+    page.get_by_text("One two.").wait_for()
+    assert page.locator(".assistant .accepted").inner_text() == "two."
+    assert names(page) == ["question"]
+    take_file(page, path)  # again: a second chat, nothing is overwritten
+    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 2")
+
+
+def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_path: Path) -> None:
+    page = pages.open(server.url)
+    head = {"format": "ngramspec chats", "version": 1}
+    wrong = {
+        "not JSON": "{",
+        "holds no chats": json.dumps({"chats": []}),
+        "messages of another shape": json.dumps(
+            {**head, "chats": [{"messages": [{"role": "user", "content": {"x": 1}}]}]}
+        ),
+        "Chat 2": json.dumps(
+            {**head, "chats": [{"messages": []}, {"messages": [{"role": "root", "content": "x"}]}]}
+        ),
+    }
+    for words, text in wrong.items():
+        path = tmp_path / "wrong.json"
+        path.write_text(text)
+        take_file(page, path)
+        page.locator("#notice", has_text=words).wait_for()
+    assert names(page) == []
+    # members of another shape are left out, and break nothing
+    odd = {"runs": "x", "facts": {"tokens": "many"}, "calls": [{"name": 1}], "samples": [["a"]]}
+    message = {"role": "assistant", "content": "kept", "attachments": 5, "other": [], **odd}
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps({**head, "chats": [{"messages": [message], "id": "../x"}]}))
+    take_file(page, path)
+    page.get_by_text("kept").wait_for()
+
+
+def test_an_answer_goes_on_while_another_chat_is_open(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.evaluate(SLOW)
+    send(page, "slow question")
+    page.get_by_text("begun").wait_for()
+    page.get_by_role("button", name="New chat").click()
+    assert page.locator(".message").count() == 0
+    assert page.get_by_role("button", name="Send").is_visible()
+    page.evaluate("() => window.go()")
+    page.get_by_role("link", name="slow question").click()
+    page.get_by_text("begun and ended").wait_for()
+
+
+def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    send(page, "question")
+    finished(page)
+    page.evaluate(SLOW)
+    send(page, "another")
+    page.get_by_text("begun").wait_for()
+    page.locator(".chat-list li").hover()
+    page.get_by_role("button", name="Delete question").click()
+    page.locator("#confirm-yes").click()
+    page.get_by_role("button", name="Repeat code").wait_for()
+    page.wait_for_timeout(300)
+    page.reload()
+    page.get_by_role("button", name="Repeat code").wait_for()
+    assert names(page) == []
+
+
+def test_a_new_chat_forgets_the_old_one(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    bodies = bodies_of(page)
+    answers_with(page, "fine")
+    send(page, "one")
+    finished(page)
+    page.keyboard.press("Control+Shift+O")
+    assert page.locator(".message").count() == 0
+    send(page, "two")
+    finished(page)
+    assert [message["content"] for message in bodies[1]["messages"]] == ["two"]
+
+
+def test_without_a_database_chats_live_until_the_page_is_closed(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open("about:blank")
+    page.add_init_script("IDBFactory.prototype.open = () => { throw new Error('none'); };")
+    page.goto(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    new_chat(page, "two")
+    page.get_by_role("link", name="one").click()
+    page.locator(".message.user", has_text="one").wait_for()

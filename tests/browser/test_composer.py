@@ -1,0 +1,149 @@
+"""The field for messages: attached files, the choice of drafters, the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send
+
+DROP = """([name, bytes, kind]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([new Uint8Array(bytes)], name));
+    const target = document.getElementById('prompt');
+    const options = {bubbles: true, cancelable: true};
+    target.dispatchEvent(kind === 'paste'
+        ? new ClipboardEvent('paste', {...options, clipboardData: data})
+        : new DragEvent('drop', {...options, dataTransfer: data}));
+}"""
+
+
+def choose(page: Any, *values: str) -> None:
+    page.locator("#drafts summary").click()
+    for value in values:
+        page.locator(f"#drafts input[value='{value}']").check()
+    page.keyboard.press("Escape")
+
+
+def test_files_are_attached_dropped_and_pasted(
+    server: Server, pages: Pages, tmp_path: Path
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    path = tmp_path / "notes.py"
+    path.write_text("x = 1\r\n```\n")
+    page.locator("#attach-files").set_input_files(path)
+    page.get_by_text("notes.py").wait_for()
+    page.evaluate(DROP, ["dropped.txt", list(b"dropped text"), "drop"])
+    page.evaluate(DROP, ["pasted.txt", list("pästed".encode()), "paste"])
+    page.get_by_role("button", name="Remove dropped.txt").wait_for()
+    page.get_by_role("button", name="Remove pasted.txt").wait_for()
+    page.get_by_role("button", name="Remove dropped.txt").click()
+    bodies = bodies_of(page)
+    send(page, "Look:")
+    finished(page)
+    sent = bodies[0]["messages"][0]["content"]
+    assert sent == (
+        "Look:\n\nnotes.py:\n\n````py\nx = 1\n```\n````\n\npasted.txt:\n\n```txt\npästed\n```"
+    )
+    assert not page.locator("#attachments").is_visible()
+    file = page.locator(".message.user .file").first
+    file.locator("summary").click()
+    assert "x = 1" in file.locator("pre").inner_text()
+    page.reload()
+    page.locator(".message.user .file").first.wait_for()
+
+
+def test_files_that_are_no_text_or_too_large_are_refused(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    notice = page.locator("#notice")
+    for name, content, words in (
+        ("photo.png", [0x89, 0x50, 0xFF, 0xFE], "photo.png is not a text file in UTF-8."),
+        ("zeros.bin", [0, 0, 0], "zeros.bin is not a text file in UTF-8."),
+        ("large.txt", [65] * ((1 << 20) + 1), "large.txt is too large"),
+    ):
+        page.evaluate(DROP, [name, content, "drop"])
+        notice.get_by_text(words).wait_for()
+    assert not page.locator("#attachments").is_visible()
+
+
+def test_a_message_that_is_refused_comes_back_with_its_files(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.evaluate(DROP, ["a.txt", list(b"a"), "drop"])
+    page.get_by_text("a.txt").wait_for()
+    refused = {"error": {"message": "no"}}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refused))
+    send(page, "hello")
+    finished(page)
+    assert page.get_by_label("Message", exact=True).input_value() == "hello"
+    assert page.get_by_role("button", name="Remove a.txt").is_visible()
+    assert page.locator(".message").count() == 0
+
+
+def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+    page.locator("#drafts summary").click()
+    offered = page.locator("#drafts input[type=checkbox]").evaluate_all(
+        "all => all.map(e => e.value)"
+    )
+    told = page.evaluate("async () => (await (await fetch('props')).json()).speculative.types")
+    assert offered == told
+    assert "suffix" in offered
+    pages.shot(page, "drafts")
+    page.keyboard.press("Escape")
+    answers_with(page, "fine")
+    bodies = bodies_of(page)
+    send(page, "one")
+    finished(page)
+    choose(page, "suffix", "ngram-mod")
+    send(page, "two")
+    finished(page, 2)
+    page.reload()
+    page.get_by_text("Drafts: ngram-mod, suffix").wait_for()
+    choose(page, "off")
+    send(page, "three")
+    finished(page, 3)
+    choose(page, "")
+    send(page, "four")
+    finished(page, 4)
+    asked = [body["speculative"] for body in bodies]
+    spans = {"spans": True}
+    assert asked == [spans, {**spans, "types": ["ngram-mod", "suffix"]},
+                     {**spans, "enabled": False}, spans]  # fmt: skip
+
+
+def test_a_server_that_offers_other_drafters_shows_those(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+
+    def other(route: Any) -> None:
+        made = route.fetch().json()
+        made["speculative"] |= {"active": False, "drafters": [], "types": ["new-one"],
+                                "notes": ["nothing is named"]}  # fmt: skip
+        route.fulfill(json=made)
+
+    page.route("**/props", other)
+    page.goto(server.url)
+    page.get_by_text("Drafts: none").wait_for()
+    page.locator("#drafts summary").click()
+    assert page.locator("#drafts input[type=checkbox]").count() == 1
+    assert page.get_by_label("new-one").is_visible()
+    assert "Note: nothing is named." in page.locator("#drafts").inner_text()
+
+
+def test_without_drafts_no_word_is_marked(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    choose(page, "off")
+    send(page, "Repeat this text:\n\nOne two three, one two three, one two three.")
+    finished(page)
+    assert page.locator(".assistant .accepted").count() == 0
+    assert "no drafts" in page.locator(".facts").inner_text()
+
+
+def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) -> None:
+    page = pages.open(start("--slots", "--metrics").url)
+    send(page, "Repeat this text:\n\nOne two three.")
+    finished(page)
+    page.get_by_text("% of the context").wait_for()
+    assert "of 2,048 tokens" in page.locator("#context").get_attribute("title")

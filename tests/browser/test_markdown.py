@@ -1,0 +1,206 @@
+"""Markdown in the page: what is rendered, what hostile text cannot do, how much it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helpers.browser import Pages, Server, answers_with, events, finished, last, send, told
+
+TEXT = "#messages .assistant:last-child .text"
+RICH = """# Title
+
+Some *words*, `code`, ~~gone~~ and a [link](https://example.com/a).
+
+- one
+- two
+  - three
+
+| left | right |
+|:-----|------:|
+| a    |     1 |
+
+> quoted
+
+```python
+def f(x):
+    return x  # note
+```
+
+![picture](https://example.com/p.png) and https://example.com/b, but no README.md
+"""
+HOSTILE = [
+    "<img src=x onerror='window.hacked=1'>",
+    "<script>window.hacked=1</script>",
+    "<svg onload=window.hacked=1>",
+    "[x](javascript:window.hacked=1)",
+    "[x](data:text/html,<script>window.hacked=1</script>)",
+    "<a href='javascript:window.hacked=1'>x</a>",
+    "![x](javascript:window.hacked=1)",
+    "![x](https://evil.example/p.png)",
+    "[x]: javascript:window.hacked=1\n\n[x]",
+    "```<img/src=x/onerror=window.hacked=1>\ncode\n```",
+    '```"><script>window.hacked=1</script>\ncode\n```',
+    "```html\n<img src=x onerror=window.hacked=1>\n```",
+    "<iframe srcdoc='<script>parent.hacked=1</script>'></iframe>",
+    "<style>@import 'https://evil.example/x.css'</style>",
+    "| <img src=x onerror=window.hacked=1> |\n|---|\n| <b onclick=window.hacked=1>x</b> |",
+    "&lt;img src=x onerror=window.hacked=1&gt;",
+    "<form action='https://evil.example'><input autofocus onfocus=window.hacked=1></form>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=window.hacked=1>",
+]
+
+
+def show(page: Any, *texts: str) -> None:
+    answers_with(page, *texts)
+    send(page, "hello")
+    finished(page)
+
+
+def test_markdown_becomes_elements(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    show(page, RICH)
+    text = page.locator(TEXT)
+    pages.shot(page, "rich")
+    for kind in ("h1", "em", "s", "ul ul li", "th.right", "blockquote", "pre .hljs-keyword"):
+        assert text.locator(kind).count() > 0, kind
+    assert text.locator("img").count() == 0
+    links = text.locator("a").evaluate_all("all => all.map(a => [a.href, a.target, a.rel])")
+    assert [link[0] for link in links] == [
+        "https://example.com/a", "https://example.com/p.png", "https://example.com/b"]  # fmt: skip
+    assert {tuple(link[1:]) for link in links} == {("_blank", "noopener noreferrer")}
+
+
+def test_text_that_grows_ends_like_text_that_is_whole(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    same = page.evaluate(
+        """async (text) => {
+            const {Flow} = await import('/page/markdown.js');
+            const [whole, grown] = [document.createElement('div'), document.createElement('div')];
+            new Flow(whole).show(text, [text.length], false);
+            const flow = new Flow(grown);
+            for (let end = 1; end <= text.length; end++) flow.show(text.slice(0, end), [end], true);
+            flow.show(text, [text.length], false);
+            return [whole.textContent === grown.textContent,
+                whole.querySelectorAll('*').length - grown.querySelectorAll('*').length];
+        }""",
+        RICH * 3,
+    )
+    assert same == [True, 0]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "reasoning", "call"])
+def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> None:
+    page = pages.open(server.url)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    attack = "\n\n".join(HOSTILE)
+    deltas: dict[str, dict[str, Any]] = {
+        "user": {"content": "fine"},
+        "assistant": {"content": attack},
+        "reasoning": {"reasoning_content": attack},
+        "call": {"tool_calls": [{"index": 0, "function": {"name": attack, "arguments": attack}}]},
+    }
+    body = events(told(attack, True, **deltas[role]), last(9))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, attack if role == "user" else "hello")
+    finished(page)
+    page.locator(".message a").evaluate_all("all => all.forEach(a => a.target = '')")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.hacked") is None
+    wrong = "img, script, iframe, style, form:not(.edit), input, math, object"
+    assert page.locator(f".message :is({wrong})").count() == 0
+    assert page.locator("[onerror], [onload], [onclick], [onfocus], [srcdoc]").count() == 0
+    hrefs = page.locator(".message a").evaluate_all("all => all.map(a => a.protocol)")
+    assert set(hrefs) <= {"https:"}
+    assert [url for url in asked if not url.startswith((server.url, "data:"))] == []
+    assert (
+        "<script>window.hacked=1</script>"
+        in page.locator(".message").all_text_contents()[0 if role == "user" else 1]
+    )
+
+
+def test_titles_and_names_stay_text(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    attack = HOSTILE[0]
+    page.route("**/props", lambda route: _with(route, model_alias=attack))
+    page.goto(server.url)
+    page.get_by_text(attack).wait_for()
+    answers_with(page, "fine")
+    send(page, attack)
+    finished(page)
+    assert page.locator(".chat-name").inner_text() == attack
+    assert page.locator("#model").inner_text() == attack
+    refused = events({"error": {"message": attack}})
+    page.unroute("**/v1/chat/completions")
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=refused))
+    send(page, "again")
+    finished(page, 2)
+    assert page.locator("#notice").inner_text() == attack
+    assert page.evaluate("window.hacked") is None
+
+
+def _with(route: Any, **members: Any) -> None:
+    response = route.fetch()
+    route.fulfill(json={**response.json(), **members})
+
+
+def test_a_long_answer_costs_no_more_per_piece_than_a_short_one(
+    server: Server, pages: Pages
+) -> None:
+    """Count what is parsed: each piece of text a few times, not once per event."""
+    page = pages.open(server.url)
+    parsed = """async ([blocks, size]) => {
+        const {Flow} = await import('/page/markdown.js');
+        const flow = new Flow(document.createElement('div'));
+        let made = 0;
+        const create = document.createElement.bind(document);
+        document.createElement = (...all) => { made++; return create(...all); };
+        let text = '';
+        for (let i = 0; i < blocks; i++) {
+            for (let j = 0; j < 4; j++) {
+                text += 'word '.repeat(size);
+                flow.show(text, [text.length], true);
+            }
+            text += '\\n\\n';
+        }
+        document.createElement = create;
+        return made;
+    }"""
+    short, long = (page.evaluate(parsed, [blocks, 5]) for blocks in (20, 200))
+    assert long < 12 * short
+
+
+def test_hundreds_of_messages_and_long_ones_stay_smooth(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    long = "".join(f"Line {i} with **bold** words.\n\n" for i in range(3500))  # 100 kB
+    code = "```python\n" + "x = f(1)  # note\n" * 6000 + "```\n"
+    messages = []
+    for i in range(200):
+        messages += [{"role": "user", "content": f"question {i}"}]
+        messages += [{"role": "assistant", "content": long if i % 50 == 0 else f"answer *{i}*"}]
+    messages += [{"role": "user", "content": "q"}, {"role": "assistant", "content": code}]
+    chat = {"format": "ngramspec chats", "version": 1, "chats": [{"messages": messages}]}
+    page.evaluate(
+        """text => {
+            const files = new DataTransfer();
+            files.items.add(new File([text], 'chats.json'));
+            const field = document.getElementById('import-file');
+            field.files = files.files;
+            field.dispatchEvent(new Event('change'));
+        }""",
+        json.dumps(chat),
+    )
+    page.locator(".message").nth(401).wait_for()
+    # only what is near the view is rendered
+    assert page.locator(".message .block").count() < 400
+    assert page.locator("#to-end").is_hidden()
+    page.locator("#scroll").evaluate("e => e.scrollTop = 0")
+    page.locator(".message", has_text="Line 3499").first.locator(".block strong").first.wait_for()
+    answers_with(page, *["word " * 20 + "\n\n"] * 2000)  # 200 kB
+    page.locator("#scroll").evaluate("e => e.scrollTop = e.scrollHeight")
+    send(page, "more")
+    finished(page)
+    assert page.locator(TEXT).inner_text().count("word") == 40000

@@ -1,0 +1,201 @@
+"""Settings of the page, the API key, and what the page does when the server cannot answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from helpers.browser import KEY, Pages, Server, answers_with, bodies_of, finished, send
+
+TEXT = "#messages .assistant:last-child .text"
+
+
+def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.get_by_role("button", name="Settings").click()
+    assert page.get_by_label("Top-p").get_attribute("placeholder") == "0.95"  # the server's
+    assert page.get_by_label("Max tokens").get_attribute("placeholder") == "no limit"
+    page.get_by_label("Temperature").fill("0.3")
+    page.get_by_label("Max tokens").fill("40")
+    page.get_by_label("Top-k").fill("7")
+    page.get_by_label("Seed").fill("9")
+    page.get_by_label("System prompt").fill("Be brief.")
+    page.get_by_label("Further fields").fill('{"stop": ["END"], "stream": false}')
+    assert "The page sets stream itself" in page.locator("#extra-error").inner_text()
+    pages.shot(page, "settings")
+    page.keyboard.press("Escape")
+    page.reload()
+    answers_with(page, "fine")
+    bodies = bodies_of(page)
+    send(page, "hello")
+    finished(page)
+    body = bodies[0]
+    wanted = {"temperature": 0.3, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
+              "stream": True}  # fmt: skip
+    assert {name: body[name] for name in wanted} == wanted
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert "top_p" not in body
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("")
+    page.get_by_label("Further fields").fill('{"stop": [')
+    assert "not a JSON object" in page.locator("#extra-error").inner_text()
+    page.keyboard.press("Escape")
+    send(page, "again")
+    finished(page, 2)
+    assert "temperature" not in bodies[1]
+    assert "stop" not in bodies[1]
+
+
+def test_the_server_takes_what_the_page_sends(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.get_by_role("button", name="Settings").click()
+    values = {"Temperature": "0.1", "Top-k": "5", "Top-p": "0.9", "Min-p": "0", "Seed": "1"}
+    for label, value in {**values, "Repeat penalty": "1.01", "Max tokens": "5"}.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_role("button", name="Done").click()
+    send(page, "Repeat this text:\n\nOne two three four five six seven.")
+    finished(page)
+    assert page.locator("#notice").is_hidden()
+    assert "Cut off" in page.locator(".facts").inner_text()
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -> None:
+    page = pages.open(locked.url)
+    dialog = page.locator("#ask-key")
+    dialog.wait_for()
+    dialog.get_by_label("API key").fill("wrong")
+    dialog.get_by_role("button", name="Use this key").click()
+    dialog.get_by_text("does not know this API key").wait_for()
+    pages.shot(page, "wrong-key")
+    dialog.get_by_label("API key").fill(KEY)
+    page.keyboard.press("Enter")
+    page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+    assert page.locator("#banner").is_hidden()
+    page.locator("#live").wait_for()
+    send(page, "Repeat this text:\n\nOne two three.")
+    finished(page)
+    assert "One" in page.locator(TEXT).inner_text()
+    assert page.evaluate("sessionStorage.getItem('ngramspec.key')") == KEY
+    kept = """async () => {
+        const bases = await indexedDB.databases();
+        const {everything} = await import('/page/store.js');
+        return JSON.stringify([bases, await everything(), {...localStorage}, document.cookie]);
+    }"""
+    assert KEY not in page.evaluate(kept)
+    assert "One" in page.evaluate(kept)
+
+
+def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> None:
+    page = pages.open(locked.url)
+    dialog = page.locator("#ask-key")
+    dialog.get_by_role("button", name="Later").click()
+    assert "requires an API key" in page.locator("#banner").inner_text()
+    send(page, "hello")
+    finished(page)
+    notice = page.locator("#notice")
+    assert "API key" in notice.inner_text()
+    assert page.get_by_label("Message", exact=True).input_value() == "hello"  # for another try
+    notice.get_by_role("button", name="Enter a key").click()
+    field = page.locator("#key")
+    assert field.evaluate("e => e === document.activeElement")
+    field.fill(KEY)
+    page.keyboard.press("Enter")
+    page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+
+
+def test_live_figures_move(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.locator("#live").wait_for()
+    send(page, "Repeat this text:\n\nOne two three, one two three, one two three, one two three.")
+    finished(page)
+    page.wait_for_function("() => document.getElementById('per-step').textContent !== '–'")
+    page.get_by_text("0 · idle").wait_for()
+    assert page.locator("#sources .fill").count() > 0
+    assert "of 2,048 tokens" in page.locator("#slots").inner_text()
+    assert "cells" in page.locator("#pools").inner_text()
+    pages.shot(page, "live")
+
+
+def test_figures_are_there_on_this_machine_and_hidden_where_off(
+    start: Callable[..., Server], pages: Pages
+) -> None:
+    page = pages.open(start().url)
+    page.locator("#live").wait_for()
+    page = pages.open(start("--no-slots").url)
+    page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+    page.wait_for_timeout(1200)
+    assert page.locator("#live").is_hidden()
+    assert page.locator("#panel").is_visible()  # the chat's own figures
+    assert not [text for text in pages.complaints if "status" in text]  # nothing was asked for
+
+
+def test_a_full_context_is_told_with_what_to_do(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    send(page, "word " * 3000)
+    finished(page)
+    words = page.locator("#notice").inner_text()
+    assert "context" in words
+    assert "new chat" in words
+    assert page.locator(".message").count() == 0  # the long message is not sent again
+    assert page.get_by_label("Message", exact=True).input_value().startswith("word word")
+    send(page, "Repeat this text:\n\nOne two three.")
+    finished(page)
+    assert page.locator("#notice").is_hidden()
+
+
+def test_a_server_that_is_away_is_waited_for(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    page.route("**/props", lambda route: route.abort())
+    page.goto(server.url)
+    page.get_by_text("The server does not answer. Trying again").wait_for()
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    send(page, "hello")
+    finished(page)
+    assert "does not answer" in page.locator("#notice").inner_text()
+    assert page.get_by_label("Message", exact=True).input_value() == "hello"
+    loading = {"error": {"message": "Loading model", "code": 503}}
+    page.unroute("**/props")
+    page.route("**/props", lambda route: route.fulfill(status=503, json=loading))
+    page.get_by_text("not ready: Loading model").wait_for()
+    page.unroute_all()
+    page.locator("#banner").wait_for(state="hidden")
+    send(page, "Repeat this text:\n\nOne two three.")
+    finished(page)
+    assert page.locator("#notice").is_hidden()
+    pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
+
+
+def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    body = 'data: {"choices": [{"delta": {"content": "half an"}}]}\n\n'
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "hello")
+    finished(page)
+    assert "connection to the server was lost" in page.locator("#notice").inner_text()
+    page.reload()
+    page.get_by_text("half an").wait_for()
+    assert page.get_by_role("button", name="Continue").is_visible()
+
+
+def test_a_model_without_a_chat_template_continues_texts(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+
+    def plain(route: Any) -> None:
+        route.fulfill(json={**route.fetch().json(), "chat_template": ""})
+
+    page.route("**/props", plain)
+    page.goto(server.url)
+    page.get_by_placeholder("no chat template").wait_for()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Max tokens").fill("20")
+    page.get_by_role("button", name="Done").click()
+    bodies = bodies_of(page)
+    send(page, "def area(width, height):\n    return width * height\n\n\ndef area(width")
+    finished(page)
+    send(page, "\n\ndef")
+    finished(page, 2)
+    assert "messages" not in bodies[0]
+    assert bodies[1]["prompt"].startswith(bodies[0]["prompt"])
+    assert bodies[1]["prompt"].endswith("\n\ndef")
+    assert len(bodies[1]["prompt"]) > len(bodies[0]["prompt"]) + len("\n\ndef")
+    assert page.locator("#notice").is_hidden()
