@@ -34,10 +34,10 @@ class CommandGroup(click.Group):
     """A group that reports expected errors in one line instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; NgramspecError and OSError end it with `Error: ...` and a code."""
+        """Run the command; expected errors end it with `Error: ...` and a code."""
         try:
             return super().invoke(ctx)
-        except (NgramspecError, OSError) as error:
+        except (NgramspecError, OSError, MemoryError) as error:
             if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
                 raise
             bad_input = isinstance(error, (InputError, FileNotFoundError))
@@ -144,4 +144,4 @@ def error_line(error: Exception) -> str:
     """Return an error in one line, with the file that it is about."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()) or "out of memory"
