@@ -106,5 +106,7 @@ def load_costs(path: Path) -> CostTable:
             raise FormatError(f"{path}: not a table of costs of version 1")
         pairs = sorted((int(size), float(cost)) for size, cost in body["costs"].items())
         return CostTable(tuple(pairs), str(body["name"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise FormatError(f"{path}: not a table of costs: it has no {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a table of costs: {error}") from None

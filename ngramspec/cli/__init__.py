@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 
 from ngramspec._version import __version__
@@ -16,6 +19,7 @@ from ngramspec.cli.tune import tune
 
 __all__ = ["main"]
 
+_ERRORS = ("strict", "surrogateescape")  # what fails where a character cannot be written
 EPILOG = """\b
 Examples:
   ngramspec demo
@@ -40,6 +44,9 @@ def main(debug: bool) -> None:
 
     Drafts change the speed, never the text.
     """
+    for stream in (sys.stdout, sys.stderr):  # a terminal may have fewer characters than a text
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _ERRORS:
+            stream.reconfigure(errors="replace")
 
 
 for one in (demo, generate, build_cache, cache, serve, bench, tune):

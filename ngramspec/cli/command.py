@@ -18,7 +18,10 @@ from ngramspec.errors import InputError, NgramspecError
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+# What click says of ranges, and what people say.
+NUMBERS = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 HELP_NAMES = ["-h", "--help"]
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of what is written to stdout
 TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: errors exit with 2, 1 has another meaning
 
 
@@ -34,13 +37,16 @@ class CommandGroup(click.Group):
     """A group that reports expected errors in one line instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; NgramspecError and OSError end it with `Error: ...` and a code."""
+        """Run the command; expected errors end it with `Error: ...` and a code."""
         try:
             return super().invoke(ctx)
-        except (NgramspecError, OSError) as error:
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except (NgramspecError, OSError, MemoryError) as error:
             if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
                 raise
-            bad_input = isinstance(error, (InputError, FileNotFoundError))
+            bad_input = isinstance(error, (InputError, FileNotFoundError, IsADirectoryError))
             code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
             raise Failure(error_line(error), code) from error
 
@@ -92,6 +98,13 @@ class SectionCommand(click.Command):
             if len(letter) != 1 or whole is None:
                 raise
             raise click.NoSuchOption(whole.partition("=")[0], ctx=ctx) from None
+        except click.BadParameter as error:
+            text = error.message
+            for said, better in NUMBERS.items():
+                text = text.replace(said, better)
+            if text == error.message:
+                raise
+            raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section."""
@@ -143,5 +156,6 @@ def interruptible(note: str) -> Iterator[Interrupt]:
 def error_line(error: Exception) -> str:
     """Return an error in one line, with the file that it is about."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+        name = error.filename or ("the output cannot be written" if error.errno in FULL else "")
+        return f"{name}: {error.strerror}" if name else error.strerror
+    return " ".join(str(error).split()) or "out of memory"

@@ -92,7 +92,7 @@ def given_tokenizer(values: dict[str, Any]) -> Path | None:
 
 def output_option(section: str = "Options") -> Decorator:
     """Return the option -o of a command that writes a statistics file."""
-    text = "File to write; an existing file is replaced once the new one is complete."
+    text = "File to write; an existing statistics file is replaced once the new one is complete."
     return option(section, "-o", "--output", type=FILE, required=True, help=text)
 
 
@@ -106,17 +106,28 @@ def check_output(path: Path, *, statistics: bool = True) -> None:
     Raises:
         FileNotFoundError: The folder does not exist.
         IsADirectoryError: It is a folder.
-        click.UsageError: The name is that of another format.
+        click.UsageError: The name is that of another format, or a file that is no statistics file
+            would be replaced.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
+    if statistics and path.exists() and path.stat().st_size and not _is_statistics(path):
+        raise click.UsageError(
+            f"{path} is no statistics file and would be replaced: give another name, or remove it"
+        )
     if statistics and path.suffix == LOOKUP_SUFFIX:
         raise click.UsageError(
             f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
             "`ngramspec cache convert` makes them"
         )
+
+
+def _is_statistics(path: Path) -> bool:
+    from ngramspec.formats.container import is_container
+
+    return is_container(path)
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]

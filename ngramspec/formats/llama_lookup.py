@@ -20,6 +20,7 @@ from ngramspec.formats.entries import Entries
 
 LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
 _SIZES = (1, 2, 3, 4)  # tokens of an n-gram
+_OTHER = ": not a lookup cache of llama.cpp, or a damaged one"
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
 
@@ -62,13 +63,15 @@ def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
     raw = path.read_bytes()
     if len(raw) % 4:
         whole = len(raw) - len(raw) % 4
-        raise FormatError(f"{path}: {len(raw) - whole} stray bytes at offset {whole}")
+        raise FormatError(f"{path}: {len(raw) - whole} stray bytes at offset {whole}{_OTHER}")
     records = np.frombuffer(raw, dtype="<i4").astype(np.int32, copy=False)
     try:
         check_records(records)
     except InputError as error:
         reason, position = getattr(error, "reason", error), getattr(error, "position", 0)
-        raise FormatError(f"{path}: {reason}, in the record at offset {4 * position}") from None
+        raise FormatError(
+            f"{path}: {reason}, in the record at offset {4 * position}{_OTHER}"
+        ) from None
     return records
 
 

@@ -129,10 +129,12 @@ def read_gguf_tokens(path: Path) -> tuple[list[bytes], str]:
 def _of_json(path: Path) -> Fingerprint:
     try:
         found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: neither GGUF nor JSON: {error}") from None
+    except (ValueError, RecursionError):
+        raise FormatError(f"{path}: neither a GGUF file nor a tokenizer.json") from None
     try:
         tokens = _json_tokens(found)
+    except KeyError as error:
+        raise FormatError(f"{path}: not a tokenizer.json: it has no {error}") from None
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path}: not a tokenizer.json: {error!r}") from None
     if not tokens:

@@ -34,7 +34,11 @@ NEEDED = (
 SIZES = {"llama_batch": 56, "llama_token_data": 12, "llama_token_data_array": 32}
 _LOADING = threading.Lock()
 _LOG = threading.RLock()  # llama.cpp has one log callback per process
+_SAFETENSORS_AT = 8  # after its length, the head of a safetensors file is JSON
+_MOST_NAMED = 3
 _MARK = "error loading model: "
+_HEARD: dict[int, list[str]] = {}  # lines by the thread that wants them
+_CALLBACKS: list[Any] = []  # kept for good: another thread may be about to call one
 
 
 @dataclass(frozen=True)
@@ -135,25 +139,30 @@ def heard_log(lib: Any) -> Iterator[list[str]]:
 
     Warnings and errors are kept as catch_log does; what its callback was before is restored.
     """
-    lines, own = [""], threading.get_ident()
+    own = threading.get_ident()
     with _LOG:
+        if not _CALLBACKS:
+            _CALLBACKS.append(lib.llama_log_callback(_hear))
+            _CALLBACKS.append(lib.llama_log_callback(native_llama.log_address()))
         before, data = lib.llama_log_callback(), ctypes.c_void_p()
         lib.llama_log_get(ctypes.byref(before), ctypes.byref(data))
-        keep = lib.llama_log_callback(native_llama.log_address())
-
-        def hear(level: int, text: bytes, user_data: Any) -> None:
-            keep(level, text, user_data)
-            if threading.get_ident() == own:
-                first, *more = text.decode("utf-8", "replace").split("\n")
-                lines[-1] += first
-                lines.extend(more)
-
-        callback = lib.llama_log_callback(hear)
-        lib.llama_log_set(callback, ctypes.c_void_p(0))
+        lines = _HEARD[own] = [""]
+        lib.llama_log_set(_CALLBACKS[0], ctypes.c_void_p(0))
         try:
             yield lines
         finally:
             lib.llama_log_set(before, data)
+            del _HEARD[own]
+
+
+def _hear(level: int, text: bytes, user_data: Any) -> None:
+    """Take a part of a log: the callback for llama_log_set, from any thread."""
+    _CALLBACKS[1](level, text, user_data)
+    lines = _HEARD.get(threading.get_ident())
+    if lines is not None:
+        first, *more = text.decode("utf-8", "replace").split("\n")
+        lines[-1] += first
+        lines.extend(more)
 
 
 def load_model(library: Library, path: Path, params: Any) -> Handle:
@@ -180,7 +189,24 @@ def reasons(lines: Iterable[str]) -> str:
 
 def check_gguf(path: Path) -> None:
     """Raise FormatError unless a file starts like a GGUF file, OSError if it cannot be read."""
+    if path.is_dir():
+        raise FormatError(f"{path} is a folder, not a GGUF file{_within(path)}")
     with open(path, "rb") as file:
-        start = file.read(len(MAGIC))
-    if start != MAGIC:
-        raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
+        start = file.read(_SAFETENSORS_AT + 1)
+    if start.startswith(MAGIC):
+        return
+    if not start:
+        raise FormatError(f"{path} is empty, not a GGUF file")
+    if start[_SAFETENSORS_AT:] == b"{":
+        raise FormatError(
+            f"{path} is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf.py "
+            "converts the folder that it lies in"
+        )
+    start = start[: len(MAGIC)]
+    raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
+
+
+def _within(folder: Path) -> str:
+    """Return a hint that names the GGUF files in a folder, "" if there are none."""
+    found = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
+    return f"; it holds {', '.join(found)}" if found else ""

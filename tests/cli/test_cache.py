@@ -29,7 +29,7 @@ WRONG = {
     "merge into a folder": (
         ["merge", "a.ngc", "b.ngc", "-o", "."],
         ".: is a folder, not a file",
-        1,
+        2,
     ),
     "merge into another format": (
         ["merge", "a.ngc", "b.ngc", "-o", "m.bin"],

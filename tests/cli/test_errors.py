@@ -84,7 +84,7 @@ def test_gguf_that_is_damaged(invoke: Any) -> None:
 
 
 def test_folder_as_model(invoke: Any) -> None:
-    assert_one_line(invoke("generate", "-p", "x", "-m", "."), "Is a directory", 1)
+    assert_one_line(invoke("generate", "-p", "x", "-m", "."), ". is a folder, not a GGUF", 1)
 
 
 def test_lookup_cache_that_is_none(invoke: Any) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    Failure,
+    SectionCommand,
+    error_line,
+    interruptible,
+)
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -88,7 +94,10 @@ def _usual_output(target: LlamaTarget) -> Path:
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path
 
     path = costs_path(target.model, target.settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"{error_line(error)}: choose another place with --output") from error
     return path
 
 

@@ -11,6 +11,7 @@ from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.options import FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json
 from ngramspec.cli.progress import progress
+from ngramspec.cli.target import CacheType
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -57,7 +58,9 @@ def exactness(**values: Any) -> None:
     """
     from ngramspec.engine.exactness import combinations
 
-    threads, types = _numbers(values["threads"]), values["cache_type"].split(",")
+    threads = _numbers(values["threads"])
+    kind = CacheType()
+    types = [kind.convert(one.strip(), None, None) for one in values["cache_type"].split(",")]
     settings = combinations(threads, FLASH_ATTN[values["flash_attn"]], types)
     found = _measure(values, settings)
     if values["as_json"]:

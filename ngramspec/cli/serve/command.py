@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,6 +37,7 @@ from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.recording import recording_options
 from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
+from ngramspec.errors import InputError
 from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
@@ -310,7 +312,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
     llama-server's (/completion, /infill, /tokenize, /slots, ...) and Ollama's (/api/chat,
     /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
-    `docs/reference/server.md` lists.
+    `docs/reference/server/drafts.md` lists.
     """
     take_preset(ctx, values)
     values["model"] = model_file(
@@ -335,3 +337,20 @@ def _refuse(values: dict[str, Any]) -> None:
         raise click.UsageError("give either --chat-template or --chat-template-file")
     if bool(values["ssl_key_file"]) != bool(values["ssl_cert_file"]):
         raise click.UsageError("--ssl-key-file and --ssl-cert-file belong together")
+    if values["ssl_key_file"]:
+        _check_certificate(values["ssl_cert_file"], values["ssl_key_file"])
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    """Raise InputError if they cannot be used; OSError if one cannot be read."""
+    import ssl
+
+    for path in (certificate, key):
+        path.open("rb").close()  # names the file if it cannot be opened
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"--ssl-cert-file {certificate} and --ssl-key-file {key} are no certificate in PEM and "
+            f"its key: {error.reason or error}"
+        ) from error

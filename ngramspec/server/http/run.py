@@ -159,7 +159,10 @@ def bind(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> list[s
                     # A name such as localhost may have an address of a kind that is switched off.
                     if error.errno in ABSENT and (index or index + 1 < len(found)):
                         continue
-                    raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+                    reason = error.strerror or ""
+                    if error.errno == errno.EADDRINUSE:
+                        reason += ": choose another port, or end the program that listens there"
+                    raise OSError(error.errno, reason, f"{host}:{port}") from error
     except BaseException:
         for sock in made:
             sock.close()

@@ -1,0 +1,194 @@
+"""What new users meet: files of other kinds, places that cannot be written, odd terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.cli import FEW, assert_one_error
+from ngramspec.models import embedded_model
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.fixture(autouse=True)
+def others(empty_folder: Path) -> None:
+    """Put files of other kinds into the folder."""
+    head = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    Path("model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bytes(4))
+    Path("empty").touch()
+    Path("text.txt").write_text("hello world")
+    Path("config.json").write_text('{"a": 1}')
+    Path("models").mkdir()
+    shutil.copy(embedded_model(), "models/tiny.gguf")
+    Path("folder").mkdir()
+
+
+WRONG: dict[str, tuple[list[str], str, int]] = {
+    "safetensors": (
+        ["generate", "-p", "x", "-m", "model.safetensors"],
+        "model.safetensors is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf",
+        1,
+    ),
+    "an empty model": (["generate", "-p", "x", "-m", "empty"], "empty is empty, not a GGUF", 1),
+    "a folder of models": (
+        ["generate", "-p", "x", "-m", "models"],
+        "models is a folder, not a GGUF file; it holds tiny.gguf",
+        1,
+    ),
+    "a folder": (["generate", "-p", "x", "-m", "folder"], "folder is a folder, not a GGUF file", 1),
+    "a folder as prompt": (["generate", "-f", "folder"], "folder: Is a directory", 2),
+    "no lookup cache": (
+        ["generate", "-p", "x", "-lcs", "text.txt"],
+        "text.txt: 3 stray bytes at offset 8: not a lookup cache of llama.cpp, or a damaged one",
+        1,
+    ),
+    "no number": (
+        ["generate", "-p", "x", "-n", "many"],
+        "'many' is not a whole number.",
+        2,
+    ),
+    "no share": (["generate", "-p", "x", "--temp", "hot"], "'hot' is not a number.", 2),
+    "no tokenizer.json": (
+        ["build-cache", "text.txt", "-o", "a.ngc", "--tokenizer", "config.json"],
+        "config.json: not a tokenizer.json: it has no 'model'",
+        1,
+    ),
+    "safetensors as tokenizer": (
+        ["build-cache", "text.txt", "-o", "a.ngc", "-m", "model.safetensors"],
+        "model.safetensors: neither a GGUF file nor a tokenizer.json",
+        1,
+    ),
+    "the corpus as output": (
+        ["build-cache", "text.txt", "-o", "text.txt"],
+        "text.txt is no statistics file and would be replaced: give another name, or remove it",
+        2,
+    ),
+    "a model as output": (
+        ["build-cache", "text.txt", "-o", "models/tiny.gguf"],
+        "models/tiny.gguf is no statistics file and would be replaced",
+        2,
+    ),
+    "unknown cache type": (
+        ["bench", "exactness", "-ct", "f16,f17"],
+        "'f17' is not one of 'f32', 'f16'",
+        2,
+    ),
+    "costs that are none": (
+        ["bench", "replay", "text.txt", "--costs", "config.json"],
+        "config.json: not a table of costs: it has no 'format'",
+        1,
+    ),
+    "no certificate": (
+        ["serve", "--ssl-cert-file", "text.txt", "--ssl-key-file", "text.txt"],
+        "--ssl-cert-file text.txt and --ssl-key-file text.txt are no certificate in PEM",
+        2,
+    ),
+    "a missing key": (
+        ["serve", "--ssl-cert-file", "text.txt", "--ssl-key-file", "absent"],
+        "absent: No such file",
+        2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files_and_values(invoke: Any, case: str) -> None:
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    arguments, message, code = WRONG[case]
+    assert_one_error(invoke(*arguments), message, code)
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+def test_a_statistics_file_is_replaced_and_others_are_not(invoke: Any, build: Any) -> None:
+    build(FEW[0])
+    build(FEW[1])
+    for command in (["merge", "out.ngc", "out.ngc"], ["prune", "out.ngc", "--min-count", "2"]):
+        result = invoke("cache", *command, "-o", "text.txt")
+        assert_one_error(result, "text.txt is no statistics file and would be replaced", 2)
+        assert invoke("cache", *command, "-o", "empty").exit_code == 0
+    assert Path("text.txt").read_text() == "hello world"
+
+
+def test_a_port_in_use(spawn: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = spawn("serve", "--port", str(port))
+    assert result.returncode == 1
+    assert f"Error: 127.0.0.1:{port}: Address already in use: choose another port" in result.stderr
+
+
+def test_costs_that_cannot_be_saved_in_the_usual_place(spawn: Any) -> None:
+    result = spawn("bench", "calibrate", HOME="/dev/null", XDG_CACHE_HOME="")
+    assert result.returncode == 1
+    assert "/dev/null" in result.stderr
+    assert "choose another place with --output" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("demo", "--repeats", "1", "-n", "4", "--task", "rename", "--drafter", "suffix"),
+        ("cache", "lookup", "out.ngc", "caf\u00e9"),
+        ("cache", "inspect", "out.ngc", "--top", "3"),
+        ("generate", "-p", "caf\u00e9", "--raw", "-n", "4"),
+    ],
+)
+def test_a_terminal_that_has_few_characters(
+    build: Any, spawn: Any, arguments: tuple[str, ...]
+) -> None:
+    build(FEW[0])
+    result = spawn(*arguments, **ASCII)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
+    assert "Traceback" not in result.stderr
+
+
+def test_output_that_cannot_be_written(build: Any) -> None:
+    build(FEW[0])
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    with open("/dev/full", "w") as full:
+        made = subprocess.run(
+            [sys.executable, "-m", "ngramspec", "cache", "inspect", "out.ngc"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    assert made.returncode == 1
+    assert made.stderr == "Error: the output cannot be written: No space left on device\n"
+
+
+def test_ctrl_c_ends_with_130_and_a_word() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PRESSED, "generate", "-n", "4000", "-p", "x"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        process.stderr.readline()  # the model is named: the command runs
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.endswith("interrupted\n")
+    assert "Traceback" not in said
+
+
+# The command, where SIGINT is not ignored, as it is in a background job of a shell.
+PRESSED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ngramspec.cli import main
+main(sys.argv[1:], prog_name="ngramspec")
+"""
