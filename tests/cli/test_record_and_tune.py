@@ -252,7 +252,7 @@ def test_what_tune_refuses(tune: Run, log: Path, tmp_path: Path) -> None:
     assert_one_error(tune(log, *few), "--write-cache needs 24 requests", 2)
     wrong = tmp_path / "none" / "a.ngx"
     assert_one_error(tune(log, "--write-cache", wrong), "No such folder", 2)
-    assert_one_error(tune(log, "--write-cache", tmp_path), "is a folder", 1)
+    assert_one_error(tune(log, "--write-cache", tmp_path), "is a folder", 2)
     chats = tmp_path / "r.jsonl"
     text = log.read_text()
     chats.write_text(text.replace(str(fingerprint_of(embedded_model())), "00" * 16))
