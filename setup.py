@@ -33,25 +33,29 @@ DIRECTIVES = {
     "binding": True,
 }
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(
-                ".".join(source.relative_to("ext").with_suffix("").parts),
-                [str(source)],
-                include_dirs=["ext/include"],
-                depends=HEADERS,
-                define_macros=MACROS,
-                extra_compile_args=CFLAGS,
-                extra_link_args=LDFLAGS,
-            )
-            for source in SOURCES
-        ],
+EXTENSIONS = [
+    Extension(
+        ".".join(source.relative_to("ext").with_suffix("").parts),
+        [str(source)],
+        include_dirs=["ext/include"],
+        depends=HEADERS,
+        define_macros=MACROS,
+        extra_compile_args=CFLAGS,
+        extra_link_args=LDFLAGS,
+    )
+    for source in SOURCES
+]
+if not {"dist_info", "egg_info", "sdist"} & set(sys.argv):  # which compile nothing
+    EXTENSIONS = cythonize(
+        EXTENSIONS,
         include_path=["ext"],
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
         cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build the same sources twice
-    ),
+    )
+
+setup(
+    ext_modules=EXTENSIONS,
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

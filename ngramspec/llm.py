@@ -141,14 +141,14 @@ class LLM:
                 draft_model = DraftModelSettings(path=draft_model)
             made: dict[str, Any] = {
                 "slots": slots,
-                "context_size": context_size,
+                "context_size": min(context_size, trained_context(path, loading)),
                 "n_batch": max(ContextSettings.n_batch, slots),
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
                 **(settings or {}),
             }
-            if made.get("rope", Rope()) == Rope():  # a stretched context can be longer
-                made["context_size"] = min(context_size, trained_context(path, loading))
+            if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
+                made["context_size"] = context_size
             fitted = fit_to_memory(
                 path,
                 ContextSettings(**made),

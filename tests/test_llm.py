@@ -17,6 +17,7 @@ from helpers.serving import wait_until
 from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.fit import Limits
 from ngramspec.engine import Generation, Request, Sampling, Speculation
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
@@ -282,6 +283,33 @@ def test_the_end_of_the_object_is_the_end_of_its_thread() -> None:
     gc.collect()
     assert gone() is None
     assert not thread.is_alive()
+
+
+def test_a_context_of_0_is_the_trained_one_cut_to_what_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with LLM(context_size=0, slots=2) as llm:
+        assert llm.target.context_size == llm.model.n_ctx_train == 2048
+    with LLM(context_size=0, slots=2, fit=Limits(margins=(1 << 60,), least=512)) as llm:
+        assert llm.target.context_size == 512
+        assert llm.generate("import os", max_tokens=4, temperature=0).num_tokens == 4
+    (record,) = caplog.records
+    assert record.message.startswith("Context 512 of 2,048 tokens for each of 2 slots fit in ")
+    assert record.message.endswith("of free memory; context_size changes it")
+
+
+def test_a_context_that_cannot_fit_is_refused_with_one_that_does() -> None:
+    settings = {"context_size": 1 << 28}
+    with pytest.raises(InputError, match=r"context_size \d+ fits; fit=False tries it anyway"):
+        LLM(slots=4, settings=settings)
+
+
+def test_an_embedded_model_stays_on_the_cpu() -> None:
+    for options in ({}, {"n_gpu_layers": "auto"}, {"exact": True}):
+        with LLM(slots=1, context_size=256, **options) as llm:
+            assert llm.model.n_gpu_layers == 0
+    with pytest.raises(InputError, match='n_gpu_layers must be a number or "auto"'):
+        LLM(n_gpu_layers="many")  # type: ignore[arg-type]
 
 
 def test_exact_settings_are_tried(llm: LLM) -> None:

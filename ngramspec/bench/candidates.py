@@ -107,7 +107,8 @@ class Candidate:
         files: Further parameters by drafter: statistics that they read.
         """
         policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
-        return DrafterPlayer(create_drafter(self.spec, policy=policy, params=files, **self.params))
+        drafter = create_drafter(self.spec, policy=policy, params=files, **self.params)
+        return DrafterPlayer(drafter)
 
 
 DEFAULT = Candidate(AUTO, {}, True)

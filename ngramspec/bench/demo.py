@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.bench.difference import Difference, find_difference
@@ -139,7 +140,7 @@ class Row:
 
 @contextlib.contextmanager
 def open_benches(
-    drafters: Sequence[str], threads: int = 1, exact: bool = False
+    drafters: Sequence[str], threads: int = 1, exact: bool = False, n_gpu_layers: int = 0
 ) -> Iterator[Benches]:
     """Load the embedded model, bit-exact and, unless this is timed, without flash attention.
 
@@ -147,17 +148,23 @@ def open_benches(
         drafters: Names with commas between.
         threads: CPU threads of the timed target.
         exact: Time the bit-exact setting.
+        n_gpu_layers: Layers of the timed target on the GPU, -1 = all; the exact one has none.
     """
     modes = (Mode(PLAIN, (), {}), *map(_mode, drafters))
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(LlamaModel(embedded_model()))
+        placed = model
+        if n_gpu_layers:
+            placed = stack.enter_context(
+                LlamaModel(embedded_model(), placement=Placement(n_gpu_layers))
+            )
 
-        def bench(**settings: Any) -> Bench:
+        def bench(model: LlamaModel, **settings: Any) -> Bench:
             made = ContextSettings(context_size=CONTEXT_SIZE, **settings)
             return Bench(stack.enter_context(LlamaTarget(model, made)), modes)
 
-        checked = bench(**EXACT)
-        timed = checked if exact else bench(threads=threads, flash_attn=False)
+        checked = bench(model, **EXACT)
+        timed = checked if exact else bench(placed, threads=threads, flash_attn=False)
         for one in {id(one): one for one in (checked, timed)}.values():
             one.warm_up(model.tokenize("a b c a b c a b c"), GREEDY)
         yield Benches(model, modes, checked, timed)

@@ -37,13 +37,13 @@ class CommandGroup(click.Group):
     """A group that reports expected errors in one line instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; NgramspecError and OSError end it with `Error: ...` and a code."""
+        """Run the command; expected errors end it with `Error: ...` and a code."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
-        except (NgramspecError, OSError) as error:
+        except (NgramspecError, OSError, MemoryError) as error:
             if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
                 raise
             bad_input = isinstance(error, (InputError, FileNotFoundError, IsADirectoryError))
@@ -158,4 +158,4 @@ def error_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("the output cannot be written" if error.errno in FULL else "")
         return f"{name}: {error.strerror}" if name else error.strerror
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()) or "out of memory"

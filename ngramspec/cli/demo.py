@@ -10,6 +10,7 @@ import click
 from ngramspec.bench.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.completion import in_list
+from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
 from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -65,6 +66,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="CPU threads of the timed runs; use no more than there are idle cores."),
     option("Options", "--exact", is_flag=True,
            help="Time the bit-exact setting: flash attention, one thread."),
+    layers_option("Options"),
     json_option(),
     option("Options", "--no-color", is_flag=True,
            help="Mark accepted tokens with « » instead of colour."),
@@ -80,6 +82,7 @@ def demo(**values: Any) -> None:
     """
     from rich.console import Console
 
+    from ngramspec.adapters.llama_cpp.fit import Words, find_machine, layer_notes
     from ngramspec.bench.demo import DRAFTERS, open_benches
     from ngramspec.drafters.names import parse_names
 
@@ -88,7 +91,11 @@ def demo(**values: Any) -> None:
     specs = values["drafters"] or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
     console = Console(no_color=values["no_color"] or None, highlight=False)
-    with open_benches(drafters, values["threads"], values["exact"]) as benches:
+    placement = placement_of({**values, "model": None})
+    for line in layer_notes(find_machine(), placement, Words(layers="-ngl")):
+        click.echo(line, err=True)
+    layers = placement.layers
+    with open_benches(drafters, values["threads"], values["exact"], layers) as benches:
         if not values["as_json"]:
             _show_head(console)
         results = list(_results(benches, console, values))

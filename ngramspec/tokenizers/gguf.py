@@ -160,7 +160,7 @@ class _Walk:
         length = self.size - -(-self.position // unit) * unit  # of all tensors
         names = sorted(offsets, key=offsets.__getitem__)
         ends = [offsets[name] for name in names[1:]] + [length]
-        return {name: max(0, end - offsets[name]) for name, end in zip(names, ends, strict=True)}
+        return {name: max(0, end - offsets[name]) for name, end in zip(names, ends, strict=False)}
 
     def head(self) -> tuple[int, int]:
         """Check magic and version; return the numbers of tensors and of keys."""

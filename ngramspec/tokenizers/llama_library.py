@@ -34,6 +34,8 @@ SIZES = {"llama_batch": 56, "llama_token_data": 12, "llama_token_data_array": 32
 _LOADING = threading.Lock()
 _LOG = threading.RLock()  # llama.cpp has one log callback per process
 _MARK = "error loading model: "
+_HEARD: dict[int, list[str]] = {}  # lines by the thread that wants them
+_CALLBACKS: list[Any] = []  # kept for good: another thread may be about to call one
 
 
 @dataclass(frozen=True)
@@ -134,25 +136,30 @@ def heard_log(lib: Any) -> Iterator[list[str]]:
 
     Warnings and errors are kept as catch_log does; what its callback was before is restored.
     """
-    lines, own = [""], threading.get_ident()
+    own = threading.get_ident()
     with _LOG:
+        if not _CALLBACKS:
+            _CALLBACKS.append(lib.llama_log_callback(_hear))
+            _CALLBACKS.append(lib.llama_log_callback(native_llama.log_address()))
         before, data = lib.llama_log_callback(), ctypes.c_void_p()
         lib.llama_log_get(ctypes.byref(before), ctypes.byref(data))
-        keep = lib.llama_log_callback(native_llama.log_address())
-
-        def hear(level: int, text: bytes, user_data: Any) -> None:
-            keep(level, text, user_data)
-            if threading.get_ident() == own:
-                first, *more = text.decode("utf-8", "replace").split("\n")
-                lines[-1] += first
-                lines.extend(more)
-
-        callback = lib.llama_log_callback(hear)
-        lib.llama_log_set(callback, ctypes.c_void_p(0))
+        lines = _HEARD[own] = [""]
+        lib.llama_log_set(_CALLBACKS[0], ctypes.c_void_p(0))
         try:
             yield lines
         finally:
             lib.llama_log_set(before, data)
+            del _HEARD[own]
+
+
+def _hear(level: int, text: bytes, user_data: Any) -> None:
+    """Take a part of a log: the callback for llama_log_set, from any thread."""
+    _CALLBACKS[1](level, text, user_data)
+    lines = _HEARD.get(threading.get_ident())
+    if lines is not None:
+        first, *more = text.decode("utf-8", "replace").split("\n")
+        lines[-1] += first
+        lines.extend(more)
 
 
 def load_model(library: Library, path: Path, params: Any) -> Handle:

@@ -155,7 +155,7 @@ def test_wrong_command_lines(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     assert_one_error(run("--max-batch", "0"), "0 is not in the range x>=1", 2)
     assert_one_error(run("--rounds", "0"), "0 is not in the range", 2)
     assert_one_error(run("-ctk", "q9"), "'q9' is not one of", 2)
-    assert_one_error(run("-ngl", "few"), "--n-gpu-layers must be a number or all", 2)
+    assert_one_error(run("-ngl", "few"), "--n-gpu-layers must be a number, all or auto", 2)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert_one_error(run(*QUICK), "Not a directory", 1)

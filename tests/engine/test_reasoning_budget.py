@@ -16,12 +16,18 @@ from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, FixedLength, ReasoningBudget, Request, Sampling, Speculation
 from ngramspec.errors import InputError
+from ngramspec.models import embedded_model
 
 TEXTS = ["<", "think", ">", "</", "/", "x", "y\n", "<think>", "</think>", "think></", "é", "<<"]
 PIECES = [*(text.encode() for text in TEXTS), b"\xf0\x9f", b"\x98", b"\x80", b"", b"\xff"]
-OPEN, CLOSES = b"<think>", (b"</think>", b"/x/")
+OPEN, CLOSES = b"<think>", (b"</think>", b"/x/", b"xxy")
+# What random tokens rarely spell: an open mark, a close mark begun, ended, and with a start too
+# many; a character in three tokens, one that is never complete, bytes that are no character.
+SPELLED = [[7], [3], [9], [5, 5, 5, 6], [12, 13, 14], [12, 15, 15, 15, 15], [16] * 6]
 
 
 class SlowBudget:
@@ -66,7 +72,10 @@ class SlowBudget:
 
 @settings(SETTINGS)
 @given(
-    tokens=st.lists(st.integers(0, len(PIECES) - 1), max_size=60),
+    tokens=st.lists(
+        st.sampled_from(SPELLED) | st.integers(0, len(PIECES) - 1).map(lambda token: [token]),
+        max_size=40,
+    ).map(lambda parts: [token for part in parts for token in part]),
     budget=st.integers(0, 6),
     begun=st.booleans(),
     end=st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=4),
@@ -194,6 +203,40 @@ def test_the_forced_end_is_read_in_one_decode() -> None:
     assert target.batches[:5] == [1, 1, 1, 1, 6]
     assert made.timings.num_draft_tokens == 0
     assert not any(made.accepted)
+
+
+def test_a_long_forced_end_goes_on_where_the_last_draft_ended() -> None:
+    target = Thinker()
+    target.next_token = lambda tokens: 5  # type: ignore[method-assign]
+    end = [5, 6, 8, 7, 9, 3, 4]
+    budget = ReasoningBudget(
+        tokens=1, open="<think>", closes=("</think>",), end_ids=int32(end), begun=True
+    )
+    request = Request(
+        prompt_ids=int32([5]),
+        max_tokens=9,
+        reasoning_budget=budget,
+        speculation=Speculation(max_draft=2),
+    )
+    made = Engine(target, None).generate([request])[0]
+    assert made.token_ids == [5, *end, 5]
+    assert target.batches == [1, 3, 3, 2]  # the prompt; then two drafted and one more at a time
+
+
+def test_penalties_see_the_forced_end() -> None:
+    with LlamaModel(embedded_model()) as model:
+        target = LlamaTarget(model, context_size=64, threads=1)
+        inner = target.sampler(Sampling(temperature=0, repeat_penalty=2.0), 1)
+        pieces = Pieces([b"x"] * model.vocab_size)
+        made = ReasoningSampler(inner, pieces, b"<", [b">"], 0, [60, 61], True)
+        rows, logits = Rows(model.vocab_size), np.zeros((1, model.vocab_size), np.float32)
+        logits[0, 61], logits[0, 70] = 1.0, 0.9
+        rows.set(logits)
+        chosen = []
+        for _ in range(3):
+            chosen.append(made.choose(rows, 0))
+            made.accept(chosen[-1])
+    assert chosen == [60, 61, 70]
 
 
 def test_the_forced_end_needs_no_drafts() -> None:

@@ -64,7 +64,8 @@ def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
     props = httpx.get(f"{url}/props").json()
     assert props["default_generation_settings"]["n_ctx"] == tokens
     memory = props["memory"]
-    assert memory["context"] == memory["context_per_slot"] == tokens * 2 * 2 * 96 * 4
+    assert memory["context"] == pytest.approx(tokens * 2 * 2 * 96 * 4, rel=1e-3)  # as it is logged
+    assert memory["context_per_slot"] == memory["context"]
     assert memory["context_shared"]
     assert memory["weights"] == 1_394_880
     assert (memory["device"], memory["compute"] > 1e6) == ("CPU", True)

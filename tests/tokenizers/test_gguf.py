@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
+from gguf import GGUFReader, GGUFWriter
 from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import read_gguf
@@ -187,3 +187,62 @@ def test_what_is_no_gguf_is_told_by_what_it_is(tmp_path: Path, data: bytes, reas
     for read in (lambda: read_metadata(path, everything), lambda: read_tensors(path)):
         with pytest.raises(FormatError, match=re.escape(f"bad.gguf{reason}")):
             read()
+
+
+def tensors_file(path: Path, alignment: int | None = None, **sizes: int) -> Path:
+    """Write a file with a vector of each size."""
+    writer = GGUFWriter(path, "llama")
+    if alignment is not None:
+        writer.add_custom_alignment(alignment)
+    writer.add_array("strings", ["a", "b"])
+    for name, size in sizes.items():
+        writer.add_tensor(name, np.zeros(size, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("alignment", [None, 32, 256])
+def test_sizes_of_tensors_are_those_of_the_package(tmp_path: Path, alignment: int | None) -> None:
+    path = tensors_file(tmp_path / "a.gguf", alignment, one=1, two=1000, three=64)
+    found, padding = read_tensors(path), alignment or 32
+    known = {tensor.name: int(tensor.n_bytes) for tensor in GGUFReader(path).tensors}
+    assert found.keys() == known.keys()
+    assert all(0 <= found[name] - size < padding for name, size in known.items())
+    assert read_tensors(tensors_file(tmp_path / "none.gguf")) == {}
+
+
+def test_tensors_of_a_split_model_are_in_all_its_files(tmp_path: Path) -> None:
+    first = tensors_file(tmp_path / "m-00001-of-00002.gguf", a=8)
+    with pytest.raises(OSError, match=r"m-00002-of-00002\.gguf"):
+        read_tensors(first)
+    tensors_file(tmp_path / "m-00002-of-00002.gguf", b=16)
+    assert read_tensors(first) == {"a": 32, "b": 64}
+
+
+def test_truncated_and_damaged_tables_of_tensors_are_refused(tmp_path: Path) -> None:
+    whole = tensors_file(tmp_path / "a.gguf", one=1, two=1000).read_bytes()
+    path = tmp_path / "b.gguf"
+    for end in range(4, whole.index(b"two") + 23):
+        path.write_bytes(whole[:end])
+        with pytest.raises(FormatError, match=r"b\.gguf: "):
+            read_tensors(path)
+    at = whole.index(b"one") + 3
+    path.write_bytes(whole[:at] + struct.pack("<I", 2**31) + whole[at + 4 :])
+    with pytest.raises(FormatError, match="a tensor of 2147483648 dimensions"):
+        read_tensors(path)
+
+
+@given(data=st.binary(max_size=200), at=st.integers(0, 200))
+@SETTINGS
+def test_random_tables_of_tensors_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int
+) -> None:
+    path = tmp_path_factory.mktemp("gguf") / "a.gguf"
+    whole = bytearray(tensors_file(path, one=1, two=10).read_bytes())
+    whole[at : at + len(data)] = data
+    path.write_bytes(whole)
+    with contextlib.suppress(FormatError):
+        assert all(size >= 0 for size in read_tensors(path).values())

@@ -277,6 +277,10 @@ class LlamaModel:
         )
         return self.tokenize_prompt(text)
 
+    def least_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at least; 0 where that takes tokenizing it."""
+        return self.vocabulary.least_tokens(text)
+
     def tokenize_prompt(self, text: str) -> TokenIds:
         """Return the tokens of a rendered prompt: special tokens parsed, the begin token once."""
         begin = self.token_text(self.bos)

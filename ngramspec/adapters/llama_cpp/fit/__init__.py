@@ -12,6 +12,7 @@ from ngramspec.adapters.llama_cpp.fit.fit import (
     Words,
     find_machine,
     fit,
+    layer_notes,
     possible,
     size_text,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Words",
     "find_machine",
     "fit",
+    "layer_notes",
     "possible",
     "size_text",
     "trained_context",

@@ -164,6 +164,7 @@ def trained_context(path: str | os.PathLike[str], loading: Loading | None = None
         FormatError: Not a GGUF file, or it does not say.
         OSError: The file cannot be read.
     """
+    check_gguf(Path(path))
     known = dict(read_metadata(path, lambda key: key == ARCHITECTURE or key.endswith(CONTEXT)))
     known.update(loading.metadata if loading else {})
     found = known.get(f"{known.get(ARCHITECTURE)}{CONTEXT}")

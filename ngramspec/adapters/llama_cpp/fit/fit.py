@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -31,9 +32,10 @@ from ngramspec.adapters.llama_cpp.placement import (
     host_memory,
 )
 from ngramspec.adapters.llama_cpp.settings import PAGE, ContextSettings
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, NgramspecError
 from ngramspec.tokenizers.llama_library import load_library
 
+DRAFTERS = 64 << 20  # bytes of pools and histories, of a few threads and buffers
 READ_AGAIN = ("auto", "mmap")  # ways of loading that map the file
 
 
@@ -57,12 +59,14 @@ class Limits:
     margins: Bytes to leave free, of each GPU; without GPUs the first is the host's. () = a GiB, or
         a quarter of what is free.
     least: Tokens below which a context is not cut.
+    reserved: Bytes of the host's memory that the program itself takes besides.
     words: What settings are called in notes and errors.
     """
 
     enabled: bool = True
     margins: tuple[int, ...] = ()
     least: int = 4096
+    reserved: int = DRAFTERS
     words: Words = field(default_factory=Words)
 
 
@@ -217,6 +221,8 @@ class _Fitting:
     ) -> None:
         self.path, self.settings, self.placement, self.loading = path, settings, placement, loading
         self.draft, self.limits, self.machine = draft, limits, machine
+        space = machine.space
+        self.space = replace(space, host=max(0, space.host - limits.reserved))
         self.words = limits.words
         self.fixed = bool(settings.context_size or settings.cells)
         self.trained = 0
@@ -252,14 +258,16 @@ class _Fitting:
             model = stack.enter_context(DryModel(self.path, assumed, self.loading))
             if self.draft is not None:
                 beside = replace(self.draft.placement, n_gpu_layers=self._draft_layers(layers))
-                self.small = stack.enter_context(DryModel(self.draft.path, beside, Loading()))
+                with contextlib.suppress(NgramspecError, OSError):  # who opens it will tell
+                    self.small = stack.enter_context(DryModel(self.draft.path, beside, Loading()))
             self.trained = model.n_ctx_train
             yield model
 
     def _plan(self, model: DryModel, wish: Wish) -> Plan:
         slots = self.settings.slots
-        space, weights = self.machine.space, model.weights
-        return make_plan(space, weights, lambda tokens: self._need(model, tokens, slots), wish)
+        return make_plan(
+            self.space, model.weights, lambda tokens: self._need(model, tokens, slots), wish
+        )
 
     def _assumed(self, layers: int | str) -> int:
         """Return how many layers go to the GPUs if memory does not matter."""
@@ -297,7 +305,11 @@ class _Fitting:
         need, small = model.need(settings), self.small
         if self.draft is None or small is None:
             return need
-        beside = small.need(draft_context(self.draft, settings, settings.context_size_of(model)))
+        try:
+            each = settings.context_size_of(model)
+            beside = small.need(draft_context(self.draft, settings, each))
+        except NgramspecError:  # as above
+            return need
         on_gpus = small.weights.on_gpus(small.placement.layers)
         kept_on_gpus = beside.kept if on_gpus and settings.offload_kqv else 0
         host = small.weights.total - on_gpus + beside.host_compute + beside.outputs
@@ -326,9 +338,8 @@ class _Fitting:
 
     def _check(self, model: DryModel, plan: Plan, wish: Wish) -> None:
         """Raise InputError if the plan cannot work."""
-        space = self.machine.space
         mapped = self.loading.mode in READ_AGAIN
-        missing = lacking(space, plan.use, mapped)
+        missing = lacking(self.space, plan.use, mapped)
         if not missing:
             return
         need = plan.use.host + plan.use.gpus + (0 if mapped else plan.use.host_weights)
@@ -358,12 +369,8 @@ class _Fitting:
         step = PAGE * (1 if self.settings.kv_unified else slots)
         most = max(step, plan.tokens // step * step)
         smaller = replace(wish, tokens=most, fixed=False, layers=plan.layers, least=step, step=step)
-        return make_plan(
-            self.machine.space,
-            model.weights,
-            lambda tokens: self._need(model, tokens, slots),
-            smaller,
-        )
+        measure = functools.partial(self._need, model, slots=slots)
+        return make_plan(self.space, model.weights, measure, smaller)
 
     def _notes(self, model: DryModel, plan: Plan, wish: Wish) -> Iterator[str]:
         words, weights = self.words, model.weights
@@ -381,7 +388,7 @@ class _Fitting:
                 f"Context {plan.tokens // streams:,} of {wish.tokens // streams:,} tokens{each} "
                 f"fit in {self._free_text()} of free memory; {words.context} changes it"
             )
-        if plan.host_left < 0 and plan.use.host_weights > self.machine.host.free - plan.use.host:
+        if plan.host_left < 0 and plan.use.host_weights > self.space.host - plan.use.host:
             yield (
                 f"weights of {size_text(plan.use.host_weights)} and {size_text(plan.use.host)} "
                 f"beside them do not fit in {size_text(self.machine.host.free)} of free memory: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def fitted(model_path: ModelPath) -> Callable[..., Fitted]:
             settings,
             Placement(layers),
             given.pop("loading", Loading()),
-            limits=limits or Limits(least=512),
+            limits=replace(limits or Limits(least=512), reserved=0),
             machine=Machine(HostSpace(free, free, limit=given.pop("limit", "")), **machine),
             **given,
         )
@@ -211,6 +212,16 @@ def test_a_draft_model_takes_memory_too(fitted: Any, model_path: ModelPath) -> N
     gpu = {"devices": (Device("CUDA0", "H100", GB, GB),)}
     made = fitted(GB, draft=draft, machine=gpu)
     assert made.draft.placement.n_gpu_layers == -1
+
+
+def test_a_draft_model_that_cannot_be_read_is_left_to_who_opens_it(
+    fitted: Any, tmp_path: Path
+) -> None:
+    for text in (b"a text", b"GGUF"):
+        (tmp_path / "odd.gguf").write_bytes(text)
+        draft = DraftModelSettings(path=tmp_path / "odd.gguf")
+        assert fitted(GB, draft=draft).plan == fitted(GB).plan
+    assert fitted(GB, draft=DraftModelSettings(path="absent.gguf")).notes == ()
 
 
 def test_this_machine(tmp_path: Path) -> None:
