@@ -18,9 +18,9 @@ from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
+from ngramspec.tokenizers.gguf import check_gguf
 from ngramspec.tokenizers.llama_library import (
     catch_log,
-    check_gguf,
     load_library,
     load_model,
 )
