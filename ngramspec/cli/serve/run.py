@@ -180,8 +180,8 @@ def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
     if options["model"] is None:
         _say("no --model given: using the embedded model")
     _say(
-        f"model {served.name}, {engine.num_slots} slots, {engine.context_size} tokens of context "
-        "each"
+        f"model {served.name}, {engine.num_slots} slot{'s' * (engine.num_slots > 1)}, "
+        f"{engine.context_size} tokens of context each"
     )
     if served.memory is not None:
         _say(memory_line(served.memory, engine.num_slots))
