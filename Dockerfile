@@ -1,4 +1,4 @@
-# The server in a container; docs/install.md says how to run it.
+# The server in a container; docs/start/install.md says how to run it.
 #   docker build -t ngramspec .
 #   docker build -t ngramspec:cuda --build-arg DEVICE=cuda .
 ARG DEVICE=cpu

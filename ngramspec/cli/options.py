@@ -92,7 +92,7 @@ def given_tokenizer(values: dict[str, Any]) -> Path | None:
 
 def output_option(section: str = "Options") -> Decorator:
     """Return the option -o of a command that writes a statistics file."""
-    text = "File to write; an existing file is replaced once the new one is complete."
+    text = "File to write; an existing statistics file is replaced once the new one is complete."
     return option(section, "-o", "--output", type=FILE, required=True, help=text)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ngramspec.errors import InputError
 
+MOST_STEPS = 1_000_000  # for a client, whatever it sends
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -23,9 +25,13 @@ class Limits:
 
     @classmethod
     def for_data(cls, *data: object) -> Limits:
-        """Return limits for the data of a client; useful templates stay well below."""
+        """Return limits for the data of a client.
+
+        A step takes one or two microseconds, so no template runs much longer than a second. Known
+        templates take up to 17 steps per value, or some that grow with the square of the messages.
+        """
         texts, values = _measure(data)
-        return cls(200_000 + 200 * values, (1 << 20) + 16 * texts)
+        return cls(min(800_000 + 20 * values, MOST_STEPS), (1 << 20) + 16 * texts)
 
 
 def _measure(data: object) -> tuple[int, int]:

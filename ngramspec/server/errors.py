@@ -139,12 +139,13 @@ def not_supported(message: str, param: str | None = None, status: int = 501) -> 
     return ApiError(400 if param else status, message, param=param, code="not_supported")
 
 
-def too_long(num_prompt: int, most: int, param: str) -> ApiError:
-    """Return the error for a prompt that does not fit."""
+def too_long(num_prompt: int, most: int, param: str, at_least: bool = False) -> ApiError:
+    """Return the error for a prompt that does not fit; `at_least`: it may have more tokens."""
+    count = f"at least {num_prompt}" if at_least else f"{num_prompt}"
     return ApiError(
         400,
         f"This model's maximum context length is {most} tokens, "
-        f"but the request has {num_prompt} in its prompt. Please shorten it.",
+        f"but the request has {count} in its prompt. Please shorten it.",
         type="exceed_context_size_error",
         code=TOO_LONG,
         param=param,

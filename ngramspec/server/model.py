@@ -68,6 +68,9 @@ class ChatModel(Protocol):
             parse_special: Turn texts such as `<|im_end|>` into one special token.
         """
 
+    def least_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at least, without tokenizing it; 0 = unknown."""
+
     def tokenize_prompt(self, text: str) -> TokenIds:
         """Return the tokens of a rendered chat: special tokens parsed, the begin token once."""
 

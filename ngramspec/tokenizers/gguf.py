@@ -22,6 +22,8 @@ import numpy.typing as npt
 from ngramspec.errors import FormatError
 
 MAGIC = b"GGUF"
+_SAFETENSORS_AT = 8  # after its length, the head of a safetensors file is JSON
+_MOST_NAMED = 3
 Value: TypeAlias = int | float | bool | str | list[bytes] | npt.NDArray[np.generic] | None
 
 _HEAD = struct.Struct("<IQQ")
@@ -42,6 +44,32 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
+def check_gguf(path: str | os.PathLike[str]) -> None:
+    """Raise FormatError unless a file starts like a GGUF file, OSError if it cannot be read."""
+    path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path} is a folder, not a GGUF file{_within(path)}")
+    with open(path, "rb") as file:
+        start = file.read(_SAFETENSORS_AT + 1)
+    if start.startswith(MAGIC):
+        return
+    if not start:
+        raise FormatError(f"{path} is empty, not a GGUF file")
+    if start[_SAFETENSORS_AT:] == b"{":
+        raise FormatError(
+            f"{path} is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf.py "
+            "converts the folder that it lies in"
+        )
+    start = start[: len(MAGIC)]
+    raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
+
+
+def _within(folder: Path) -> str:
+    """Return a hint that names the GGUF files in a folder, "" if there are none."""
+    found = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
+    return f"; it holds {', '.join(found)}" if found else ""
+
+
 def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dict[str, Value]:
     """Read keys of a GGUF file; tensors are not looked at.
 
@@ -59,11 +87,9 @@ def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -
 
     Cost: one walk over the keys, 0.1 us per string; memory for what is wanted only.
     """
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise FormatError(f"{os.fspath(path)}: the file is empty")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Walk(os.fspath(path), data).metadata(wanted)
+    check_gguf(path)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _Walk(os.fspath(path), data).metadata(wanted)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -77,6 +103,7 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for one in _files_of(Path(path)):
+        check_gguf(one)
         with open(one, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found.update(_Walk(os.fspath(one), data).tensors())
     return found
@@ -137,8 +164,6 @@ class _Walk:
 
     def head(self) -> tuple[int, int]:
         """Check magic and version; return the numbers of tensors and of keys."""
-        if self.data[: len(MAGIC)] != MAGIC:
-            raise self.error(f"expected {MAGIC!r}, found {self.data[: len(MAGIC)]!r}")
         self.position = len(MAGIC)
         self.need(_HEAD.size)
         version, num_tensors, num_keys = _HEAD.unpack_from(self.data, self.position)

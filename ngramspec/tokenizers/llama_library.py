@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec._native.hosts import llama as native_llama
-from ngramspec.errors import BackendError, FormatError
+from ngramspec.errors import BackendError
 from ngramspec.extras import not_installed
 
-MAGIC = b"GGUF"
 # Functions that are called by address, without the GIL.
 CALLED = (
     *("llama_decode", "llama_get_logits", "llama_get_memory", "llama_memory_clear"),
@@ -34,8 +33,6 @@ NEEDED = (
 SIZES = {"llama_batch": 56, "llama_token_data": 12, "llama_token_data_array": 32}
 _LOADING = threading.Lock()
 _LOG = threading.RLock()  # llama.cpp has one log callback per process
-_SAFETENSORS_AT = 8  # after its length, the head of a safetensors file is JSON
-_MOST_NAMED = 3
 _MARK = "error loading model: "
 _HEARD: dict[int, list[str]] = {}  # lines by the thread that wants them
 _CALLBACKS: list[Any] = []  # kept for good: another thread may be about to call one
@@ -185,28 +182,3 @@ def reasons(lines: Iterable[str]) -> str:
     marked = [line.partition(_MARK)[2] for line in said if _MARK in line]
     said = marked or [line.partition(": ")[2] or line for line in said]  # without function names
     return f": {'; '.join(dict.fromkeys(said))}" if said else ""
-
-
-def check_gguf(path: Path) -> None:
-    """Raise FormatError unless a file starts like a GGUF file, OSError if it cannot be read."""
-    if path.is_dir():
-        raise FormatError(f"{path} is a folder, not a GGUF file{_within(path)}")
-    with open(path, "rb") as file:
-        start = file.read(_SAFETENSORS_AT + 1)
-    if start.startswith(MAGIC):
-        return
-    if not start:
-        raise FormatError(f"{path} is empty, not a GGUF file")
-    if start[_SAFETENSORS_AT:] == b"{":
-        raise FormatError(
-            f"{path} is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf.py "
-            "converts the folder that it lies in"
-        )
-    start = start[: len(MAGIC)]
-    raise FormatError(f"{path} is not a GGUF file: it starts with {start!r}, not {MAGIC!r}")
-
-
-def _within(folder: Path) -> str:
-    """Return a hint that names the GGUF files in a folder, "" if there are none."""
-    found = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
-    return f"; it holds {', '.join(found)}" if found else ""

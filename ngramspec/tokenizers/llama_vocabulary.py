@@ -24,6 +24,8 @@ from ngramspec.tokenizers.llama_library import Library
 from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
 
 MAX_RUN = 4 << 10  # characters that are all white space, or none of them
+ALL_BYTES = 256
+BLANK = b" \t\n\r\x0b\x0c"
 _RUN = re.compile(r"\s+|\S+")
 _WHITE = re.compile(r"\s")
 _NEEDS_BYTES = "llama"  # SentencePiece throws where a byte has no token
@@ -52,11 +54,32 @@ class Vocabulary:
         self.special = {name: int(getattr(lib, call(name))(address)) for name in _SPECIAL}
         self.add_bos = bool(lib.llama_vocab_get_add_bos(address)) and self.special["bos"] >= 0
         self._split = lib.llama_vocab_type(address) == lib.LLAMA_VOCAB_TYPE_BPE
+        kinds = (lib.LLAMA_VOCAB_TYPE_BPE, lib.LLAMA_VOCAB_TYPE_SPM)
+        self._whole = lib.llama_vocab_type(address) in kinds  # every byte of a text is in a token
         self._pieces: tuple[list[bytes | None], list[bytes | None]] = (
             [None] * self.vocab_size,
             [None] * self.vocab_size,
         )
         self._before, self._after = self._added()
+
+    def least_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at least, 0 where that takes tokenizing it.
+
+        White space does not count: some special tokens swallow it.
+        """
+        if not self._longest:
+            return 0
+        shown = len(text.encode("utf-8", "replace").translate(None, BLANK))
+        return -(-shown // self._longest)
+
+    @cached_property
+    def _longest(self) -> int:
+        """Return the most bytes, white space left out, of a token; 0 if a text may lose some."""
+        pieces = [self.piece(token, True) for token in range(self.vocab_size)]
+        known = {piece for piece in pieces if len(piece) == 1}
+        if not self._whole or len(known) < ALL_BYTES:
+            return 0
+        return max(len(piece.translate(None, BLANK)) for piece in pieces)
 
     @property
     def address(self) -> int:

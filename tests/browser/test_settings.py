@@ -106,7 +106,8 @@ def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> 
 def test_live_figures_move(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.locator("#live").wait_for()
-    send(page, "Repeat this text:\n\nOne two three, one two three, one two three, one two three.")
+    code = "def area(width, height):\n    return width * height\n"
+    send(page, f"Repeat this code:\n\n```python\n{code}```")
     finished(page)
     page.wait_for_function("() => document.getElementById('per-step').textContent !== '–'")
     page.get_by_text("0 · idle").wait_for()

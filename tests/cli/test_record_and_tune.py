@@ -17,10 +17,12 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 pytest.importorskip("openai")
 
 import httpx
+import numpy as np
 import openai
 
 from helpers.cli import assert_one_error
 from helpers.command import Process
+from ngramspec.build.tokens import build_from_tokens
 from ngramspec.formats.cache_file import about_of
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
@@ -154,13 +156,14 @@ def test_a_file_that_does_not_pay_is_not_written(tune: Run, tmp_path: Path) -> N
     chance, path, file = random.Random(5), tmp_path / "r.txt", tmp_path / "answers.ngx"
     rows = [[5, *(chance.randrange(4000) for _ in range(25))] for _ in range(30)]
     path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
-    file.write_text("kept")
+    build_from_tokens([np.arange(40, dtype=np.int32)], file, None)
+    before = file.read_bytes()
     result = tune(path, "--profile", "cpu", "--time-limit", "20", "--write-cache", file)
     words = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
     assert "No file was written, as it does not pay: " in words
     assert "Recommended: the default. Nothing beats it by more than 1 %." in words
-    assert file.read_text() == "kept"
+    assert file.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == ["answers.ngx", "r.txt"]
 
 
@@ -249,7 +252,7 @@ def test_what_tune_refuses(tune: Run, log: Path, tmp_path: Path) -> None:
     assert_one_error(tune(log, *few), "--write-cache needs 24 requests", 2)
     wrong = tmp_path / "none" / "a.ngx"
     assert_one_error(tune(log, "--write-cache", wrong), "No such folder", 2)
-    assert_one_error(tune(log, "--write-cache", tmp_path), "is a folder", 1)
+    assert_one_error(tune(log, "--write-cache", tmp_path), "is a folder", 2)
     chats = tmp_path / "r.jsonl"
     text = log.read_text()
     chats.write_text(text.replace(str(fingerprint_of(embedded_model())), "00" * 16))

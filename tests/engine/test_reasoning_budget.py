@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.backends import int32
@@ -80,6 +80,10 @@ class SlowBudget:
     begun=st.booleans(),
     end=st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=4),
 )
+# A close mark with a start too many ends the reasoning, so nothing is forced later.
+@example(tokens=[5, 5, 5, 6] + [0] * 8, budget=6, begun=True, end=[1])
+# The budget ends within a close mark, whose rest closes no later reasoning.
+@example(tokens=[5, 3, 0, 7, 1, 2, 0, 0, 0], budget=2, begun=True, end=[1])
 def test_the_sampler_does_what_the_slow_one_does(
     tokens: list[int], budget: int, begun: bool, end: list[int]
 ) -> None:

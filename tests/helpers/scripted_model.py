@@ -65,6 +65,9 @@ class ScriptedModel:
     ) -> TokenIds:
         return np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int32)
 
+    def least_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace"))
+
     def tokenize_prompt(self, text: str) -> TokenIds:
         return self.tokenize(text)
 

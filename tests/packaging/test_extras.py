@@ -23,7 +23,7 @@ else:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-GUIDE = (ROOT / "docs" / "install.md").read_text()
+GUIDE = (ROOT / "docs" / "start" / "install.md").read_text()
 # Imported names that are not those of the package that brings them.
 BROUGHT_BY = {
     "llama_cpp": "llama-cpp-python",

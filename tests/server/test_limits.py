@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from helpers.serving import CHAT, Serving, wait_until
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 
 LONG: dict[str, Any] = {"prompt": "def area(", "ignore_eos": True, "temperature": 1.0}
 Start = Callable[..., Serving]
@@ -94,6 +95,31 @@ def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
     assert error["type"] == "exceed_context_size_error"
     assert error["n_ctx"] == 2048
     assert error["n_prompt_tokens"] > 2048
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+def test_a_chat_that_is_far_too_long_is_refused_before_it_is_tokenized(
+    server: Serving, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [{"role": "user", "content": "word, " * 500_000}]
+    name = "input" if path == "/v1/responses" else "messages"
+    body = {name: messages, "max_tokens": 2}
+    tokenized: list[int] = []
+    plain = LlamaModel.tokenize
+
+    def tokenize(model: LlamaModel, text: str, **settings: Any) -> Any:
+        tokenized.append(len(text))
+        return plain(model, text, **settings)
+
+    monkeypatch.setattr(LlamaModel, "tokenize", tokenize)
+    made = server.post(path, **body)
+    assert made.status_code == 400
+    error = made.json()["error"]
+    assert ("at least" in error["message"]) == (path != "/v1/messages")  # it has its own words
+    assert max(tokenized, default=0) < 10**6
+    if path == "/v1/chat/completions":
+        assert error["n_prompt_tokens"] > 2048
+        assert error["n_ctx"] == 2048
 
 
 def test_the_longest_prompt_can_be_bounded(start: Start) -> None:

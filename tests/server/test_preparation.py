@@ -50,6 +50,8 @@ def start_blocked(preparation: Preparation, tenant: str, number: int) -> tuple[A
     go, begun = threading.Event(), list[str]()
     for _ in range(number):
         preparation.submit(lambda: (begun.append(tenant), go.wait(10)), 1, tenant)
+    while len(begun) < min(number, THREADS):
+        time.sleep(0.001)
     return go, begun
 
 
@@ -99,8 +101,6 @@ def test_closing_drops_what_has_not_begun_and_waits_for_the_rest() -> None:
     preparation = Preparation()
     go, begun = start_blocked(preparation, "a", THREADS + 3)
     late = preparation.submit(lambda: begun.append("late"), 1, "a")
-    while len(begun) < THREADS:
-        time.sleep(0.001)
     preparation.close()
     assert late.cancelled()
     with pytest.raises(StateError, match="closing"):

@@ -41,7 +41,7 @@ def test_other_prefixes_are_refused(prefix: str) -> None:
 def test_the_page_can_be_left_out(model: LlamaModel) -> None:
     with serving(model, slots=1, page=False) as made:
         assert made.client.get("/").status_code == 404
-        assert made.client.get("/page.js").status_code == 404
+        assert made.client.get("/page/page.js").status_code == 404
         assert made.client.get("/health").status_code == 200
 
 

@@ -183,18 +183,18 @@ def test_a_model_without_vocabulary_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("hello", "neither GGUF nor JSON"),
-        ("[" * 200_000, "neither GGUF nor JSON"),
-        ("\0\xff", "neither GGUF nor JSON"),
+        ("hello", "neither a GGUF file nor a tokenizer.json"),
+        ("[" * 200_000, "neither a GGUF file nor a tokenizer.json"),
+        ("\0\xff", "neither a GGUF file nor a tokenizer.json"),
         ("[]", "not a tokenizer.json"),
         ("null", "not a tokenizer.json"),
-        ('{"model": {"type": "BPE"}}', "not a tokenizer.json: KeyError.'vocab'"),
+        ('{"model": {"type": "BPE"}}', "not a tokenizer.json: it has no 'vocab'"),
         ('{"model": {"vocab": {"a": "x"}}}', "'x' is no token id"),
         ('{"model": {"vocab": {"a": -1}}}', "-1 is no token id"),
         ('{"model": {"vocab": {"a": 99999999999}}}', "99999999999 is no token id"),
         ('{"model": {"vocab": [[]]}}', "not a tokenizer.json"),
         ('{"model": {"vocab": [[7, 0]]}}', "not a tokenizer.json"),
-        ('{"model": {"vocab": {}}, "added_tokens": [{}]}', "not a tokenizer.json: KeyError"),
+        ('{"model": {"vocab": {}}, "added_tokens": [{}]}', "not a tokenizer.json: it has no "),
         ('{"model": {"vocab": {}}}', "the vocabulary is empty"),
     ],
 )

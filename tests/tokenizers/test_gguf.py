@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 import tracemalloc
 from pathlib import Path
@@ -105,7 +106,9 @@ def test_every_prefix_is_refused_with_name_and_offset(
     read_metadata(path, wanted)
     for length in range(end):
         path.write_bytes(data[:length])
-        with pytest.raises(FormatError, match=r"cut\.gguf: .*(offset \d+|is empty)$"):
+        with pytest.raises(
+            FormatError, match=r"cut\.gguf(: .*offset \d+$| is empty| is not a GGUF)"
+        ):
             read_metadata(path, wanted)
 
 
@@ -142,8 +145,6 @@ HUGE = 1 << 60
         (header(1, key(b"k", 9, array(9, 1) * 20)), "nested too deep"),
         (header(0, version=1), "version 1, supported are 2 and 3"),
         (header(0, version=0x03000000), "big-endian"),
-        (b"GGML" + bytes(40), "expected b'GGUF', found b'GGML'"),
-        (b"GG", "expected b'GGUF', found b'GG'"),
     ],
 )
 @pytest.mark.parametrize("wanted", [everything, nothing])
@@ -165,10 +166,27 @@ def test_other_files_are_told_apart(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert is_gguf(small)
     assert not is_gguf(tmp_path / "empty")
-    with pytest.raises(FormatError, match="empty: the file is empty"):
+    with pytest.raises(FormatError, match="empty is empty, not a GGUF file"):
         read_metadata(tmp_path / "empty", everything)
     with pytest.raises(FileNotFoundError):
         read_metadata(tmp_path / "missing", everything)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", " is empty, not a GGUF file"),
+        (b"GG", " is not a GGUF file: it starts with b'GG', not b'GGUF'"),
+        (b"GGML" + bytes(40), " is not a GGUF file: it starts with b'GGML', not b'GGUF'"),
+        (bytes(8) + b'{"a": 1}', " is a safetensors file, not a GGUF file"),
+    ],
+)
+def test_what_is_no_gguf_is_told_by_what_it_is(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(data)
+    for read in (lambda: read_metadata(path, everything), lambda: read_tensors(path)):
+        with pytest.raises(FormatError, match=re.escape(f"bad.gguf{reason}")):
+            read()
 
 
 def tensors_file(path: Path, alignment: int | None = None, **sizes: int) -> Path:

@@ -12,7 +12,8 @@ from typing import Any
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.engine.request import Adapters
 from ngramspec.errors import BackendError, InputError
-from ngramspec.tokenizers.llama_library import Handle, Library, check_gguf, reasons
+from ngramspec.tokenizers.gguf import check_gguf
+from ngramspec.tokenizers.llama_library import Handle, Library, reasons
 
 LONGEST = 1 << 12  # bytes of a text in an adapter's metadata that are read
 

@@ -18,9 +18,9 @@ from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
+from ngramspec.tokenizers.gguf import check_gguf
 from ngramspec.tokenizers.llama_library import (
     catch_log,
-    check_gguf,
     load_library,
     load_model,
 )
@@ -276,6 +276,10 @@ class LlamaModel:
             **variables,
         )
         return self.tokenize_prompt(text)
+
+    def least_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at least; 0 where that takes tokenizing it."""
+        return self.vocabulary.least_tokens(text)
 
     def tokenize_prompt(self, text: str) -> TokenIds:
         """Return the tokens of a rendered prompt: special tokens parsed, the begin token once."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ngramspec.engine.request import Request, TokenIds
+from ngramspec.engine.request import Request
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.server.chat.grammar import chat_grammar
@@ -17,7 +17,7 @@ from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.engine_request import check_request, make_requests
-from ngramspec.server.request.prompts import check_length
+from ngramspec.server.request.prompts import check_length, check_text
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
 
@@ -70,7 +70,9 @@ def plan_conversation(
     check_request(body, settings, choices)
     tools = tools_of(chat)
     budget = budget_tokens(body, served)
-    text, prompt_ids = chat_prompt(chat, budget, served, tools)
+    text = prompt_text(chat, budget, served, tools)
+    check_text(text, served, settings, chat.messages_field)
+    prompt_ids = served.model.tokenize_prompt(text)
     check_length(prompt_ids, served, settings, chat.messages_field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
@@ -100,10 +102,8 @@ def plan_conversation(
     )
 
 
-def chat_prompt(
-    chat: Conversation, budget: int, served: ServedModel, tools: Tools
-) -> tuple[str, TokenIds]:
-    """Return the prompt of a conversation, as text and as tokens.
+def prompt_text(chat: Conversation, budget: int, served: ServedModel, tools: Tools) -> str:
+    """Return the prompt of a conversation.
 
     budget: Tokens of reasoning, -1 for any number.
 
@@ -115,13 +115,14 @@ def chat_prompt(
     text = chat_text(chat, served, tools)
     if budget == 0:
         text += end_of_reasoning(served.chat_template, text)
-    return text, served.model.tokenize_prompt(text)
+    return text
 
 
 def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) -> int:
     """Return how many tokens the prompt of a conversation has, however long it is.
 
     Raises:
-        As chat_prompt.
+        As prompt_text.
     """
-    return int(chat_prompt(chat, budget_tokens(body, served), served, tools_of(chat))[1].size)
+    text = prompt_text(chat, budget_tokens(body, served), served, tools_of(chat))
+    return int(served.model.tokenize_prompt(text).size)

@@ -12,6 +12,8 @@ from ngramspec.server.errors import bad_request, not_supported, too_long
 from ngramspec.server.model import ServedModel
 from ngramspec.server.settings import ServerSettings
 
+CHARS_PER_TOKEN = 8  # texts with more may be too long to tokenize them first
+
 
 def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
@@ -78,6 +80,20 @@ def tokenize_mixed(
             most = model.vocab_size - 1
             raise bad_request(f"{field} must hold texts and token ids in 0..{most}", field)
     return np.array(ids, dtype=np.int32)
+
+
+def check_text(text: str, served: ServedModel, settings: ServerSettings, field: str) -> None:
+    """Refuse a prompt that is certainly too long, before it is tokenized.
+
+    Raises:
+        ApiError: It is.
+    """
+    limit, size = settings.max_prompt_tokens, served.engine.context_size
+    most = size - 1 if limit is None else min(limit, size - 1)
+    if len(text) > CHARS_PER_TOKEN * most:
+        least = served.model.least_tokens(text)
+        if least > most:
+            raise too_long(least, size if most == size - 1 else most, field, at_least=True)
 
 
 def check_length(

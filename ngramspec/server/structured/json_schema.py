@@ -1,7 +1,8 @@
 """From JSON schemas to GBNF rules, so that an answer follows a schema token by token.
 
-docs/reference/server.md lists the keywords. What a grammar cannot enforce is left out, or refused
-where the request is strict. A schema without a type has the one that its other keywords imply.
+docs/reference/server/schemas.md lists the keywords. What a grammar cannot enforce is left out, or
+refused where the request is strict. A schema without a type has the one that its other keywords
+imply.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from ngramspec.adapters.llama_cpp.chat.templates import ChatTemplates
 from ngramspec.errors import InputError
+from ngramspec.gotemplate.limits import MOST_STEPS, Limits
 
 NEST = (
     "{% set ns = namespace(x=[0], y=[0]) %}{% for i in range(64) %}"
@@ -165,6 +167,32 @@ def test_what_a_client_sends_may_be_large() -> None:
     )
     expected = "".join(f"<|{m['role']}|>{m['content'].strip()}<|end|>" for m in long)
     assert render(template, long) == "<s>" + expected
+
+
+QUADRATIC = (  # as Gemma 4's: every message looks back on all others
+    "{% for m in messages %}{% set ns = namespace(found=false) %}"
+    "{% for j in range(loop.index0 - 1, -1, -1) %}{% if not ns.found %}"
+    "{% if messages[j].role == 'nobody' %}{% set ns.found = true %}{% endif %}{% endif %}"
+    "{% endfor %}{{ m.content }}{% endfor %}"
+)
+
+
+def test_templates_whose_time_grows_with_the_square_are_stopped() -> None:
+    assert render(QUADRATIC, HELLO * 600)
+    with pytest.raises(InputError, match="steps"):
+        render(QUADRATIC, HELLO * 2000)
+
+
+def test_no_client_gets_more_steps_than_take_about_a_second() -> None:
+    assert Limits.for_data([{"role": "user", "content": "x"}] * 10**6).steps == MOST_STEPS
+
+
+def test_namespaces_keep_their_members_to_themselves() -> None:
+    made = "{% set ns = namespace(a=1, items=2) %}"
+    assert render(made + "{{ ns.a }}{{ ns.items }}{{ ns.missing }}") == "12"
+    for name in ("__class__", "_Namespace__attrs", "__init__"):
+        with contextlib.suppress(InputError):  # refused, or nothing is there
+            assert render(f"{made}{{{{ ns.{name} }}}}{{{{ ns.{name}.mro }}}}") == ""
 
 
 def test_templates_write_what_jinja_does() -> None:

@@ -26,6 +26,7 @@ from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from ngramspec.errors import InputError
@@ -235,7 +236,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getitem(obj, self.bare(argument))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a member: keys of objects come before Python's methods."""
+        """Return a member: keys of objects come before Python's methods.
+
+        Quadratic templates read hardly anything but a namespace, which Jinja would ask for its
+        class a dozen times. Its values were checked when the template got them.
+        """
+        if type(obj) is Namespace and not attribute.startswith("_"):
+            with contextlib.suppress(AttributeError):
+                return getattr(obj, attribute)
         if isinstance(obj, dict) and attribute not in MEMBERS and attribute in obj:
             return obj[attribute]
         if isinstance(obj, Undefined) and attribute in NOTHING:

@@ -15,8 +15,8 @@ from ngramspec.adapters.llama_cpp.model import STATEFUL
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.errors import FormatError
-from ngramspec.tokenizers.gguf import read_metadata, read_tensors
-from ngramspec.tokenizers.llama_library import catch_log, check_gguf, load_library, load_model
+from ngramspec.tokenizers.gguf import check_gguf, read_metadata, read_tensors
+from ngramspec.tokenizers.llama_library import catch_log, load_library, load_model
 
 if TYPE_CHECKING:
     from typing_extensions import Self
