@@ -150,7 +150,7 @@ def test_nothing_measured_before_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatc
 
 def test_wrong_command_lines(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_one_error(run("-o", tmp_path / "no" / "x.json"), "No such folder", 2)
-    assert_one_error(run("-o", tmp_path), "is a folder", 1)
+    assert_one_error(run("-o", tmp_path), "is a folder", 2)
     assert_one_error(run("-m", "absent.gguf"), "absent.gguf: No such file", 2)
     assert_one_error(run("--max-batch", "0"), "0 is not in the range x>=1", 2)
     assert_one_error(run("--rounds", "0"), "0 is not in the range", 2)
