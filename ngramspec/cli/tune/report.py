@@ -167,7 +167,8 @@ def _show_trial(console: Console, found: Tuned) -> None:
     if trial.path is None:
         console.print(f"No file was written, as it does not pay: {made}.")
     else:
-        console.print(f"Written: {trial.path}, {made}. It holds answers: keep it private.")
+        console.print(f"Written: {trial.path}", soft_wrap=True)  # a path is copied whole
+        console.print(f"{made}. It holds answers: keep it private.")
 
 
 def _show_measured(console: Console, found: Tuned) -> None:

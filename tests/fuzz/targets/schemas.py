@@ -26,6 +26,7 @@ from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.grammar import grammar_of as grammar_of_body
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
+MOST_DIGITS = 1000  # of a number without a fraction that is an int
 MOST_SECONDS = 5.0  # of processor time; milliseconds are usual
 SMALL: tuple[Any, ...] = (
     *({"type": "string"}, {"type": "integer"}, {"type": "null"}, {"type": "boolean"}, {}, True),
@@ -110,11 +111,18 @@ def grammar_of(schema: Any) -> str | None:
     return grammar or None
 
 
+def number(text: str) -> Decimal | int:
+    """Return a number with all its digits; to jsonschema no Decimal is an integer, not even 1.0."""
+    value = Decimal(text)
+    whole = value.adjusted() < MOST_DIGITS and value == value.to_integral_value()
+    return int(value) if whole else value
+
+
 def wrong(value: Any, schema: Any) -> str | None:
     """Return why a value is not valid, None if it is or that cannot be told."""
     try:
         grammar_of_body(SamplingBody(), schema, strict=True)
-        exact = json.loads(json.dumps(schema), parse_float=Decimal)
+        exact = json.loads(json.dumps(schema), parse_float=number)
         jsonschema.Draft202012Validator.check_schema(exact)
         error = jsonschema.exceptions.best_match(
             jsonschema.Draft202012Validator(exact).iter_errors(value)
@@ -135,7 +143,7 @@ def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
     if not made.ended:
         return []
     try:
-        return [json.loads(made.text, parse_float=Decimal)]
+        return [json.loads(made.text, parse_float=number)]
     except ValueError as error:
         raise Finding(f"the grammar wrote no JSON: {made.text!r}") from error
 
