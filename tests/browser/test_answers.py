@@ -19,6 +19,7 @@ from helpers.browser import (
     last,
     send,
     told,
+    until,
 )
 
 CODE = '''def area(width, height):
@@ -202,7 +203,7 @@ def test_a_message_is_edited(server: Server, pages: Pages) -> None:
     page.locator(".message.user").first.get_by_role("button", name="Edit").click()
     field.fill("three")
     page.locator(".edit").get_by_role("button", name="Send").click()
-    page.wait_for_function("() => document.querySelectorAll('.message').length === 2")
+    until(page, "() => document.querySelectorAll('.message').length === 2")
     finished(page)
     assert [one["content"] for one in bodies[0]["messages"]] == ["three"]
     # an answer's text is changed in place
@@ -299,4 +300,4 @@ def test_texts_are_copied(server: Server, pages: Pages) -> None:
     page.get_by_text("Copied", exact=True).wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == "x = **1\n"
     act(page, "Copy")
-    page.wait_for_function("async () => (await navigator.clipboard.readText()).startsWith('Look')")
+    until(page, "async () => (await navigator.clipboard.readText()).startsWith('Look')")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send
+from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send, until
 
 SLOW = """() => {
     // lets an answer arrive in two pieces, the second one when the test says so
@@ -49,7 +49,7 @@ def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) ->
     answers_with(page, "fine")
     new_chat(page, "first question\nwith a second line")
     new_chat(page, "second question")
-    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 2")
+    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
     assert names(page) == ["second question", "first question"]
     page.reload()
     page.locator(".message.user", has_text="second question").wait_for()
@@ -110,13 +110,13 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     page.get_by_role("button", name="Settings").click()
     page.get_by_role("button", name="Delete all chats").click()
     page.locator("#confirm-yes").click()
-    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 0")
+    until(page, "() => document.querySelectorAll('.chat-name').length === 0")
     take_file(page, path)
     page.get_by_text("One two.").wait_for()
     assert page.locator(".assistant .accepted").inner_text() == "two."
     assert names(page) == ["question"]
     take_file(page, path)  # again: a second chat, nothing is overwritten
-    page.wait_for_function("() => document.querySelectorAll('.chat-name').length === 2")
+    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
 
 
 def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from helpers.browser import KEY, Pages, Server, answers_with, bodies_of, finished, send
+from helpers.browser import KEY, Pages, Server, answers_with, bodies_of, finished, send, until
 
 TEXT = "#messages .assistant:last-child .text"
 
@@ -109,7 +109,7 @@ def test_live_figures_move(server: Server, pages: Pages) -> None:
     code = "def area(width, height):\n    return width * height\n"
     send(page, f"Repeat this code:\n\n```python\n{code}```")
     finished(page)
-    page.wait_for_function("() => document.getElementById('per-step').textContent !== '–'")
+    until(page, "() => document.getElementById('per-step').textContent !== '–'")
     page.get_by_text("0 · idle").wait_for()
     assert page.locator("#sources .fill").count() > 0
     assert "of 2,048 tokens" in page.locator("#slots").inner_text()
