@@ -204,3 +204,7 @@ def test_without_a_database_chats_live_until_the_page_is_closed(
     new_chat(page, "two")
     page.get_by_role("link", name="one").click()
     page.locator(".message.user", has_text="one").wait_for()
+    assert page.locator(".chat-name").count() == 2
+    page.reload()
+    page.locator("#welcome").wait_for()
+    assert page.locator(".chat-name").count() == 0

@@ -51,7 +51,7 @@ def check_dimensions(given: int | None, size: int) -> int:
     """Return how many numbers of a vector are kept.
 
     Raises:
-        ApiError: There are not so many.
+        ApiError: There are fewer.
     """
     if given is None:
         return size

@@ -292,7 +292,7 @@ class _Fitting:
         )
 
     def _settings_for(self, tokens: int, slots: int | None = None) -> ContextSettings:
-        """Return the settings with so many tokens in the whole cache."""
+        """Return the settings for a whole cache of this many tokens."""
         own, slots = self.settings, slots or self.settings.slots
         most = tokens if self.fixed else self.trained
         if own.kv_unified:

@@ -48,7 +48,7 @@ class Weights:
         return self.host + self.output + sum(self.layers)
 
     def on_gpus(self, layers: int) -> int:
-        """Return the bytes on GPUs that hold so many layers, the output counted as one."""
+        """Return the bytes of this many layers on GPUs, the output counted as one."""
         count = self.count(layers)
         if not count:
             return 0
@@ -94,8 +94,8 @@ class Wish:
 
     tokens: Of the whole cache, at most.
     fixed: Not fewer either.
-    layers: On the GPUs, -1 = all, None = as many as fit.
-    least: A cache is not cut below so many tokens.
+    layers: On the GPUs, -1 = all, None = the largest number that fits.
+    least: Tokens below which a cache is not cut.
     step: Sizes of caches are multiples of it.
     margins: Bytes to leave free, of each GPU; without GPUs the first is the host's. () = a GiB, or
         a quarter of what is free.
@@ -142,14 +142,14 @@ class Plan:
         return min(self.host_left, self.gpus_left) if self.use.gpus else self.host_left
 
 
-Measure = Callable[[int], Need]  # what a cache of so many tokens takes
+Measure = Callable[[int], Need]  # what a cache takes, by its number of tokens
 
 
 def make_plan(space: Space, weights: Weights, measure: Measure, wish: Wish) -> Plan:
     """Return the plan for what was asked and is free.
 
-    All layers go to the GPUs if the least context fits beside them, else as many as do; the context
-    is then as long as fits.
+    All layers go to the GPUs if the shortest context fits beside them, otherwise the largest number
+    that does. The context then gets what is left.
 
     Args:
         space: What is free.
@@ -212,7 +212,7 @@ def longest(at: Callable[[int], Plan], least: int, most: int, step: int) -> Plan
 
 
 def use_of(weights: Weights, need: Need, layers: int, kept_on_host: bool = False) -> Use:
-    """Return what a model with so many layers on the GPUs takes."""
+    """Return what a model takes, by its number of layers on the GPUs."""
     on_gpus = weights.on_gpus(layers)
     used = on_gpus > 0
     kept = 0 if kept_on_host else round(need.kept * weights.share(layers))
