@@ -107,6 +107,8 @@ class RecordFile:
                 size = sum(map(len, parts))
             if self._size + size > most:
                 raise TooLongError(f"a record of {size} bytes does not fit into {most}")
+        if not self._size:  # the disk was full when the file began
+            self._write_head()
         self._write(b"".join(parts))
         self._sessions.add(tenant, place, prompt, output)
 
@@ -157,7 +159,8 @@ class RecordFile:
     def _rotate(self) -> None:
         """Set the full file aside and begin a new one."""
         os.fsync(self._fd)
-        os.replace(self.path, self.older)
+        with contextlib.suppress(FileNotFoundError):  # somebody took it away
+            os.replace(self.path, self.older)
         fd = self._open()
         old, self._fd = self._fd, fd
         os.close(old)

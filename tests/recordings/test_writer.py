@@ -266,6 +266,46 @@ def test_what_a_full_disk_left_of_a_line_is_taken_back(
     assert texts(read(path)) == plain([first, third, fourth])
 
 
+def fill(file: RecordFile, path: Path) -> int:
+    """Append until the next record needs a new file; return how many that were."""
+    for seed in itertools.count():
+        file.append("", random_ids(900, seed), ids(1, 2), {})
+        if path.stat().st_size > LEAST_BYTES // 2 - 4096:
+            return seed + 1
+
+
+def test_a_disk_that_is_full_when_a_file_begins_leaves_no_file_without_a_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.jsonl"
+    file = RecordFile(path, HEAD, max_bytes=LEAST_BYTES)
+    fill(file, path)
+
+    def full(fd: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ngramspec.recordings.writer.os.write", full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            file.append("", random_ids(2000, 1), ids(3), {})
+    monkeypatch.undo()
+    file.append("", random_ids(2000, 2), ids(4), {})
+    file.close()
+    assert texts(read(path)) == [(random_ids(2000, 2).tolist(), [4])]
+    RecordFile(path, HEAD).close()  # which asks for the head
+
+
+def test_a_file_that_somebody_took_away_begins_anew_when_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    file = RecordFile(path, HEAD, max_bytes=LEAST_BYTES)
+    fill(file, path)
+    path.unlink()
+    for seed in range(3):
+        file.append("", random_ids(900, 100 + seed), ids(4), {})
+    file.close()
+    assert texts(read(path))[-1] == (random_ids(900, 102).tolist(), [4])
+
+
 def put_text(path: Path) -> None:
     path.write_text("my notes\n")
 
