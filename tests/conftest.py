@@ -15,9 +15,12 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 LONG = (
+    "fuzz/test_fuzz.py",
     "packaging/test_distribution.py",
-    "cluster/test_ray_build.py",
-    "engine/test_distribution.py",
+    "build/test_ray_build.py",
+    "soak/test_hostile.py",
+    "soak/test_soak.py",
+    "server/test_hostile_requests.py",
 )
 
 

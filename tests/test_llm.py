@@ -320,6 +320,8 @@ def test_an_embedded_model_stays_on_the_cpu() -> None:
 def test_exact_settings_are_tried(llm: LLM) -> None:
     with LLM(exact=True, slots=1) as exact:
         assert 0 < exact.target.exact_batch < 64
-        made = exact.run(Request(prompt_ids=exact.model.tokenize("import os"), max_tokens=4))
+        prompt = exact.model.tokenize("import os")
+        sampling = Sampling(ignore_eos=True)
+        made = exact.run(Request(prompt_ids=prompt, max_tokens=4, sampling=sampling))
         assert isinstance(made, Generation)
         assert made.num_tokens == 4

@@ -170,12 +170,33 @@ def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     body = 'data: {"choices": [{"delta": {"content": "half an"}}]}\n\n'
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, "hello")
-    finished(page)
-    assert "connection to the server was lost" in page.locator("#notice").inner_text()
+    reload_when_complete = """() => {
+        sessionStorage.left = "";
+        const look = () => {
+            const busy = document.body.classList.contains("busy");
+            if (busy || document.getElementById("notice").hidden || sessionStorage.left) return;
+            sessionStorage.left = document.getElementById("notice").innerText;
+            location.reload();
+        };
+        new MutationObserver(look).observe(document.body, { attributes: true });
+    }"""
+    page.evaluate(reload_when_complete)
+    with page.expect_event("load"):
+        send(page, "hello")
+    until(page, "() => document.body.innerText.includes('half an')")
+    assert "connection to the server was lost" in page.evaluate("() => sessionStorage.left")
+    until(page, "() => document.querySelector('[aria-label=Continue]')")
+
+
+def test_a_page_that_is_left_keeps_the_question(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.route("**/v1/chat/completions", lambda route: None)  # the answer does not come
+    send(page, "a question")
+    until(page, "() => location.hash")
     page.reload()
-    page.get_by_text("half an").wait_for()
-    assert page.get_by_role("button", name="Continue").is_visible()
+    until(page, "() => document.querySelector('#messages .user')?.innerText.includes('a question')")
+    until(page, "() => document.querySelector('[aria-label=Continue]')")
+    assert page.get_by_text("Broken off.").is_visible()
 
 
 def test_a_model_without_a_chat_template_continues_texts(server: Server, pages: Pages) -> None:

@@ -20,7 +20,7 @@ from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
 from ngramspec.engine import Chunk, Engine, FixedLength, Generation, Request, Speculation
 
-NUM_PROMPTS = 96
+NUM_PROMPTS = 64
 CONTEXT = 512
 CLOSE = 0.5  # logits: what rounding explains; a wrong row would be further apart
 PARAMS = {"ngram-mod": {"n_match": 4, "n_min": 1, "n_max": 24}}

@@ -18,7 +18,7 @@ pytest.importorskip("httpx")
 from fuzz.replay import Replayer
 from fuzz.target import FOLDER, NAMES, kept, load
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "4"))  # per target
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "1.5"))  # per target
 # A short search is the same every time, so that it fails where something has changed.
 SEED = () if "FUZZ_SECONDS" in os.environ else ("--seed", "1")
 HAS_WHEEL = (

@@ -17,7 +17,7 @@ export async function startChats() {
   addEventListener("hashchange", follow);
   store.whenChanged(list);
   whenChatChanges((chat) => {
-    if (chat === openChat() && chat.messages.length) name(chat.id);
+    if (chat === openChat()) name(chat.messages.length ? chat.id : "");
     list();
   });
   await follow();

@@ -12,6 +12,7 @@ import { drawSpeed } from "./speed.js";
 import * as store from "./store.js";
 
 const NEAR = "1500px"; // of the view: messages there are rendered
+const STAYED = 3000; // ms after which a page that was to go stays
 const SAVE = 10_000; // ms between savings of an answer that comes in
 const DRAW = 500; // ms between drawings of its speed
 const END = 80; // pixels from the end that count as being there
@@ -22,6 +23,7 @@ const gone = new Set(); // ids of deleted chats
 const listeners = []; // called with a chat that has changed
 let chat = null;
 let follows = true; // the end is in view, so new text scrolls
+let leaving = false; // the page is about to go, which breaks its answers off
 
 const near = new IntersectionObserver(
   (entries) => {
@@ -46,7 +48,7 @@ export const isRunning = (id = chat.id) => running.has(id);
 /** Show a chat. */
 export function show(opened) {
   chat = opened;
-  for (const message of chat.messages) if (message.other?.running && !isRunning()) delete message.other;
+  if (!isRunning()) chat.messages.forEach(settle);
   views.clear();
   near.disconnect();
   complain(null);
@@ -58,6 +60,12 @@ export function show(opened) {
   toEnd();
 }
 
+/** Settle what a page that was left has begun. */
+function settle(message) {
+  if (message.other?.running) delete message.other;
+  if (message.ended === "") message.ended = "lost";
+}
+
 /** Send a message. */
 export function send(content, attachments) {
   const message = { role: "user", content };
@@ -66,7 +74,9 @@ export function send(content, attachments) {
   chat.title ||= titleOf(chat);
   add(message).show();
   follows = true;
-  return answer();
+  const answered = answer();
+  keep(chat); // from now on a page that is left or reloaded has the question
+  return answered;
 }
 
 /** Stop the open chat's answer. */
@@ -102,6 +112,10 @@ export function toEnd() {
 export function startConversation() {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden && isRunning()) keep(chat);
+  });
+  addEventListener("beforeunload", () => {
+    leaving = true;
+    setTimeout(() => (leaving = false), STAYED);
   });
   const box = $("scroll");
   box.addEventListener("scroll", () => {
@@ -212,6 +226,7 @@ async function answer(replaced = [], begun = null) {
   $("status").textContent = "Receiving the answer.";
   const failed = await receive(own, message, path, body, control.signal);
   running.delete(own.id);
+  if (failed && leaving) return keep(own);
   if (failed && !message.content && !message.reasoning && !message.calls) takeBack(own, message, replaced);
   if (chat === own) {
     views.get(message)?.end();
@@ -337,5 +352,6 @@ async function keep(own) {
   if (gone.has(own.id)) return;
   own.updated = Date.now();
   if (own.messages.length) await store.save(own);
+  else await store.remove(own.id);
   for (const listener of listeners) listener(own);
 }

@@ -51,7 +51,9 @@ async function run(mode, work, instead) {
   const base = await opened;
   if (!base) return instead();
   const transaction = base.transaction([CHATS, HEADS], mode);
-  return finished(work((name) => transaction.objectStore(name)));
+  const done = finished(work((name) => transaction.objectStore(name)));
+  if (mode === "readwrite") transaction.commit(); // else a page that is left now would undo it
+  return done;
 }
 
 async function open() {
