@@ -8,6 +8,7 @@ busy: the pictures show how fast the answers came, and browser and model share t
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
@@ -108,4 +109,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="default: %(default)s")
+    main(parser.parse_args().folder)
