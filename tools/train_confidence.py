@@ -6,9 +6,9 @@ Replays each set through the suffix drafter, accepting drafts up to random lengt
 judged choice looked like and whether it was what the target said, and fits one hidden layer of 32
 units to that (Adam, twenty passes, sets weighted by the inverse root of their size). Writes
 ngramspec/models/suffix_confidence.npy. With --leave-one-out it also trains one network per set on
-all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto",
-and prints the modelled speed-up over that of the best recorded peer: figures on text that the
-network never saw.
+all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto"
+and "auto:tree=64", and prints the modelled speed-ups over that of the best recorded peer: figures
+on text that the network never saw.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FEATURES, HIDDEN = 32, 32
 PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"
 ORACLE = "oracle"
 OUTPUT = Path(__file__).parents[1] / "ngramspec" / "models" / "suffix_confidence.npy"
+TREE = {"max_tokens": 64}
 DEEPEST = 24  # positions of a draft that are learnt from
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -113,13 +114,18 @@ def loss(weights: np.ndarray, rows: Rows) -> float:
     return float(-np.mean(y * np.log2(p) + (1 - y) * np.log2(1 - p)))
 
 
-def against_peers(trace: Trace, weights: np.ndarray) -> list[float]:
-    """Return the speed-up for each profile over that of the best recorded peer of the set."""
+def against_peers(
+    trace: Trace, weights: np.ndarray, tree: dict[str, int] | None = None
+) -> list[float]:
+    """Return the speed-up for each profile over that of the best recorded peer of the set.
+
+    tree: arguments of propose_tree; None = chains.
+    """
     recorded = json.loads(PEERS.read_text())["sets"][trace.name]
     ratios = []
     for name, table in PROFILES.items():
         source = SuffixSource(1, SuffixPool(1 << 20), 64, 0.01, True, weights)
-        player = DrafterPlayer(Drafter([source], 1, policy=AutoPolicy(64, table)))
+        player = DrafterPlayer(Drafter([source], 1, policy=AutoPolicy(64, table)), tree=tree)
         tally = walk(lambda player=player: player, trace.requests)
         best = max(
             peer["modelled_speedup"][name] for key, peer in recorded.items() if key != ORACLE
@@ -146,13 +152,14 @@ def main() -> None:
     print("rows", sum(len(y) for _, y in sets.values()))
     if options.leave_one_out:
         options.leave_one_out.mkdir(parents=True, exist_ok=True)
-        print(f"{'':46}", *PROFILES)
+        print(f"{'':46}", *PROFILES, "and the same with trees")
         ahead = []
         for name in sets:
             others = [rows for other, rows in sets.items() if other != name]
             weights = train(others, options.passes)
             np.save(options.leave_one_out / f"{name}.npy", weights)
-            rows = against_peers(next(t for t in traces if t.name == name), weights)
+            trace = next(t for t in traces if t.name == name)
+            rows = against_peers(trace, weights) + against_peers(trace, weights, TREE)
             ahead.append(rows)
             print(f"{name:34} loss {loss(weights, sets[name]):.4f}", *(f"{r:7.3f}" for r in rows))
         print(f"{'geometric mean':46}", *(f"{r:7.3f}" for r in np.exp(np.log(ahead).mean(0))))

@@ -16,7 +16,7 @@ enum { NGS_WORTH_PAD = 2 };  /* entries that must follow worth[n] and costs[n]; 
 
 /* Tokens i, i - 1, ..., `until` of a chain, for all ends up to n; see ngs_chain_worth. */
 static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t until, ptrdiff_t n, const double *costs,
-                                    double best, double *worth) {
+                                    double best, double *worth, double *all_best) {
     for (; i >= until; i--) {
         const double stay = 1.0 + p[i] * best;
         best = stay - costs[0] > 0.0 ? stay - costs[0] : 0.0;
@@ -25,6 +25,7 @@ static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t unti
             best = worth[j] - costs[j - i] > best ? worth[j] - costs[j - i] : best;
         }
         worth[i] = stay;
+        all_best[i] = best;
     }
     return best;
 }
@@ -64,33 +65,34 @@ static inline void ngs_worth_group(const double *p, ptrdiff_t stop, const double
  * which takes one multiplication per token and end, in place. Only ends near i wait for best(i + 1), so
  * four tokens are done at once for all others. Ends after n are worth -INFINITY and stay so.
  *
- * Leaves worth[k] for k = 0..n drafted tokens at token 0, before costs, and returns best(0). */
-static double ngs_chain_worth(const double *p, ptrdiff_t n, const double *costs, double *worth) {
+ * Leaves worth[k] for k = 0..n drafted tokens at token 0, before costs, and best(i) in best[i], i = 0..n. */
+static void ngs_chain_worth(const double *p, ptrdiff_t n, const double *costs, double *worth, double *best) {
     ptrdiff_t a = NGS_WORTH_WIDE ? (n - 1) / 4 * 4 : 0;
     const double spare = 1.0 - costs[0];
     double top = 0.0;
     worth[n] = 1.0;
-    top = ngs_worth_rows(p, n - 1, a, n, costs, top, worth);
+    best[n] = 0.0;
+    top = ngs_worth_rows(p, n - 1, a, n, costs, top, worth, best);
 #if NGS_WORTH_WIDE
     const ptrdiff_t stop = n / 2 * 2 + 2;
     worth[stop - 1] = stop - 1 == n ? worth[n] : -INFINITY;
     while (a > 0) {
-        double best[4];
+        double far[4];
         double *at = worth + (a -= 4);
-        ngs_worth_group(p + a, stop - a, costs, at, best);
+        ngs_worth_group(p + a, stop - a, costs, at, far);
         for (int i = 3; i >= 0; i--) {
             const double right = p[a + i], come = right * top;
-            double sent = best[i] > 0.0 ? best[i] : 0.0;
+            double sent = far[i] > 0.0 ? far[i] : 0.0;
             for (int j = 3; j > i; j--) {
                 at[j] = 1.0 + right * at[j];
                 sent = at[j] - costs[j - i] > sent ? at[j] - costs[j - i] : sent;
             }
             at[i] = 1.0 + come;
             top = spare + come > sent ? spare + come : sent;
+            best[a + i] = top;
         }
     }
 #endif
-    return top;
 }
 
 #endif

@@ -91,32 +91,34 @@ class DrafterPlayer:
         return self._drafter.nbytes + sum(one.nbytes for one in self._shared)
 
 
-def _auto(params: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
+def _auto(given: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
+    params, tree = _split(given)
     pool = SuffixPool(params["capacity"]) if "capacity" in params else SuffixPool()
     policy = AutoPolicy(params.get("max_draft", 64), profile)
-    return DrafterPlayer(create_drafter(AUTO, **{**params, "pool": pool}, policy=policy), pool)
+    drafter = create_drafter(AUTO, **{**params, "pool": pool}, policy=policy)
+    return DrafterPlayer(drafter, pool, tree=tree)
 
 
 def _open(names: str, given: Mapping[str, Any]) -> DrafterPlayer:
-    params = {key: value for key, value in given.items() if key not in OF_TREES}
-    tree = _tree(given)
+    params, tree = _split(given)
     if "ngram-mod" not in parse_names(names, "priority"):
         return DrafterPlayer(create_drafter(names, **params), tree=tree)
     pool = HashPool(**{key: params[key] for key in OF_THE_POOL if key in params})
     return DrafterPlayer(create_drafter(names, **{**params, "pool": pool}), pool, tree=tree)
 
 
-def _tree(params: Mapping[str, Any]) -> dict[str, int] | None:
-    """Return the arguments of propose_tree, None for drafts without branches."""
-    found = {key: params[key] for key in OF_TREES if key in params}
+def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int] | None]:
+    """Return parameters of a drafter and arguments of propose_tree, None without branches."""
+    params = {key: value for key, value in given.items() if key not in OF_TREES}
+    found = {key: given[key] for key in OF_TREES if key in given}
     for key, value in found.items():
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{key} must be a whole number >= 1, got {value!r}")
     if not found:
-        return None
+        return params, None
     if "tree" not in found:
         raise InputError("max_width is for trees: give tree=N too")
-    return {"max_tokens": found.pop("tree"), **found}
+    return params, {"max_tokens": found.pop("tree"), **found}
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:

@@ -86,6 +86,18 @@ def test_auto_is_the_suffix_drafter_with_lengths_for_the_costs() -> None:
     assert lengths["h100-8b"] == 20 > lengths["cpu"] >= 0
 
 
+@pytest.mark.parametrize(
+    ("name", "least"), {"h100-8b": 1.05, "moe": 0.99, "cpu": 0.99, "moe-a3b": 0.99}.items()
+)
+def test_trees_under_the_policy_pay_where_passes_are_cheap(name: str, least: float) -> None:
+    path = BENCHMARK_DATA / "traces" / "structured.crux_json.txt.xz"
+    requests, profile = load_trace(path).requests, PROFILES[name]
+    chain, tree = (
+        walk(partial(subject(spec).open, profile), requests) for spec in ("auto", "auto:tree=64")
+    )
+    assert tree.speedup(profile) > least * chain.speedup(profile)
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
     path = BENCHMARK_DATA / "traces" / "structured.spider_sql.txt.xz"
@@ -112,7 +124,8 @@ def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
         ("suffix:tree=x", "tree must be a whole number >= 1, got 'x'"),
         ("suffix:tree=4,max_width=0.5", "max_width must be a whole number >= 1, got 0.5"),
         ("suffix:max_width=4", "max_width is for trees: give tree=N too"),
-        ("auto:tree=4", "unknown parameter 'tree'"),
+        ("auto:tree=0", "tree must be a whole number >= 1, got 0"),
+        ("auto:max_width=4", "max_width is for trees: give tree=N too"),
     ],
 )
 def test_wrong_specifications(spec: str, message: str) -> None:

@@ -38,6 +38,16 @@ class AutoPolicy:
         batch_tokens: int = 1,
         decoding: int = 1,
     ) -> int: ...
+    def choose_tree(
+        self,
+        slot: int,
+        source: str,
+        confidence: npt.NDArray[np.float32],
+        parents: npt.NDArray[np.int32],
+        room: int,
+        batch_tokens: int = 1,
+        decoding: int = 1,
+    ) -> npt.NDArray[np.int32]: ...
     def choose_many(
         self,
         chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],

@@ -10,7 +10,7 @@ import pytest
 
 from ngramspec import DRAFTER_NAMES, AutoPolicy, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec.costs import PROFILES
+from ngramspec.costs import CostTable
 from ngramspec.errors import InputError, StateError
 
 OPTIONS = {"ngram-mod": {"n_match": 3, "n_min": 1}, "ngram-cache": {"n_draft": 16}, "suffix": {}}
@@ -125,21 +125,23 @@ def test_a_fork_taken_often_comes_first() -> None:
     assert claims[:3].min() > 0.9
 
 
-def test_a_policy_cuts_no_tree_and_learns_from_its_likeliest_path() -> None:
-    policies = [AutoPolicy(costs=PROFILES["cpu"]) for _ in range(2)]
-    tree = begun("suffix", policy=policies[0])
-    tokens, parents, claims = tree.propose_tree(0, 16)
-    assert len(tokens) == 16
+def test_a_policy_learns_from_the_likeliest_path() -> None:
+    cheap = CostTable(((1, 1.0), (2, 1.001)))
+    policies = [AutoPolicy(costs=cheap) for _ in range(2)]
+    drafter = create_drafter("suffix", policy=policies[0])
+    drafter.begin(0, FORK)
+    tokens, parents, claims = drafter.propose_tree(0, 16)
     path = [0]
-    while any(parent == path[-1] for parent in parents):
+    while path[-1] in parents:
         path.append(parents.tolist().index(path[-1]))
-    emitted = [*tokens[path[:2]].tolist(), 77]
-    tree.accept(0, emitted, 2)
-    policies[1].learn(0, "suffix", claims[path], 2, min(3, len(path)))
-    policies[1].step(3, 1 + 16)
+    assert 2 < len(path) < len(tokens)
+    drafter.accept(0, [*tokens[path[:2]].tolist(), 77], 2)
+    policies[1].learn(0, "suffix", claims[path], 2, 3)
+    policies[1].step(3, 1 + len(tokens))
     some = np.array([0.3, 0.6, 0.9], dtype=np.float32)
     known = [policy.calibrated("suffix", some).tolist() for policy in policies]
     assert known[0] == pytest.approx(known[1])
+    assert known[0] != pytest.approx(some.tolist())
     assert policies[0].rate == pytest.approx(policies[1].rate)
 
 

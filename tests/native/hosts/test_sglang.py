@@ -39,10 +39,10 @@ def test_rows_are_breadth_first_with_the_mask_of_their_ancestors(data: st.DataOb
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": [1, 2]}, "expected as many tokens as parents"),
-        ({"width": 3}, "fewer than the 3 rows and at most 256"),
-        ({"parents": [-1, 1, 0]}, r"parents\[i\] must be in -1..i - 1"),
-        ({"parents": [-2, 0, 0]}, r"parents\[i\] must be in -1..i - 1"),
+        ({"tokens": [1, 2]}, "expected a parent for each of 2 tokens, got 3"),
+        ({"width": 3}, "fewer tokens than the 3 rows and at most 256"),
+        ({"parents": [-1, 1, 0]}, r"parents\[1\] must be in -1..0, got 1"),
+        ({"parents": [-2, 0, 0]}, r"parents\[0\] must be in -1..-1, got -2"),
         ({"tokens": [1, 2, -3]}, "got -3 at position 2"),
     ],
 )
@@ -57,7 +57,7 @@ def test_arrays_of_other_shapes_are_refused_and_nothing_is_written() -> None:
     ids, out, mask = np.array([1], np.int32), np.full(3, 9, np.int64), np.full(9, 9, np.int64)
     with pytest.raises(InputError, match="out_mask must have 9 entries, got 8"):
         tree_rows(ids, ids - 2, 7, out, mask[:8])
-    with pytest.raises(InputError, match="parents must be int32 of shape"):
+    with pytest.raises(InputError, match="parents must be an int32 array of shape"):
         tree_rows(ids, (ids - 2).astype(np.int64), 7, out, mask)
     with pytest.raises(ValueError, match="dtype mismatch"):
         tree_rows(ids, ids - 2, 7, out.astype(np.int32), mask)

@@ -105,6 +105,22 @@ cdef const uint64_t[:, ::1] entries_view(object entries):
     raise _refusal(entries, "entries", "a uint64 array of shape (n, 2), C-contiguous")
 
 
+cdef const int32_t[::1] parents_view(object values, Py_ssize_t n):
+    """View the parents of n tokens: int32, shape (n,), C-contiguous, each -1 or an earlier one."""
+    cdef const int32_t[::1] view
+    cdef Py_ssize_t i
+    try:
+        view = values
+    except (ValueError, TypeError, BufferError):
+        raise _refusal(values, "parents") from None
+    if view.shape[0] != n:
+        raise InputError(f"expected a parent for each of {n} tokens, got {view.shape[0]}")
+    for i in range(n):
+        if not -1 <= view[i] < i:
+            raise InputError(f"parents[{i}] must be in -1..{i - 1}, got {view[i]}")
+    return view
+
+
 cdef const float[::1] floats_view(object values, str name):
     """View values: float32, shape (n,), C-contiguous; InputError names what it got instead."""
     cdef const float[::1] view

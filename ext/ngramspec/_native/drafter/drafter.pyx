@@ -23,6 +23,7 @@ from ngramspec._native.drafter.driver cimport (
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
+from ngramspec._native.policy.trees cimport TreeC
 
 import numpy as np
 
@@ -110,6 +111,10 @@ cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
 
 cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, OfferC* c) noexcept nogil:
     c.p = s.claims + source * drafter.d.max_draft
+    c.tree = TreeC(NULL, NULL, NULL)
+    if s.branched:
+        c.tree = TreeC(s.rows + source * drafter.d.max_draft, s.links + source * drafter.d.max_draft,
+                       s.claims + source * drafter.d.max_draft)
     c.n = s.made[source]
     c.room = room
     c.calibration = drafter._calibrations[source]
@@ -126,13 +131,20 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef double net, top = 0.0
     cdef Py_ssize_t i, source = -1, n = 0
+    cdef Py_ssize_t limit = min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0
+    cdef const float* least = NULL
     if drafter._judge is None:
-        best.chosen = _leading_valid(ask, s.draft, driver_propose(&drafter.d, slot, ask.limit))
+        n = (driver_propose_tree(&drafter.d, slot, ask.limit, ask.width) if ask.width
+             else driver_propose(&drafter.d, slot, ask.limit))
+        best.chosen = _leading_valid(ask, s.draft, n)
         driver_shorten(&drafter.d, slot, best.chosen)
         return best.chosen
-    driver_ask_all(&drafter.d, slot, min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0)
+    if ask.width:
+        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, limit)
+    driver_ask_all(&drafter.d, slot, limit, ask.width, least)
     best.n = best.room = best.chosen = 0
     best.calibration = NULL
+    best.tree = TreeC(NULL, NULL, NULL)
     for i in range(drafter.d.num_sources):
         s.made[i] = _leading_valid(ask, s.rows + i * drafter.d.max_draft, s.made[i])
         n += s.made[i] > 0
@@ -159,7 +171,7 @@ cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssi
     for i in range(drafter.d.num_sources):
         row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
         if s.branched and s.made[i] > 0:  # claims are learnt from a chain: that of the likeliest tokens
-            s.made[i] = branches_prune(row, s.parents, claims, s.made[i])
+            s.made[i] = branches_prune(row, s.links + i * drafter.d.max_draft, claims, s.made[i])
         known = min(s.made[i], n)
         if known > 0:
             calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
@@ -199,7 +211,7 @@ cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t
                         int32_t[::1] lens, OfferC* offers) noexcept nogil:
     """Draft for all slots, let the policy divide the pass among them, and write what is sent."""
     cdef Py_ssize_t i, n = slots.shape[0]
-    cdef AskC ask = AskC(0, 0, NULL, 0, n, n)
+    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, 0)
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
         drafter_offer(drafter, slots[i], &ask, &offers[i])
@@ -404,8 +416,8 @@ cdef class Drafter:
         s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
         s.confidence = s.claims = <float*>calloc(room, sizeof(float))
         s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
-        s.parents = <int32_t*>calloc(<size_t>self.d.max_draft, sizeof(int32_t))
-        if s.rows == NULL or s.claims == NULL or s.made == NULL or s.parents == NULL:
+        s.parents = s.links = <int32_t*>calloc(room, sizeof(int32_t))
+        if s.rows == NULL or s.claims == NULL or s.made == NULL or s.links == NULL:
             raise MemoryError("drafter: no memory for drafts")
 
     def __dealloc__(self):
@@ -415,7 +427,7 @@ cdef class Drafter:
             free(self.d.slots[i].rows)
             free(self.d.slots[i].claims)
             free(self.d.slots[i].made)
-            free(self.d.slots[i].parents)
+            free(self.d.slots[i].links)
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
                 free(self.d.counts[i].accepted_len)
@@ -584,7 +596,7 @@ cdef class Drafter:
         Cost: O(k), independent of the history. Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "propose")
-        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1)
+        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, 0)
         cdef OfferC c
         cdef Py_buffer view
         if max_tokens < 0:
@@ -772,8 +784,9 @@ cdef class Drafter:
 
         Replaces the pending draft of the slot. accept takes any path from the root: its
         tokens, then the target's own. Only the source `suffix` drafts trees, the tokens
-        likeliest to be emitted first; others draft a chain. An AutoPolicy does not cut trees: choose
-        max_tokens yourself. ngramspec.tree has masks, positions and greedy verification.
+        likeliest to be emitted first; others draft a chain. With a policy, the tree is what pays of at most
+        max_tokens, in the order of what the tokens save; as in propose, the policy learns from accept.
+        ngramspec.tree has masks, positions and greedy verification.
 
         Args:
             slot: A slot with an active request.
@@ -784,7 +797,7 @@ cdef class Drafter:
             (tokens, parents, confidence): int32, int32 and float32, each of shape (n,), n <= max_tokens;
             new arrays. parents[i] < i is the index of the parent of tokens[i], -1 = the last emitted token;
             siblings differ. confidence[i] is the probability that tokens[i] is right if its parent is.
-            The first k tokens are the tree of max_tokens = k; shorten(slot, k) keeps them.
+            The first k tokens are a tree too, without a policy that of max_tokens = k; shorten(slot, k) keeps them.
 
         Raises:
             InputError: slot is out of range, max_tokens < 0 or max_width < 1.
@@ -793,12 +806,14 @@ cdef class Drafter:
         In stats(), n tokens count as drafted and the accepted path as accepted.
 
         Cost: O(n) positions to judge, each with a walk to the root; independent of the history.
-        Threads: releases the GIL.
+        Threads: releases the GIL, except with a policy.
 
         Sources: SpecInfer (arXiv 2305.09781) for verifying trees, Sequoia (arXiv 2402.12374) for
         their best shape.
         """
         cdef SlotC* s = self._active(slot, "propose_tree")
+        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, max_width)
+        cdef OfferC c
         cdef Py_ssize_t n
         cdef token_t[::1] out
         cdef int32_t[::1] parent_view
@@ -808,8 +823,14 @@ cdef class Drafter:
         if max_width < 1:
             raise InputError(f"max_width must be >= 1, got {max_width}")
         with self._lock:
-            with nogil:
-                n = driver_propose_tree(&self.d, slot, max_tokens, max_width)
+            drafter_judge(self, self._policy)
+            if self._policy is None:
+                with nogil:
+                    drafter_offer(self, slot, &ask, &c)
+            elif drafter_offer(self, slot, &ask, &c):
+                self._policy.choose_one(&c, 1, 1)
+            driver_shorten(&self.d, slot, c.chosen)
+            n = s.draft_len
             tokens, parents = np.empty(n, np.int32), np.empty(n, np.int32)
             confidence = np.empty(n, np.float32)
             if n:

@@ -21,7 +21,8 @@ cdef struct SlotC:
     Py_ssize_t* made      # tokens per row
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
-    int32_t* parents      # where the draft is a tree: the index of each token's parent, -1 = the history
+    int32_t* parents      # of the pending draft where it is a tree: the index of each token's parent, -1 = the history
+    int32_t* links        # num_sources rows of such parents
     bint branched         # the draft is a tree
     Py_ssize_t draft_len  # tokens of it that will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
@@ -59,7 +60,9 @@ cdef struct ReplayC:
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
-cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+# ask all sources, for trees if width > 0; nothing is pending until one of them is taken
+cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width,
+                         const float* least) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
 # the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
 cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,

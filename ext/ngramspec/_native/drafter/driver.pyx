@@ -153,43 +153,45 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     return STATUS_OK
 
 
-cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, SlotC* s, token_t* row, float* claims, Py_ssize_t limit,
-                       Py_ssize_t width) noexcept nogil:
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, token_t* row, int32_t* parents,
+                       float* claims, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
     """Let a source write a draft, with parents if width > 0."""
     cdef Py_ssize_t length
     if width and c.propose_tree != NULL:
-        return c.propose_tree(c.state, slot, &s.history, row, s.parents, claims, limit, width)
-    length = c.propose(c.state, slot, &s.history, row, claims, limit)
+        return c.propose_tree(c.state, slot, h, row, parents, claims, limit, width, least)
+    length = c.propose(c.state, slot, h, row, claims, limit)
     if width:
-        branches_chain(s.parents, length)
+        branches_chain(parents, length)
     return length
 
 
-cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width,
+                     const float* least) noexcept nogil:
     """Ask one source for a draft; one call in TIMED_EVERY is timed."""
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[source]
     cdef SourceCountsC* counts = &d.counts[source]
     cdef token_t* row = s.rows + source * d.max_draft
     cdef float* claims = s.claims + source * d.max_draft
+    cdef int32_t* parents = s.links + source * d.max_draft
     cdef Py_ssize_t length
     cdef int64_t started
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return _draft(c, slot, s, row, claims, limit, width)
+        return _draft(c, slot, &s.history, row, parents, claims, limit, width, least)
     started = ngs_now_ns()
-    length = _draft(c, slot, s, row, claims, limit, width)
+    length = _draft(c, slot, &s.history, row, parents, claims, limit, width, least)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
 
 
-cdef void _ask_anew(DriverC* d, SlotC* s) noexcept nogil:
+cdef void _ask_anew(DriverC* d, SlotC* s, bint branched) noexcept nogil:
     s.draft_len = 0
     s.asked = True
-    s.branched = False
+    s.branched = branched
     memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
@@ -206,26 +208,25 @@ cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
     """Fill the slot's pending draft from the first source that has one; return its length."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
-    _ask_anew(d, s)
-    s.branched = width > 0
+    _ask_anew(d, s, width > 0)
     if max_tokens <= 0 or s.history.len == 0:
         return 0
     for i in range(d.num_sources):
-        s.made[i] = _ask(d, i, slot, max_tokens, width)
+        s.made[i] = _ask(d, i, slot, max_tokens, width, NULL)
         if s.made[i] > 0:
             driver_take(d, slot, i, s.made[i])
             break
     return s.draft_len
 
 
-cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
-    """Ask all sources; nothing is pending until one of them is taken."""
+cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width,
+                         const float* least) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
-    _ask_anew(d, s)
+    _ask_anew(d, s, width > 0)
     if max_tokens > 0 and s.history.len:
         for i in range(d.num_sources):
-            s.made[i] = _ask(d, i, slot, max_tokens, 0)
+            s.made[i] = _ask(d, i, slot, max_tokens, width, least)
 
 
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
@@ -234,6 +235,7 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
     s.owner = source
     s.draft = s.rows + source * d.max_draft
     s.confidence = s.claims + source * d.max_draft
+    s.parents = s.links + source * d.max_draft
     s.draft_len = length
     if length:
         d.counts[source].num_drafts += 1

@@ -24,9 +24,11 @@ cdef struct SourceC:
     Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
                           Py_ssize_t limit) noexcept nogil
     # the same as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the index of
-    # each token's parent, -1 = the history. NULL: the source drafts no trees
+    # each token's parent, -1 = the history. After n tokens no branch needs to join that is emitted with a
+    # probability below least[n], which has limit + 1 entries; NULL: any may. NULL kernel: the source has no trees
     Py_ssize_t (*propose_tree)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
-                               float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil
+                               float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                               const float* least) noexcept nogil
     # the first `right` tokens of the source's last draft were right; `rejected`: then the target chose another.
     # Called before the committed tokens join the history.
     void (*feedback)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil

@@ -435,7 +435,7 @@ cdef class Proposer:
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
         cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
-                             self.bare, self.decoding)
+                             self.bare, self.decoding, 0)
         cdef SlotC* s
         if limit <= 0:
             return False

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
-from ngramspec._native.core.arguments cimport token_view
+from ngramspec._native.core.arguments cimport parents_view, token_view
 from ngramspec._native.core.types cimport int32_t, token_t
 
 from ngramspec.errors import InputError
@@ -13,13 +13,10 @@ cdef enum:
     MOST = 256            # tokens of a tree
 
 
-cdef bint _depths(const int32_t* parents, Py_ssize_t n, int* depths) noexcept nogil:
+cdef void _depths(const int32_t* parents, Py_ssize_t n, int* depths) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
-        if not -1 <= parents[i] < i:
-            return False
         depths[i] = 1 if parents[i] < 0 else depths[parents[i]] + 1
-    return True
 
 
 cdef void _lay_out(const token_t* tokens, const int32_t* parents, const int* depths, Py_ssize_t n, int64_t* rows,
@@ -63,21 +60,16 @@ def tree_rows(tokens, parents, token_t root, int64_t[::1] out_tokens not None, i
     Source: the rows of SGLang's NGRAM speculation.
     """
     cdef const token_t[::1] ids = token_view(tokens, "tokens")
-    cdef const int32_t[::1] above
     cdef Py_ssize_t n = ids.shape[0]
+    cdef const int32_t[::1] above = parents_view(parents, n)
     cdef Py_ssize_t width = out_tokens.shape[0]
     cdef int[MOST] depths
-    try:
-        above = parents
-    except (ValueError, TypeError, BufferError) as error:
-        raise InputError(f"parents must be int32 of shape (n,), C-contiguous: {error}") from None
-    if above.shape[0] != n or n > MOST or n >= width:
-        raise InputError(f"expected as many tokens as parents, fewer than the {width} rows and at most {MOST}, got {n} "
-                         f"and {above.shape[0]}")
+    if n > MOST or n >= width:
+        raise InputError(f"expected fewer tokens than the {width} rows and at most {MOST}, got {n}")
     if out_mask.shape[0] != width * width:
         raise InputError(f"out_mask must have {width * width} entries, got {out_mask.shape[0]}")
-    if n and not _depths(&above[0], n, depths):
-        raise InputError("parents[i] must be in -1..i - 1")
+    if n:
+        _depths(&above[0], n, depths)
     memset(&out_tokens[0], 0, <size_t>width * sizeof(int64_t))
     memset(&out_mask[0], 0, <size_t>(width * width) * sizeof(int64_t))
     out_tokens[0] = root

@@ -1,9 +1,11 @@
 # Candidate: a draft that could be sent, and how many of its tokens are worth sending.
 # AutoPolicy: draft lengths from what tokens are worth and what passes cost.
 from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
+from ngramspec._native.policy.trees cimport TreeC, TreeValues
 
 cdef struct OfferC:
     const float* p                     # n claims: the probability that token i is right if all before it are
+    TreeC tree                         # its tokens, which may be put into another order; no tokens = a chain
     Py_ssize_t n
     Py_ssize_t room                    # most tokens that the slot may draft
     const CalibrationC* calibration    # of its source; NULL = claims are taken as they are
@@ -27,7 +29,9 @@ cdef class Chooser:
     cdef double* p          # calibrated probabilities of one chain
     cdef double* worth      # by drafted tokens, before costs
     cdef double* price      # of the pass, in tokens, by drafted tokens
-    cdef double* memory     # holds these three
+    cdef double* best       # what a text that ends before token i of a chain is worth more than a pass without drafts
+    cdef double* memory     # holds these four
+    cdef TreeValues trees
     cdef double* worths     # many: `worth` of all candidates
     cdef Py_ssize_t num_worths
     cdef Py_ssize_t width(self) noexcept nogil
@@ -37,13 +41,15 @@ cdef class Chooser:
     cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil
     cdef void in_turn(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
-    cdef Py_ssize_t solve(self, const OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+    cdef Py_ssize_t solve(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
                           double* worth) noexcept nogil
+    cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
-    cdef bint may_pay(self, Py_ssize_t n) noexcept nogil
+    cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil
     cdef double first_of(self, const OfferC* c) noexcept nogil
 
 # A list of (source, confidence, room) as native candidates.
@@ -71,6 +77,7 @@ cdef class AutoPolicy:
     cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil
+    cdef const float* least_of(self, Py_ssize_t batch_tokens, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil
     cdef double speed(self) noexcept nogil
     cdef bint explores(self) noexcept nogil
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil

@@ -7,10 +7,12 @@ cimport cython
 from libc.math cimport isfinite
 from libc.stdlib cimport calloc, free, realloc
 
-from ngramspec._native.core.arguments cimport probabilities_view
+from ngramspec._native.core.arguments cimport parents_view, probabilities_view
+from ngramspec._native.core.types cimport int32_t
 from ngramspec._native.policy.costs cimport (
     MOST_TOKENS, CalibrationC, Calibrations, PassCosts, calibration_apply, calibration_chain, calibration_learn,
 )
+from ngramspec._native.policy.trees cimport TreeC, TreeValues
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from ngramspec.errors import InputError
 cdef extern from "ngs_worth.h" nogil:
     enum:
         NGS_WORTH_PAD
-    double ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth)
+    void ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth, double* best)
 
 cdef enum:
     ROUNDS = 2              # how often each of several candidates chooses
@@ -44,12 +46,14 @@ cdef class Chooser:
     def __cinit__(self, Py_ssize_t max_draft, PassCosts costs not None):
         self.max_draft = max(max_draft, <Py_ssize_t>0)
         self.costs = costs
-        self.memory = <double*>calloc(<size_t>(3 * self.width()), sizeof(double))
+        self.trees = TreeValues(self.width())
+        self.memory = <double*>calloc(<size_t>(4 * self.width()), sizeof(double))
         if self.memory == NULL:
             raise MemoryError("no memory for the choice of draft lengths")
         self.p = self.memory
         self.worth = self.p + self.width()
         self.price = self.worth + self.width()
+        self.best = self.price + self.width()
 
     def __dealloc__(self):
         free(self.memory)
@@ -128,7 +132,7 @@ cdef class Chooser:
             c.solved = self.solve(c, step, base, min(c.room, room), c.worth)
         self.take_best(c, c.worth, min(c.solved, most), step, base)
 
-    cdef Py_ssize_t solve(self, const OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+    cdef Py_ssize_t solve(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
                           double* worth) noexcept nogil:
         """Set what 0, 1, ... tokens of a chain are worth on top of a batch of `base`; return the largest number set.
 
@@ -138,13 +142,24 @@ cdef class Chooser:
         cdef Py_ssize_t n = min(c.n, self.max_draft, most), kept
         if n <= 0:
             return -1
+        if c.tree.tokens != NULL:
+            return min(self.solve_tree(c, step, base, worth), n)
         self.set_prices(step, base, n)
         self.p[0] = calibration_apply(c.calibration, 0, c.p[0])
-        if not self.may_pay(n):
+        if not self.may_pay(self.p[0], n):
             return -1
         kept = calibration_chain(c.calibration, c.p, n, self.p)
-        ngs_chain_worth(self.p, kept, self.price, worth)
+        ngs_chain_worth(self.p, kept, self.price, worth, self.best)
         return kept
+
+    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil:
+        """The same for the first 0, 1, ... tokens of a tree, which is arranged for that; all of them are looked at."""
+        cdef Py_ssize_t n = min(c.n, self.max_draft)
+        self.set_prices(step, base, n)
+        if not self.may_pay(self.trees.reach(&c.tree, c.calibration, n), n):
+            return -1
+        self.trees.value(&c.tree, n, self.price, worth)
+        return n
 
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil:
@@ -172,8 +187,13 @@ cdef class Chooser:
         """
         cdef Py_ssize_t k, below = base
         cdef double reached = 1.0, wrong = 0.0
+        if c.tree.tokens != NULL:
+            self.trees.reach(&c.tree, c.calibration, min(c.n, self.max_draft))
         for k in range(1, min(c.n, self.max_draft, most, MOST_TOKENS - base) + 1):
-            reached *= calibration_apply(c.calibration, k - 1, c.p[k - 1])
+            if c.tree.tokens == NULL:
+                reached *= calibration_apply(c.calibration, k - 1, c.p[k - 1])
+            else:
+                reached = self.trees.reached[k - 1]
             wrong += 1.0 - reached
             if wrong > stake:
                 break
@@ -181,6 +201,14 @@ cdef class Chooser:
                 below = base + k
             if c.chosen < k <= 2 * below - base and not self.costs.known(base + k):
                 c.chosen = k
+
+    cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
+        """Return by tokens of a tree, 0..n, below which probability no branch pays."""
+        cdef PassC step
+        cdef Py_ssize_t most = min(n, self.max_draft)
+        step.batch_tokens, step.decoding, step.rate = base, decoding, 1.0
+        self.set_prices(&step, base, most)
+        return self.trees.least_of(self.price, most, n)
 
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil:
         """Set what a pass with 0..n drafted tokens costs this slot: its share plus all that its draft adds."""
@@ -194,17 +222,17 @@ cdef class Chooser:
             for k in range(n + 1):
                 self.price[k] = step.rate * (self.costs.at(base + k) + share)
 
-    cdef bint may_pay(self, Py_ssize_t n) noexcept nogil:
-        """Whether any draft from a chain of n can beat none, by the first token's probability.
+    cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil:
+        """Whether any draft of n tokens can beat none, by the probability that its first one is right.
 
-        k tokens gain p[0] * (worth(1, k) - best(1)) for price[k] - price[0], and best(1) is at least
-        worth(1, k) - price[k - 1]: nothing is gained where p[0] * price[k - 1] is no more. After the
-        only token of a chain nothing is left to choose: it gains at most p[0] tokens.
+        k tokens gain first * (worth(1, k) - best(1)) for price[k] - price[0], and best(1) is at least
+        worth(1, k) - price[k - 1]: nothing is gained where first * price[k - 1] is no more. After the
+        only token of a chain nothing is left to choose: it gains at most `first` tokens.
         """
         cdef Py_ssize_t k
         cdef double least = 1.0 if n == 1 else 0.0
         for k in range(1, n + 1):
-            if self.p[0] * max(self.price[k - 1], least) > self.price[k] - self.price[0]:
+            if first * max(self.price[k - 1], least) > self.price[k] - self.price[0]:
                 return True
         return False
 
@@ -230,6 +258,7 @@ cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[
     """Fill in a candidate; the claims are not copied."""
     c.n = claims.shape[0]
     c.p = &claims[0] if c.n else NULL
+    c.tree = TreeC(NULL, NULL, NULL)
     c.room = room
     c.calibration = calibrations.of(source)
     return 0
@@ -345,6 +374,43 @@ cdef class AutoPolicy:
         self.choose_one(&c, batch_tokens, decoding)
         return c.chosen
 
+    def choose_tree(self, Py_ssize_t slot, str source not None, confidence, parents, Py_ssize_t room,
+                    Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1):
+        """Return which tokens of a candidate tree to send, those that save most first.
+
+        Args:
+            slot, source, room, batch_tokens, decoding: As in `choose`.
+            confidence: float32, shape (n,): each token's probability if its parent is right. Only the first
+                max_draft tokens are considered.
+            parents: int32, shape (n,): the index of each token's parent, an earlier one, or -1 = the text. The
+                first child of a token is the likeliest.
+
+        Returns:
+            int32, shape (k,), k <= min(room, n): indexes of tokens, each after its parent; a new array.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+
+        Cost: O(tokens^2) of the longest chain of first children, a few microseconds for 64.
+        """
+        cdef OfferC c
+        cdef Py_ssize_t n
+        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
+        cdef const int32_t[::1] given = parents_view(parents, claims.shape[0])
+        cdef int32_t[::1] order, links
+        cdef float[::1] values
+        check_slot(slot)
+        check_batch(batch_tokens, decoding)
+        n = claims.shape[0]
+        made = np.arange(n, dtype=np.int32)
+        if n == 0:
+            return made
+        order, links, values = made, np.array(given), np.array(claims)
+        describe(&c, self.calibrations, source, values, room)
+        c.tree = TreeC(&order[0], &links[0], &values[0])
+        self.choose_one(&c, batch_tokens, decoding)
+        return made[:c.chosen].copy()
+
     def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
@@ -452,6 +518,10 @@ cdef class AutoPolicy:
     def costs(self):
         """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
+
+    cdef const float* least_of(self, Py_ssize_t batch_tokens, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
+        """Return for growing trees what Chooser.least_of does; NULL: they are not cut."""
+        return NULL if self._fixed >= 0 else self._chooser.least_of(batch_tokens, decoding, n)
 
     cdef double speed(self) noexcept nogil:
         return self._emitted / (self._passes * self._costs.at(1))

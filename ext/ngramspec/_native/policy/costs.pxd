@@ -4,6 +4,8 @@ cdef enum:
     NUM_PLACES = 4    # places in a chain that are learnt separately: token 0, token 1, tokens 2 and 3, later ones
     NUM_LEVELS = 12   # of claimed probabilities, by their log-odds
 
+cdef double LEAST_P  # stands for probability 0 in chains
+
 cdef struct CalibrationC:
     double weight[4][12]  # tokens seen around this level
     double mean[4][12]    # running mean of (1 if right else 0) - claimed, of those

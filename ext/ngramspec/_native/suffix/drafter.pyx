@@ -85,6 +85,7 @@ cdef struct LeafC:
     float all_right       # probability that it and all before it are right
     int record
     int choice
+    bint first            # it and all before it are the likeliest after what is before them
 
 # Working memory of a tree while it grows.
 cdef struct TreeC:
@@ -356,18 +357,18 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
         _follow(c, s, h, start, PLACE_STATIC)
 
 
-cdef void _offer(TreeC* t, float all_right, int record, int choice) noexcept nogil:
+cdef void _offer(TreeC* t, float all_right, int record, int choice, bint first) noexcept nogil:
     """Add a choice; among equals the one added first is taken first."""
     cdef int i = t.num_leaves
     while i > 0 and t.leaves[i - 1].all_right >= all_right:
         t.leaves[i] = t.leaves[i - 1]
         i -= 1
-    t.leaves[i] = LeafC(all_right, record, choice)
+    t.leaves[i] = LeafC(all_right, record, choice, first)
     t.num_leaves += 1
 
 
 cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
-                    int after, float all_right) noexcept nogil:
+                    int after, float all_right, bint first) noexcept nogil:
     """Let the next record's candidates vote and offer their choices; False if there are none."""
     cdef TreeC* t = c.tree
     cdef int record = <int>s.num_records
@@ -376,10 +377,10 @@ cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const t
     if r == NULL:
         return False
     # As in a draft without branches, the chosen one comes before its equals.
-    _offer(t, all_right * r.choices[r.chosen].p, record, r.chosen)
+    _offer(t, all_right * r.choices[r.chosen].p, record, r.chosen, first)
     for k in range(r.num):
         if k != r.chosen:
-            _offer(t, all_right * r.choices[k].p, record, k)
+            _offer(t, all_right * r.choices[k].p, record, k, False)
     return True
 
 
@@ -404,13 +405,17 @@ cdef void _go_on(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const Leaf
             agree[n] = said[i]
             n += candidate_next(&agree[n], h, c.pool, c.index, before + known, length)
     c.tree.num_candidates[record] = n
-    if _consider(c, s, h, before + known + length, length, node, leaf.all_right):
+    if _consider(c, s, h, before + known + length, length, node, leaf.all_right, leaf.first):
         r.next[leaf.choice] = record
 
 
 cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
-                            float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
-    """Grow a tree from the slot's candidates; it ends like a draft without branches."""
+                            float* confidence, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
+    """Grow a tree from the slot's candidates; it ends like a draft without branches.
+
+    Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
+    pass counts for the policy.
+    """
     cdef TreeC* t = c.tree
     cdef const JudgedC* r
     cdef LeafC leaf
@@ -419,11 +424,13 @@ cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token
     memset(t.width, 0, sizeof(t.width))
     memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
     t.num_candidates[0] = s.num_candidates
-    _consider(c, s, h, h.tokens + h.len, 0, -1, 1)
+    _consider(c, s, h, h.tokens + h.len, 0, -1, 1, True)
     while t.num_leaves > 0:
         t.num_leaves -= 1
         leaf = t.leaves[t.num_leaves]
         r = &s.records[leaf.record]
+        if least != NULL and leaf.all_right < least[n] and not leaf.first:
+            continue
         if t.width[r.position] == width:
             continue
         t.width[r.position] += 1
@@ -515,11 +522,12 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
 
 
 cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
-                              float* confidence, Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+                              float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                              const float* least) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     _find(c, s, h)
-    return suffix_tree(c, s, h, out, parents, confidence, limit, width)
+    return suffix_tree(c, s, h, out, parents, confidence, limit, width, least)
 
 
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:

@@ -1,0 +1,207 @@
+"""choose_tree beside its slow twin, and what follows from the rule."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngramspec import AutoPolicy, create_drafter
+from ngramspec.costs import PROFILES, CostTable
+from ngramspec.errors import InputError
+from reference import auto, auto_tree
+
+CLOSE = 1e-9
+FLAT = CostTable(((1, 1.0), (2, 1.001)), "flat")
+LINE = CostTable(((1, 1.0), (2, 1.3)), "line")
+DEAR = CostTable(((1, 1.0), (2, 1.9)), "dear")
+
+
+def floats(*p: float) -> np.ndarray:
+    return np.array(p, np.float32)
+
+
+def links(*parents: int) -> np.ndarray:
+    return np.array(parents, np.int32)
+
+
+@st.composite
+def trees(draw: st.DrawFn, most: int = 40) -> tuple[list[float], list[int]]:
+    """Claims and parents; the children of a token are right with a probability of at most 1."""
+    n = draw(st.integers(0, most))
+    seed, deep = draw(st.integers(0, 1 << 32)), draw(st.sampled_from([1, 3, 40]))
+    rng = np.random.default_rng(seed)
+    parents, claims, left = [], [], {-1: 1.0}
+    for i in range(n):
+        open_ones = [token for token in left if left[token] > 1e-3]
+        parent = open_ones[max(0, len(open_ones) - 1 - int(rng.exponential(deep - 1)))]
+        p = float(np.float32(left[parent] * rng.beta(2, 1)))
+        before = [claims[j] for j in range(i) if parents[j] == parent]
+        claims.append(min([p, *before]))
+        left[parent] -= claims[-1]
+        left[i] = 1.0
+        parents.append(parent)
+    return claims, parents
+
+
+def prices_of(table: CostTable, n: int, rate: float, decoding: int = 1) -> list[float]:
+    costs = table.dense(1024)
+    share = costs[decoding - 1] / decoding - costs[decoding - 1]
+    return [rate * (costs[decoding - 1 + k] + share) for k in range(n + 1)]
+
+
+@given(
+    tree=trees(),
+    rises=st.lists(st.floats(0, 0.6), min_size=1, max_size=60),
+    room=st.integers(0, 45),
+    emitted=st.integers(1, 6),
+)
+def test_any_tree_and_costs_give_the_twins_choice(
+    tree: tuple[list[float], list[int]], rises: list[float], room: int, emitted: int
+) -> None:
+    claims, parents = tree
+    table = CostTable(tuple(enumerate((1 + np.cumsum([0.0, *rises])).tolist(), 1)))
+    policy = AutoPolicy(40, table)
+    policy.step(emitted, 1)
+    sent = policy.choose_tree(0, "a", floats(*claims), links(*parents), room).tolist()
+    assert len(sent) <= room
+    assert len(set(sent)) == len(sent)
+    for place, token in enumerate(sent):
+        assert parents[token] < 0 or parents[token] in sent[:place]
+    prices = prices_of(table, len(claims), policy.rate)
+    saved = auto_tree.gains(claims, parents, prices)
+    expected = auto_tree.choose(claims, parents, prices, room)
+    assert auto_tree.net(saved, sent, prices) == pytest.approx(
+        auto_tree.net(saved, expected, prices), abs=CLOSE
+    )
+
+
+@given(
+    claims=st.lists(st.floats(2**-7, 1, width=32), max_size=40),
+    table=st.sampled_from([FLAT, LINE, DEAR, *PROFILES.values()]),
+    room=st.integers(0, 45),
+    emitted=st.integers(1, 6),
+)
+def test_a_tree_without_branches_is_chosen_like_a_chain(
+    claims: list[float], table: CostTable, room: int, emitted: int
+) -> None:
+    policy = AutoPolicy(40, table)
+    policy.step(emitted, 1)
+    chain = floats(*claims)
+    sent = policy.choose_tree(0, "a", chain, np.arange(-1, len(chain) - 1, dtype=np.int32), room)
+    choice = auto.AutoPolicy(40, table.dense(1024))
+    choice.step(emitted, 1)
+    made = choice.choose("a", [float(p) for p in chain], room)
+    assert sent.tolist() == list(range(len(sent)))
+    ends = [min(k, len(made.values) - 1) for k in (len(sent), made.length)]
+    assert made.values[ends[0]] == pytest.approx(made.values[ends[1]], abs=1e-7)
+
+
+@given(tree=trees(8), rise=st.floats(0.01, 0.8), emitted=st.integers(1, 5))
+def test_little_is_lost_to_the_best_of_all_choices(
+    tree: tuple[list[float], list[int]], rise: float, emitted: int
+) -> None:
+    """The order is a rule of thumb: the best tokens by trying all sets save hardly more."""
+    claims, parents = tree
+    table = CostTable(((1, 1.0), (2, 1.0 + rise)))
+    policy = AutoPolicy(40, table)
+    policy.step(emitted, 1)
+    sent = policy.choose_tree(0, "a", floats(*claims), links(*parents), 8).tolist()
+    prices = prices_of(table, len(claims), policy.rate)
+    saved = auto_tree.gains(claims, parents, prices)
+    best = 0.0
+    for size in range(1, len(claims) + 1):
+        for some in itertools.combinations(range(len(claims)), size):
+            if all(parents[i] < 0 or parents[i] in some for i in some):
+                best = max(best, auto_tree.net(saved, some, prices))
+    assert best - auto_tree.net(saved, sent, prices) < 0.05 + 0.1 * best
+
+
+def test_cheap_passes_take_branches_and_dear_ones_the_chain() -> None:
+    claims, parents = floats(0.7, 0.9, 0.2, 0.9), links(-1, 0, -1, 2)
+    assert AutoPolicy(costs=FLAT).choose_tree(0, "a", claims, parents, 64).tolist() == [0, 1, 2, 3]
+    assert AutoPolicy(costs=LINE).choose_tree(0, "a", claims, parents, 64).tolist() == [0, 1]
+    assert AutoPolicy(costs=DEAR).choose_tree(0, "a", claims, parents, 64).tolist() == []
+    assert AutoPolicy(costs=FLAT).choose_tree(0, "a", claims, parents, 3).tolist() == [0, 1, 2]
+
+
+def test_a_first_token_that_many_share_is_not_too_unlikely_to_pay() -> None:
+    """None of them would pay in a chain."""
+    claims, parents = floats(0.3, 0.3, 0.3), links(-1, -1, -1)
+    table = CostTable(((1, 1.0), (2, 1.25)))
+    assert AutoPolicy(costs=table).choose(0, "a", claims[:1], 9) == 1
+    assert len(AutoPolicy(costs=table).choose_tree(0, "a", claims, parents, 9)) == 3
+
+
+def test_slots_that_share_a_pass_pay_their_part() -> None:
+    claims, parents = floats(0.5, 0.5, 0.3), links(-1, 0, -1)
+    alone = AutoPolicy(costs=LINE).choose_tree(0, "a", claims, parents, 9)
+    policy = AutoPolicy(costs=LINE)
+    policy.step(8, 8)
+    shared = policy.choose_tree(0, "a", claims, parents, 9, batch_tokens=8, decoding=8)
+    assert len(shared) < len(alone)
+
+
+def test_a_fixed_length_is_the_first_tokens() -> None:
+    claims, parents = floats(0.7, 0.9, 0.2, 0.9), links(-1, 0, -1, 2)
+    assert AutoPolicy(fixed=3).choose_tree(0, "a", claims, parents, 9).tolist() == [0, 1, 2]
+
+
+def test_what_is_no_tree_is_refused() -> None:
+    policy = AutoPolicy()
+    for claims, parents, message in [
+        (floats(0.5), links(0), r"parents\[0\] must be in -1..-1, got 0"),
+        (floats(0.5, 0.5), links(-1, -2), r"parents\[1\] must be in -1..0, got -2"),
+        (floats(0.5, 0.5), links(-1), "expected a parent for each of 2 tokens, got 1"),
+        (np.array([0.5]), links(-1), "confidence"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            policy.choose_tree(0, "a", claims, parents, 4)
+    with pytest.raises(InputError, match="slot must be >= 0"):
+        policy.choose_tree(-1, "a", floats(), links(), 4)
+
+
+# -- what a drafter sends -----------------------------------------------------------------------
+
+# After 1 2 comes 3, after that 4 or 5.
+FORK = [1, 2, 3, 4, 9, 6, 1, 2, 3, 5, 8, 7, 1, 2]
+
+
+@pytest.mark.parametrize("table", [FLAT, LINE, DEAR], ids=lambda table: table.name)
+def test_a_drafter_sends_what_the_policy_chooses(table: CostTable) -> None:
+    """Its tree is the whole one, less the branches that cannot pay, in the policy's order."""
+    whole = create_drafter("suffix", share=False)
+    whole.begin(0, FORK)
+    tokens, parents, claims = whole.propose_tree(0, 64)
+    policy = AutoPolicy(costs=table)
+    drafter = create_drafter("suffix", share=False, policy=policy)
+    drafter.begin(0, FORK)
+    chosen = AutoPolicy(costs=table).choose_tree(0, "suffix", claims, parents, 64)
+    made, links_made, claims_made = drafter.propose_tree(0, 64)
+    assert made.tolist() == tokens[chosen].tolist()
+    assert claims_made.tolist() == claims[chosen].tolist()
+    place = {-1: -1, **{int(token): i for i, token in enumerate(chosen)}}
+    assert links_made.tolist() == [place[int(parents[token])] for token in chosen]
+    assert drafter.check() == ""
+    stats = drafter.stats()["suffix"]
+    assert stats.num_draft_tokens == len(made)
+
+
+def test_a_policy_with_short_drafts_bounds_the_tree() -> None:
+    drafter = create_drafter("suffix", share=False, policy=AutoPolicy(3, FLAT))
+    drafter.begin(0, FORK)
+    assert len(drafter.propose_tree(0, 64)[0]) == 3
+
+
+def test_the_best_of_several_sources_is_taken_with_its_own_parents() -> None:
+    drafter = create_drafter("ngram-simple,suffix", share=False, policy=AutoPolicy(costs=FLAT))
+    drafter.begin(0, FORK)
+    tokens, parents, _ = drafter.propose_tree(0, 16)
+    assert (parents < np.arange(len(tokens))).all()
+    assert drafter.check() == ""
+    at = parents.tolist().index(-1)
+    drafter.accept(0, [int(tokens[at]), 77], 1)
+    assert drafter.history(0).tolist() == [*FORK, int(tokens[at]), 77]

@@ -1,0 +1,71 @@
+"""Which tokens of a tree to send: the slow twin of `policy.trees`, the rule written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .auto import worths
+
+
+def children(parents: Sequence[int], token: int) -> list[int]:
+    """Return the tokens after one, or after the text (-1); the likeliest comes first."""
+    return [i for i, parent in enumerate(parents) if parent == token]
+
+
+def path(parents: Sequence[int], token: int) -> list[int]:
+    """Return a token and all before it, the first one first."""
+    return [] if token < 0 else [*path(parents, parents[token]), token]
+
+
+def chain_from(parents: Sequence[int], token: int) -> list[int]:
+    """Return a token, its first child, that one's first child, and so on."""
+    after = children(parents, token)
+    return [token, *(chain_from(parents, after[0]) if after else [])]
+
+
+def rest(p: Sequence[float], parents: Sequence[int], token: int, prices: Sequence[float]) -> float:
+    """What the text that ends with a token is worth, by the chain that is known to follow it."""
+    chain = [p[i] for i in chain_from(parents, token)[1:]]
+    go_on = [0.0] * (len(chain) + 1)
+    for i in range(len(chain) - 1, -1, -1):
+        made = worths(chain, i, go_on)
+        go_on[i] = max(0.0, max(worth - prices[k] for k, worth in enumerate(made)))
+    return go_on[0]
+
+
+def gains(p: Sequence[float], parents: Sequence[int], prices: Sequence[float]) -> list[float]:
+    """What each token saves, on average over what may be emitted."""
+    rests = [rest(p, parents, i, prices) for i in range(len(p))]
+    return [
+        math.prod(p[j] for j in path(parents, i))
+        * (1 + sum(p[j] * rests[j] for j in children(parents, i)) - rests[i])
+        for i in range(len(p))
+    ]
+
+
+def order(parents: Sequence[int], saved: Sequence[float]) -> list[int]:
+    """Return the tokens in the order in which they are taken."""
+    ranks: list[float] = []
+    for i, parent in enumerate(parents):
+        chain = [saved[j] for j in chain_from(parents, i)]
+        rank = max(sum(chain[:k]) / k for k in range(1, len(chain) + 1))
+        likelier = children(parents, parent)[0]
+        ranks.append(min([rank, *(ranks[j] for j in (parent, likelier) if 0 <= j < i)]))
+    return sorted(range(len(parents)), key=lambda i: -ranks[i])
+
+
+def net(saved: Sequence[float], sent: Sequence[int], prices: Sequence[float]) -> float:
+    """What sending some tokens is worth beyond none, the costs taken off."""
+    return sum(saved[i] for i in sent) - (prices[len(sent)] - prices[0])
+
+
+def choose(
+    p: Sequence[float], parents: Sequence[int], prices: Sequence[float], room: int
+) -> list[int]:
+    """Return the tokens to send: so many from the start of the order as are worth most."""
+    saved = gains(p, parents, prices)
+    taken = order(parents, saved)
+    most = max(0, min(room, len(p)))
+    sizes = [net(saved, taken[:k], prices) for k in range(most + 1)]
+    return taken[: sizes.index(max(sizes))]
