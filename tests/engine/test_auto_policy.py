@@ -11,6 +11,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling
+from ngramspec.errors import InputError
 
 Timed = Callable[..., FakeTarget]
 LENGTH = 150
@@ -69,3 +70,17 @@ def test_fixed_and_no_drafts_are_obeyed(timed: Timed) -> None:
         drafted = engine.stats().draft_lengths
         assert drafted.total <= most * max(1, drafted.count)
         assert (drafted.count > 0) == (most > 0)
+
+
+@pytest.mark.parametrize("name", ["auto", "gate", "fixed"])
+def test_an_engine_takes_a_policy_by_its_name(name: str) -> None:
+    engine = Engine(FakeTarget(sequences=1, period=8), "suffix", slots=1, policy=name)
+    engine.submit(Request(prompt_ids=int32(range(20)), max_tokens=8))
+    while engine.busy:
+        engine.step()
+    assert engine.drafting().policy == name
+
+
+def test_a_name_that_is_no_policy_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, got 'autoo'"):
+        Engine(FakeTarget(sequences=1, period=8), "suffix", slots=1, policy="autoo")

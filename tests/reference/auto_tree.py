@@ -50,8 +50,7 @@ def order(parents: Sequence[int], saved: Sequence[float]) -> list[int]:
     for i, parent in enumerate(parents):
         chain = [saved[j] for j in chain_from(parents, i)]
         rank = max(sum(chain[:k]) / k for k in range(1, len(chain) + 1))
-        likelier = children(parents, parent)[0]
-        ranks.append(min([rank, *(ranks[j] for j in (parent, likelier) if 0 <= j < i)]))
+        ranks.append(min(rank, ranks[parent]) if parent >= 0 else rank)
     return sorted(range(len(parents)), key=lambda i: -ranks[i])
 
 

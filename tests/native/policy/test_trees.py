@@ -136,6 +136,18 @@ def test_a_first_token_that_many_share_is_not_too_unlikely_to_pay() -> None:
     assert len(AutoPolicy(costs=table).choose_tree(0, "a", claims, parents, 9)) == 3
 
 
+def test_the_less_likely_sibling_is_sent_alone_if_only_that_pays() -> None:
+    """What follows the other is certain: the next pass gets it as cheaply."""
+    claims, parents = floats(0.5, 0.45, *[1.0] * 30), links(-1, -1, 0, *range(2, 31))
+    table = CostTable(((1, 1.0), (2, 1.1)))
+    policy = AutoPolicy(costs=table)
+    policy.step(6, 1)
+    saved = auto_tree.gains([float(p) for p in claims], parents.tolist(),
+                            prices_of(table, len(claims), policy.rate))  # fmt: skip
+    assert saved[0] < policy.rate * 0.1 < saved[1]
+    assert policy.choose_tree(0, "a", claims, parents, 32).tolist() == [1]
+
+
 def test_slots_that_share_a_pass_pay_their_part() -> None:
     claims, parents = floats(0.5, 0.5, 0.3), links(-1, 0, -1)
     alone = AutoPolicy(costs=LINE).choose_tree(0, "a", claims, parents, 9)
@@ -205,3 +217,23 @@ def test_the_best_of_several_sources_is_taken_with_its_own_parents() -> None:
     at = parents.tolist().index(-1)
     drafter.accept(0, [int(tokens[at]), 77], 1)
     assert drafter.history(0).tolist() == [*FORK, int(tokens[at]), 77]
+
+
+def test_a_policy_learns_from_the_likeliest_branch_wherever_it_comes() -> None:
+    """Before a long copy that may be wrong, the other branch saves more and is put first."""
+    copy = [1, 2, *range(100, 160), 9]
+    text = [*(token for end in (8, 9, 10) for token in (*copy, 1, 2, 7, end, 9)), 1, 2]
+    policies = [AutoPolicy(costs=CostTable(((1, 1.0), (2, 1.05)))) for _ in range(2)]
+    for policy in policies:
+        policy.step(6, 1)
+    drafter = create_drafter("suffix", share=False, policy=policies[0])
+    drafter.begin(0, text)
+    tokens, parents, claims = drafter.propose_tree(0, 64)
+    first = np.flatnonzero(parents == -1)
+    likeliest = first[np.argmax(claims[first])]
+    assert likeliest > first[0], (tokens[first], claims[first])
+    drafter.accept(0, [55], 0)
+    policies[1].learn(0, "suffix", claims[[likeliest]], 0, 1)
+    some = np.arange(0.05, 1, 0.1, dtype=np.float32)
+    known = [policy.calibrated("suffix", some).tolist() for policy in policies]
+    assert known[0] == pytest.approx(known[1])

@@ -171,7 +171,8 @@ cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssi
     for i in range(drafter.d.num_sources):
         row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
         if s.branched and s.made[i] > 0:  # claims are learnt from a chain: that of the likeliest tokens
-            s.made[i] = branches_prune(row, s.links + i * drafter.d.max_draft, claims, s.made[i])
+            s.made[i] = branches_prune(row, s.links + i * drafter.d.max_draft, claims, s.made[i],
+                                       s.links + drafter.d.num_sources * drafter.d.max_draft)
         known = min(s.made[i], n)
         if known > 0:
             calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
@@ -416,7 +417,7 @@ cdef class Drafter:
         s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
         s.confidence = s.claims = <float*>calloc(room, sizeof(float))
         s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
-        s.parents = s.links = <int32_t*>calloc(room, sizeof(int32_t))
+        s.parents = s.links = <int32_t*>calloc(room + <size_t>self.d.max_draft, sizeof(int32_t))
         if s.rows == NULL or s.claims == NULL or s.made == NULL or s.links == NULL:
             raise MemoryError("drafter: no memory for drafts")
 

@@ -6,8 +6,10 @@ from ngramspec._native.drafter.source cimport SourceC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
-# keep only the first child of the root, its first child and so on; return their number
-cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n) noexcept nogil
+# keep only the likeliest child of the root, its likeliest child and so on; return their number. `likeliest`: n
+# numbers of working memory
+cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n,
+                               int32_t* likeliest) noexcept nogil
 # first broken invariant or NULL
 cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil
 
@@ -22,7 +24,7 @@ cdef struct SlotC:
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
     int32_t* parents      # of the pending draft where it is a tree: the index of each token's parent, -1 = the history
-    int32_t* links        # num_sources rows of such parents
+    int32_t* links        # num_sources rows of such parents, and one of working memory
     bint branched         # the draft is a tree
     Py_ssize_t draft_len  # tokens of it that will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft

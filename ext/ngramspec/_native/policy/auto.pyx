@@ -382,8 +382,7 @@ cdef class AutoPolicy:
             slot, source, room, batch_tokens, decoding: As in `choose`.
             confidence: float32, shape (n,): each token's probability if its parent is right. Only the first
                 max_draft tokens are considered.
-            parents: int32, shape (n,): the index of each token's parent, an earlier one, or -1 = the text. The
-                first child of a token is the likeliest.
+            parents: int32, shape (n,): the index of each token's parent, an earlier one, or -1 = the text.
 
         Returns:
             int32, shape (k,), k <= min(room, n): indexes of tokens, each after its parent; a new array.
@@ -391,7 +390,7 @@ cdef class AutoPolicy:
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
 
-        Cost: O(tokens^2) of the longest chain of first children, a few microseconds for 64.
+        Cost: O(tokens^2) of the longest chain of likeliest children, a few microseconds for 64.
         """
         cdef OfferC c
         cdef Py_ssize_t n

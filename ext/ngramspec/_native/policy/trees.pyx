@@ -7,8 +7,8 @@ later. So a token saves, where it and all before it are right,
 and rest is what the known rest of a text is worth: best(i) of ngs_worth.h along the likeliest children.
 For a tree without branches that is the rule for chains.
 
-Tokens are taken in the order of what they save. Each comes after its parent and its likelier siblings; one
-that saves little comes early if what follows it saves much.
+Tokens are taken in the order of what they save. Each comes after its parent; one that saves little comes
+early if what follows it saves much.
 
 Published relatives: Sequoia (arXiv 2402.12374) and OPT-Tree (arXiv 2406.17276) choose trees of a given size
 by the probability of their tokens alone.
@@ -95,14 +95,15 @@ cdef class TreeValues:
             worth[i + 1] = worth[i] + self.gain[i]
 
     cdef void value_rests(self, const TreeC* t, Py_ssize_t n, const double* price) noexcept nogil:
-        """Set rest and first. A tree falls apart into chains of first children."""
+        """Set rest and first. A tree falls apart into chains of likeliest children."""
         cdef Py_ssize_t i, k, length
         cdef int32_t at
         for i in range(n):
             self.first[i] = -1
-        for i in range(n - 1, -1, -1):
-            if t.parents[i] >= 0:
-                self.first[t.parents[i]] = <int32_t>i
+        for i in range(n):
+            at = t.parents[i]
+            if at >= 0 and (self.first[at] < 0 or self.p[i] > self.p[self.first[at]]):
+                self.first[at] = <int32_t>i
         for i in range(n):
             if t.parents[i] >= 0 and self.first[t.parents[i]] == i:
                 continue
@@ -119,15 +120,15 @@ cdef class TreeValues:
     cdef void arrange(self, TreeC* t, Py_ssize_t n) noexcept nogil:
         """Put the tokens that save most first.
 
-        A token counts as what it and the first children after it save on average, as many of them as
-        make that the most; but no more than its parent and its likelier siblings.
+        A token counts as what it and the likeliest children after it save on average, as many of them as
+        make that the most; but no more than its parent.
         """
         cdef double* total = self.path
         cdef double* key = self.rest
         cdef int32_t* size = self.numbers
         cdef int32_t* order = self.numbers
         cdef int32_t* place = self.more
-        cdef int32_t at, before
+        cdef int32_t at
         cdef Py_ssize_t _step, i, k
         cdef bint moved = False
         for i in range(n - 1, -1, -1):
@@ -141,12 +142,8 @@ cdef class TreeValues:
                     at = self.first[at]
             key[i] = total[i] / size[i]
         for i in range(n):
-            at = t.parents[i]
-            if at >= 0:
-                key[i] = min(key[i], key[at])
-            before = self.first[at] if at >= 0 else 0
-            if before != i:
-                key[i] = min(key[i], key[before])
+            if t.parents[i] >= 0:
+                key[i] = min(key[i], key[t.parents[i]])
         for i in range(n):
             k = i
             while k > 0 and key[order[k - 1]] < key[i]:
