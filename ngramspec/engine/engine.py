@@ -50,7 +50,7 @@ class Engine:
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where no other has a draft, such as DraftModel.
-        policy: How long drafts may be; None = "auto", see make_policy.
+        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or your own.
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches within the size up to which it does.
@@ -80,7 +80,7 @@ class Engine:
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         draft_model: DraftSource | None = None,
-        policy: DraftPolicy | None = None,
+        policy: str | DraftPolicy = "auto",
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
@@ -108,7 +108,9 @@ class Engine:
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
-        self._policy = policy or make_policy("auto", USUAL, max_rollback=target.max_rollback)
+        if isinstance(policy, str):
+            policy = make_policy(policy, USUAL, max_rollback=target.max_rollback)
+        self._policy = policy
         # Before it learns: a few passes on a busy machine tell little.
         self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
