@@ -51,6 +51,7 @@ class Engine:
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where no other has a draft, such as DraftModel.
         policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or your own.
+            None = "auto".
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches within the size up to which it does.
@@ -80,7 +81,7 @@ class Engine:
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         draft_model: DraftSource | None = None,
-        policy: str | DraftPolicy = "auto",
+        policy: str | DraftPolicy | None = None,
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
@@ -108,8 +109,9 @@ class Engine:
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
-        if isinstance(policy, str):
-            policy = make_policy(policy, USUAL, max_rollback=target.max_rollback)
+        if policy is None or isinstance(policy, str):
+            name = "auto" if policy is None else policy
+            policy = make_policy(name, USUAL, max_rollback=target.max_rollback)
         self._policy = policy
         # Before it learns: a few passes on a busy machine tell little.
         self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
