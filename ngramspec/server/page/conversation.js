@@ -226,8 +226,7 @@ async function answer(replaced = [], begun = null) {
   $("status").textContent = "Receiving the answer.";
   const failed = await receive(own, message, path, body, control.signal);
   running.delete(own.id);
-  if (failed && leaving) return keep(own);
-  if (failed && !message.content && !message.reasoning && !message.calls) takeBack(own, message, replaced);
+  if (failed && !leaving && !message.content && !message.reasoning && !message.calls) takeBack(own, message, replaced);
   if (chat === own) {
     views.get(message)?.end();
     complain(failed);

@@ -205,7 +205,19 @@ def test_a_drafter_sends_what_the_policy_chooses(table: CostTable) -> None:
 def test_a_policy_with_short_drafts_bounds_the_tree() -> None:
     drafter = create_drafter("suffix", share=False, policy=AutoPolicy(3, FLAT))
     drafter.begin(0, FORK)
-    assert len(drafter.propose_tree(0, 64)[0]) == 3
+    tokens, parents, claims = drafter.propose_tree(0, 64)
+    assert len(tokens) == 3
+    # What it learns from is the tree that it knows, in its order.
+    twin = AutoPolicy(3, FLAT)
+    path = [int(np.argmax(np.where(parents == -1, claims, -1)))]
+    while path[-1] in parents:
+        path.append(int(np.argmax(np.where(parents == path[-1], claims, -1))))
+    drafter.accept(0, [*tokens[path].tolist(), 55], len(path))
+    twin.learn(0, "suffix", claims[path], len(path), len(path))
+    some = np.arange(0.05, 1, 0.1, dtype=np.float32)
+    assert drafter.policy is not None
+    known = drafter.policy.calibrated("suffix", some).tolist()
+    assert known == pytest.approx(twin.calibrated("suffix", some).tolist())
 
 
 def test_the_best_of_several_sources_is_taken_with_its_own_parents() -> None:

@@ -139,7 +139,8 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
         best.chosen = _leading_valid(ask, s.draft, n)
         driver_shorten(&drafter.d, slot, best.chosen)
         return best.chosen
-    if ask.width:
+    if ask.width:  # the policy puts a tree into another order: it must know all of it
+        limit = min(limit, drafter._judge._max_draft)
         least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, limit)
     driver_ask_all(&drafter.d, slot, limit, ask.width, least)
     best.n = best.room = best.chosen = 0

@@ -8,7 +8,7 @@ cdef struct TreeC:
     float* claims         # the probability that each is right if its parent is
 
 cdef class TreeValues:
-    cdef Py_ssize_t width    # room for so many tokens
+    cdef Py_ssize_t width    # there is room for fewer tokens than this
     cdef double* reached     # the probability that a token and all before it are right
     cdef double* p           # the probability that it is right if its parent is
     cdef double* rest        # how much more than fresh text the text is worth that ends with it

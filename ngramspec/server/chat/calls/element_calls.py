@@ -1,6 +1,6 @@
 """MiniMax M3's calls: every parameter is an element, and what it holds are elements again.
 
-All tags stand behind a mark of their own:
+All tags follow a mark of their own:
 
 ]<]minimax[>[<tool_call>
 ]<]minimax[>[<invoke name="f">]<]minimax[>[<city>Oslo]<]minimax[>[</city>]<]minimax[>[</invoke>
