@@ -24,7 +24,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.drafters.statistics import open_shared
@@ -75,6 +75,8 @@ class LLM:
             how much to leave free.
         flash_attn: True, False or "auto".
         settings: Further fields of ContextSettings by name; not with `exact`.
+        tree: Most branches of a draft; "auto" = as many as pay, where the slots share a cache
+            (one slot, or settings={"kv_unified": True}); "off" = one.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
@@ -130,6 +132,7 @@ class LLM:
         draft_model: str | os.PathLike[str] | DraftModelSettings | None = None,
         context_shift: bool = False,
         settings: Mapping[str, Any] | None = None,
+        tree: int | str = "auto",
     ) -> None:
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
@@ -151,7 +154,7 @@ class LLM:
                 made["context_size"] = context_size
             fitted = fit_to_memory(
                 path,
-                ContextSettings(**made),
+                with_branches(ContextSettings(**made), tree),
                 placement or Placement(n_gpu_layers),
                 loading or Loading(),
                 draft=draft_model,
@@ -183,6 +186,7 @@ class LLM:
                 draft_model=small,
                 min_draft=min_draft,
                 context_shift=context_shift,
+                tree=tree,
             )
             thread = EngineThread(self.engine)
             # Also runs on garbage collection and at exit: no step may touch freed memory.
@@ -389,7 +393,7 @@ def _open_target(model: LlamaModel, settings: ContextSettings, exact: bool) -> L
     if not exact:
         return LlamaTarget(model, settings)
     found = find_exact(model, settings.threads or physical_cores(), settings.slots)
-    return open_exact(model, found, settings.slots, settings.context_size)
+    return open_exact(model, found, settings.slots, settings.context_size, settings.branches)
 
 
 def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:

@@ -23,8 +23,8 @@ LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
 OF_THE_POOL = ("capacity", "check_bits", "max_occupancy")
 # Drafters whose lengths follow the costs: what `auto` stands for.
 AUTO = "suffix"
-# Parameters that make a replay draft trees: their tokens, and the most at one depth.
-OF_TREES = ("tree", "max_width")
+# Parameters that make a replay draft trees: their tokens, the most at one depth, and of branches.
+OF_TREES = ("tree", "max_width", "max_branches")
 
 
 def subject(spec: str) -> Subject:
@@ -33,7 +33,8 @@ def subject(spec: str) -> Subject:
     Args:
         spec: "auto", or names with commas between, as create_drafter takes them; then optionally
             ":" and parameters, such as "ngram-map-k:size_n=8,size_m=32". With "tree=N" among
-            them, trees of N tokens are drafted, with "max_width=W" at most W of them at one depth.
+            them, trees of N tokens are drafted, with "max_width=W" at most W of them at one depth,
+            with "max_branches=B" of at most B branches.
 
     Raises:
         InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
@@ -117,7 +118,7 @@ def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int] | N
     if not found:
         return params, None
     if "tree" not in found:
-        raise InputError("max_width is for trees: give tree=N too")
+        raise InputError(f"{next(iter(found))} is for trees: give tree=N too")
     return params, {"max_tokens": found.pop("tree"), **found}
 
 

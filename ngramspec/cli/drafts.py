@@ -36,6 +36,30 @@ FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, optio
 }
 
 
+class TreeType(click.ParamType):  # type: ignore[type-arg]
+    """A number of branches, "auto" or "off"."""
+
+    name = "N|auto|off"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Return what Engine calls tree."""
+        text = str(value)
+        if text in ("auto", "off"):
+            return text
+        if text.isdecimal() and int(text) >= 1:
+            return int(text)
+        self.fail(f"{value!r} is neither a number >= 1 nor auto nor off", param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return how --help shows a value."""
+        return "[N|auto|off]"
+
+
+TREE = TreeType()
+
+
 @dataclasses.dataclass(frozen=True)
 class DraftChoice:
     """The drafters and parameters that the options choose.
@@ -45,6 +69,7 @@ class DraftChoice:
     any_tokenizer: accept files of another tokenizer.
     policy, max_draft: as for make_policy.
     min_draft: shorter drafts are not sent.
+    tree: as for Engine.
     draft_max: what the options give as the longest draft, None for nothing.
     """
 
@@ -56,6 +81,7 @@ class DraftChoice:
     policy: str = "auto"
     draft_max: int | None = None
     min_draft: int = 0
+    tree: int | str = "auto"
 
     @property
     def max_draft(self) -> int:
@@ -99,6 +125,9 @@ def drafter_options() -> Decorator:
         option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
                help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
                "as long as the drafters propose."),
+        option(SECTION, "--spec-tree", env="SPEC_TREE", type=TREE, default="auto",
+               help="Most branches of a draft, or auto: as many as pay, where all slots share a "
+               "cache; off: one. A branch is one way in which the text may go on."),
         option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
                "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
                help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."
@@ -154,7 +183,10 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
         if value is not None and not _share(key, value, names, params) and key in OF_ALL:
             flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
             click.echo(f"--{flag} does nothing for {chosen}", err=True)
-    rest = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
+    rest: dict[str, Any] = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
+    if not names:
+        values["spec_tree"] = "off"  # the context's sequences depend on it, so it stays
+    rest["tree"] = values["spec_tree"]
     return DraftChoice(
         names, order, params, files, **rest, draft_max=draft_max, min_draft=draft_min or 0
     )

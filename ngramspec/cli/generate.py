@@ -189,6 +189,7 @@ def _open_llm(
         loading=loading_of(values),
         adapters=[file for file, _ in adapters_of(values)],
         fit=limits_of(values),
+        tree="off" if exact else choice.tree,
         **(EXACT if exact else {**settings, "settings": others}),
     )
 

@@ -204,7 +204,8 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     Raises:
         InputError: A setting is out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
+    from ngramspec.engine.branches import OFF
 
     slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
     if total and total < slots:
@@ -212,7 +213,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     threads = values["threads"] or (None if values["model"] else 1)
     each = values.get("kv_unified_per_slot") or 0
     unified = bool(values.get("kv_unified") or each) and not values["exact"]
-    return ContextSettings(
+    made = ContextSettings(
         slots=slots,
         context_size=each or (total if unified else total // slots),
         n_batch=max(values["batch_size"], slots),
@@ -229,6 +230,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         rope=rope_of(values),
         thread_plans=thread_plans_of(values),
     )
+    return with_branches(made, values.get("spec_tree", OFF))
 
 
 def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
@@ -239,6 +241,6 @@ def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
         raise InputError("--exact needs the same type for cached keys and values")
     click.echo("looking for an exact setting ...", err=True)
     found = find_exact(model, settings.num_threads[0], settings.slots, settings.type_k)
-    target = open_exact(model, found, settings.slots, settings.context_size)
+    target = open_exact(model, found, settings.slots, settings.context_size, settings.branches)
     click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
     return target

@@ -47,6 +47,7 @@ class Drafting:
     draft_model: Asked where the drafters have nothing that pays; None: there is none.
     policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
     longest: Tokens of the longest draft that can be sent, 0 if none can.
+    branches: Most branches of a draft; 1 = none but the draft itself.
     types: Drafters that a request can name; none where no draft can be sent.
     rollback: How rejected tokens are taken back: "cache" (any number of them), "snapshots" (of a
         state, one for each drafted token), "saved" (one state for each draft) or "none".
@@ -59,6 +60,7 @@ class Drafting:
     draft_model: DraftModelInfo | None
     policy: str
     longest: int
+    branches: int
     types: tuple[str, ...]
     rollback: str
     state_bytes: int
@@ -79,6 +81,7 @@ class Drafting:
             "draft_model": None if small is None else small.as_json(),
             "policy": self.policy,
             "n_max": self.longest,
+            "branches": self.branches,
             "types": list(self.types),
             "rollback": self.rollback,
             "state_bytes": self.state_bytes,

@@ -100,7 +100,7 @@ class Emission:
             if made.request.post_sampling_probs:
                 logprob, top = slot.logprobs(index)
             else:
-                logprob, top = self._rows.logprobs(slot.first_row + index, token, likeliest)
+                logprob, top = self._rows.logprobs(slot.row(index), token, likeliest)
             made.logprobs.append(TokenLogprob(token, logprob, tuple(top)))
 
     def _finish(self, made: Generation, reason: FinishReason, error: Exception | None) -> None:

@@ -16,6 +16,7 @@ from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.generation import Generation
@@ -61,6 +62,8 @@ class Engine:
         min_draft: Shorter drafts are not sent, >= 0; a request may want another length.
         context_shift: A full context discards a part of its tokens and goes on, see
             Request.num_keep; otherwise it ends the answer.
+        tree: Most branches of a draft; "auto" = as many as pay, where target and policy know
+            branches; "off" = one. Your own drafter, a prediction and a draft model draft only one.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -88,6 +91,7 @@ class Engine:
         order: str = "priority",
         min_draft: int = 0,
         context_shift: bool = False,
+        tree: int | str = AUTO,
     ) -> None:
         _check(target, slots, max_queue, exact)
         if min_draft < 0:
@@ -113,6 +117,7 @@ class Engine:
             name = "auto" if policy is None else policy
             policy = make_policy(name, USUAL, max_rollback=target.max_rollback)
         self._policy = policy
+        self._branches, self._unbranched = most_branches(tree, target, policy)
         # Before it learns: a few passes on a busy machine tell little.
         self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
@@ -127,6 +132,8 @@ class Engine:
             self._stats,
             min_draft,
             context_shift,
+            self._branches,
+            exact,
         )
         stepper = self._stepper
         self._saving = Saving(target, stepper.sequences, self.drafters, stepper.touch)
@@ -345,6 +352,7 @@ class Engine:
             draft_model=small,
             policy=policy_name(self._policy),
             longest=longest,
+            branches=self._branches,
             types=DRAFTER_NAMES if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=int(getattr(self._target, "state_bytes", 0)),
@@ -367,6 +375,8 @@ class Engine:
             notes.append(
                 f"longer drafts would need memory for more than {most} states of each slot"
             )
+        if self._unbranched:
+            notes.append(f"drafts have no branches: {self._unbranched}")
         if self._costs is not None and (why := unpaid(self._costs, most)):
             notes.append(why)
         return most, notes

@@ -143,6 +143,31 @@ def measure(
     return found
 
 
+def trees_differ(
+    target: Target, token_ids: npt.NDArray[np.int32], sizes: Sequence[int], num_rows: int = NUM_ROWS
+) -> bool:
+    """Return whether any row's bits depend on the branches beside it.
+
+    The text's end is decoded in trees of two branches, where it is the first one and the second one
+    by turns. A second one that was right is decoded again, as an exact engine does it.
+
+    Args:
+        target: With 2 branches or more; sequence 0 is empty afterwards.
+        token_ids: The text, int32; its last num_rows tokens are compared.
+        sizes: Batch sizes to try, >= 3.
+        num_rows: Compared tokens.
+
+    Raises:
+        BackendError: The target fails.
+    """
+    runner = _Runner(target, token_ids, num_rows)
+    reference = runner.plain()
+    try:
+        return any((runner.decode_trees(size).view(np.int32) != reference).any() for size in sizes)
+    finally:
+        target.truncate(0, 0)
+
+
 class _Runner:
     """Decodes the end of a text in several ways on sequence 0 of a target."""
 
@@ -156,7 +181,7 @@ class _Runner:
 
     def plain(self) -> npt.NDArray[np.int32]:
         """Decode the whole text token by token; return the bits of the compared rows."""
-        for sequence in range(BESIDE + 1):
+        for sequence in range(min(BESIDE + 1, self._target.num_sequences)):
             self._target.truncate(sequence, 0)
         for position in range(self._start):
             self._decode(position, 1, output=False)
@@ -165,6 +190,36 @@ class _Runner:
     def decode(self, way: str, size: int) -> Logits:
         """Decode the compared rows in batches of a size and return them."""
         return self._all(size, beside=way != WAYS[0], rollback=way == WAYS[2])
+
+    def decode_trees(self, size: int) -> Logits:
+        """Decode the compared rows in trees of a size and return them."""
+        made: list[Logits] = []
+        self._target.truncate(0, self._start)
+        position, right = self._start, 0
+        while position < self._ids.size:
+            count = min((size + 1) // 2, self._ids.size - position)
+            made.extend(self._tree(position, count, right))
+            if right:
+                self._target.truncate(0, position + 1)
+                if count > 1:
+                    self._decode(position + 1, count - 1, output=False)
+            else:
+                self._target.truncate(0, position + count)
+            position, right = position + count, 1 - right
+        return np.array(made)
+
+    def _tree(self, position: int, count: int, right: int) -> list[Any]:
+        """Decode a token with a tree after it whose branch `right` is the text; return its rows."""
+        tokens, length = self._ids[position : position + count], count - 1
+        wrong = (tokens[1:] + 1) % self._target.vocab_size
+        draft = np.concatenate([wrong, tokens[1:]] if right else [tokens[1:], wrong])
+        parents = np.arange(-1, 2 * length - 1, dtype=np.int32)
+        parents[length : length + 1] = -1
+        self._batch.clear()
+        self._batch.add(0, position, tokens[:1], draft.astype(np.int32), True, parents)
+        self._target.decode(self._batch, self._rows)
+        first = 1 + right * length
+        return [self._rows.copy(row) for row in (0, *range(first, first + length))]
 
     def _all(self, size: int, beside: bool, rollback: bool) -> Logits:
         made: list[Logits] = []

@@ -24,11 +24,19 @@ class Sequences:
         target: The model.
         slots: All slots of the engine; sequence ids are slot ids.
         shifts: Whether full contexts shift.
+        in_order: Whether the cache must hold a text in its order, or rounding would change.
     """
 
-    def __init__(self, target: Target, slots: Sequence[Slot], shifts: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        slots: Sequence[Slot],
+        shifts: bool = False,
+        in_order: bool = False,
+    ) -> None:
         self._target = target
         self._slots = slots
+        self._in_order = in_order
         self._min_copy = None if shifts and target.shares_copies else target.min_copy
         # Slots whose cache changes in the next decode: it copies keys, or turns them.
         self.unsettled: set[Slot] = set()
@@ -81,6 +89,11 @@ class Sequences:
     def reject(self, slot: Slot) -> None:
         """Remove the rejected tokens of the draft that was just verified."""
         kept = slot.length - slot.num_out + slot.num_accepted
+        if slot.branch and self._in_order:
+            # A branch's cells would not lie in the order of its text: it is decoded again.
+            kept -= slot.num_accepted
+        elif slot.branch:
+            self._target.adopt(slot.id, slot.branch)
         if slot.saved is None:
             if self.cut(slot, kept) != kept:
                 self.num_failures += 1

@@ -47,6 +47,8 @@ class Stepper:
         stats: Counters.
         min_draft: Shorter drafts are not sent, unless the request says otherwise.
         shifts: Whether full contexts shift.
+        max_branches: Most branches of a draft.
+        exact: Whether rounding must not change.
     """
 
     def __init__(
@@ -60,17 +62,19 @@ class Stepper:
         stats: EngineStats,
         min_draft: int = 0,
         shifts: bool = False,
+        max_branches: int = 1,
+        exact: bool = False,
     ) -> None:
         self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
-        self.sequences = Sequences(target, slots, shifts)
+        self.sequences = Sequences(target, slots, shifts, exact)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity)
-        self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind)
+        self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
         self._offers = Offers(chain, policy, capacity) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
@@ -290,7 +294,11 @@ class Stepper:
         if slot.begun:
             self._chain.begin(slot)
         if slot.num_accepted < slot.num_drafted:
+            started = time.perf_counter()
             self.sequences.reject(slot)
+            if slot.num_branches > 1 and isinstance(self._policy, AutoPolicy):
+                seconds = time.perf_counter() - started
+                self._policy.observe_branches(slot.num_branches, seconds)
         if not slot.taught:
             if self._offers is not None:
                 self._offers.learn(slot)

@@ -33,6 +33,8 @@ class Target(Protocol):
     no_shift: str  # why tokens cannot move to other positions, "" = they can
     shares_copies: bool  # a copy is made of the source's cells: a shift would move them for both
     contiguous: bool  # sequences share a pass only if their ids are consecutive
+    max_branches: int  # of a tree of drafted tokens; 1 = only drafts without branches
+    no_branches: str  # why max_branches is 1
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
@@ -51,6 +53,12 @@ class Target(Protocol):
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed."""
+
+    def adopt(self, sequence: int, branch: int) -> None:
+        """Make a sequence hold what branch >= 1 of its last decode's tree holds.
+
+        Before that it holds what branch 0 holds. `truncate` comes next.
+        """
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy."""

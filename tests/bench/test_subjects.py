@@ -125,6 +125,7 @@ def test_auto_is_ahead_of_every_recorded_peer(name: str) -> None:
         ("suffix:tree=4,max_width=0.5", "max_width must be a whole number >= 1, got 0.5"),
         ("suffix:max_width=4", "max_width is for trees: give tree=N too"),
         ("auto:tree=0", "tree must be a whole number >= 1, got 0"),
+        ("auto:max_branches=4", "max_branches is for trees: give tree=N too"),
         ("auto:max_width=4", "max_width is for trees: give tree=N too"),
     ],
 )

@@ -37,6 +37,8 @@ class FakeTarget:
         split: Tokens are parts of characters, some of them of no valid one.
         costs: What a decode takes by `now`, its own clock; None = nothing.
         no_shift: Why tokens cannot move.
+        max_branches: Of a tree.
+        forks: The text is made of so many phrases of five tokens, which begin alike; 0 = it is not.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class FakeTarget:
         split: bool = False,
         costs: CostTable | None = None,
         no_shift: str = "",
+        max_branches: int = 4,
+        forks: int = 0,
     ) -> None:
         self.vocab_size = vocab_size
         self.num_sequences = sequences
@@ -70,6 +74,9 @@ class FakeTarget:
         self.no_shift, self.shares_copies = no_shift, False
         self.identity = b"the fake target."
         self.exact_batch = exact_batch
+        self.forks = forks
+        self.max_branches = max_branches
+        self.no_branches = "" if max_branches > 1 else "this target knows none"
         self.num_adapters = 2
         self.adapters: Adapters = ()
         self.computed_with: list[Adapters] = [()] * sequences
@@ -80,6 +87,9 @@ class FakeTarget:
         self.split = split
         self.costs, self.now = costs, 0.0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
+        # By sequence, then branch: what it holds after a tree; the sequence itself holds branch 0.
+        self.others: list[dict[int, list[int]]] = [{} for _ in range(sequences)]
+        self.adopted = 0  # branches other than the first one that were right
         self.undoable = [0] * sequences  # tokens of the last decode
         self.batches: list[int] = []  # sizes of all decodes
         self.fail_next: Exception | None = None
@@ -92,6 +102,11 @@ class FakeTarget:
             return 1 + number % (self.vocab_size - 1)
         if self.end_every and (sum(tokens) * 31 + position) % self.end_every == 0:
             return END
+        if self.forks:
+            phrase, offset = divmod(position, 5)
+            fork = random.Random(phrase * 1000 + tokens[0]).randrange(self.forks)
+            known = offset and offset + 4 * fork
+            return 1 + known % (self.vocab_size - 1)
         if self.period:
             return 1 + (tokens[0] * 7 + position % self.period) % (self.vocab_size - 1)
         mixed = (tokens[-1] * 2654435761 + position * 40503 + tokens[0]) & 0xFFFFFFFF
@@ -106,6 +121,7 @@ class FakeTarget:
             raise error
         if len(batch) > self.max_batch:
             raise BackendError("batch too large")
+        assert not any(self.others), "branches of the last tree were not taken back"
         tokens, positions, sequences, outputs = batch.arrays()
         used = sum(map(len, self.held))
         if self.cells is not None and used + tokens.size > self.cells:
@@ -114,18 +130,30 @@ class FakeTarget:
         self.now += self.costs.cost(len(batch)) if self.costs else 0.0
         logits = []
         self.undoable = [0] * self.num_sequences
-        for token, position, sequence, output in zip(
-            tokens.tolist(), positions.tolist(), sequences.tolist(), outputs.tolist(), strict=True
+        before = [list(held) for held in self.held]
+        for token, position, sequence, output, branches in zip(
+            *(part.tolist() for part in (tokens, positions, sequences, outputs)),
+            batch.branches_of().tolist(),
+            strict=True,
         ):
+            own = [b for b in range(self.max_branches) if branches >> b & 1]
+            assert own, "a token belongs to no branch"
+            assert branches < 1 << self.max_branches, "there are not that many branches"
             held = self.held[sequence]
-            assert position == len(held), "positions must follow one another"
-            if not held:
+            if not before[sequence]:
                 self.computed_with[sequence] = self.adapters
             assert self.computed_with[sequence] == self.adapters, "computed with other adapters"
             assert 0 <= token < self.vocab_size
             assert position < self.context_size
-            held.append(token)
-            self.undoable[sequence] += 1
+            for branch in own:
+                if branch:
+                    known = self.others[sequence]
+                    held = known.setdefault(branch, list(before[sequence]))
+                else:
+                    held = self.held[sequence]
+                    self.undoable[sequence] += 1
+                assert position == len(held), "positions must follow one another"
+                held.append(token)
             if output:
                 row = np.full(self.vocab_size, -5.0, np.float32)
                 row[self.next_token(held)] = 5.0
@@ -141,7 +169,13 @@ class FakeTarget:
         if length and back > 0 and self.chance.random() < self.refusal:
             return False
         del held[length:]
+        self.others[sequence].clear()
         return True
+
+    def adopt(self, sequence: int, branch: int) -> None:
+        assert branch >= 1
+        self.held[sequence] = self.others[sequence][branch]
+        self.adopted += 1
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         assert self.min_copy is not None

@@ -34,12 +34,15 @@ def rest(p: Sequence[float], parents: Sequence[int], token: int, prices: Sequenc
     return go_on[0]
 
 
-def gains(p: Sequence[float], parents: Sequence[int], prices: Sequence[float]) -> list[float]:
-    """What each token saves, on average over what may be emitted."""
+def gains(
+    p: Sequence[float], parents: Sequence[int], prices: Sequence[float], branch: float = 0.0
+) -> list[float]:
+    """What each token saves, on average over what may be emitted, less the price of its branch."""
     rests = [rest(p, parents, i, prices) for i in range(len(p))]
     return [
         math.prod(p[j] for j in path(parents, i))
         * (1 + sum(p[j] * rests[j] for j in children(parents, i)) - rests[i])
+        - (branch if children(parents, parents[i])[0] != i else 0.0)
         for i in range(len(p))
     ]
 
@@ -60,10 +63,14 @@ def net(saved: Sequence[float], sent: Sequence[int], prices: Sequence[float]) ->
 
 
 def choose(
-    p: Sequence[float], parents: Sequence[int], prices: Sequence[float], room: int
+    p: Sequence[float],
+    parents: Sequence[int],
+    prices: Sequence[float],
+    room: int,
+    branch: float = 0.0,
 ) -> list[int]:
     """Return the tokens to send: so many from the start of the order as are worth most."""
-    saved = gains(p, parents, prices)
+    saved = gains(p, parents, prices, branch)
     taken = order(parents, saved)
     most = max(0, min(room, len(p)))
     sizes = [net(saved, taken[:k], prices) for k in range(most + 1)]

@@ -23,8 +23,10 @@ class Batch:
         token_ids: _Ids | Sequence[int],
         draft: _Ids | Sequence[int] | None = None,
         output: bool = True,
+        parents: _Ids | None = None,
     ) -> int: ...
     def arrays(self) -> tuple[_Ids, _Ids, _Ids, npt.NDArray[np.bool_]]: ...
+    def branches_of(self) -> npt.NDArray[np.uint32]: ...
 
 @final
 class Rows:

@@ -15,6 +15,7 @@ def verify(
     draft: npt.NDArray[np.int32] | Sequence[int],
     sampler: Sampler,
     out: npt.NDArray[np.int32],
+    parents: npt.NDArray[np.int32] | None = None,
 ) -> int: ...
 def share(wanted: Sequence[int], room: int) -> list[int]: ...
 
@@ -43,6 +44,7 @@ class Proposer:
         valid: npt.NDArray[np.uint8],
         stats: EngineStats,
         most_behind: int = -1,
+        max_branches: int = 1,
     ) -> Self: ...
     @property
     def bare(self) -> int: ...

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure
+from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure, trees_differ
 from ngramspec.errors import BackendError
 
 QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
@@ -38,9 +38,8 @@ def open_setting(
         flash_attn=setting.flash_attn,
         type_k=setting.cache_type,
         type_v=setting.cache_type,
-        kv_unified=setting.unified,
         pad=setting.padded,
-        **options,
+        **{"kv_unified": setting.unified, **options},
     )
 
 
@@ -100,8 +99,24 @@ def find_exact(
     )
 
 
-def open_exact(model: LlamaModel, found: Exactness, slots: int, context_size: int) -> LlamaTarget:
-    """Return the target in the setting that find_exact found, with its exact_batch set."""
-    target = open_setting(model, found.setting, slots, context_size)
+def open_exact(
+    model: LlamaModel, found: Exactness, slots: int, context_size: int, branches: int = 1
+) -> LlamaTarget:
+    """Return the target in the setting that find_exact found, with its exact_batch set.
+
+    branches: Most of a draft. Only one slot has more than one, if rows are equal beside others: it
+        has the cache for itself, so that its text lies in order.
+    """
+    made: dict[str, Any] = {}
+    if slots == 1 and branches > 1:
+        made = {"kv_unified": True, "branches": branches}
+    target = open_setting(model, found.setting, slots, context_size, **made)
     target.exact_batch = found.limit()
+    if target.max_branches > 1:
+        rows = min(QUICK_ROWS, context_size // 2)
+        ids = test_tokens(model, min(ENOUGH_TOKENS, context_size))
+        sizes = [size for size in (3, 9, 33, 63) if size <= target.exact_batch]
+        if trees_differ(target, ids, sizes, rows):
+            target.close()
+            return open_exact(model, found, slots, context_size)
     return target

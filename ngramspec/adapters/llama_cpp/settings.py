@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
 from ngramspec.adapters.llama_cpp.threads import ThreadPlan
+from ngramspec.engine.branches import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
 from ngramspec.tokenizers.llama_library import Library
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 MAX_SEQUENCES = 256
+MAX_BRANCHES = 31
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
 SNAPSHOTS = 62  # of small states; a draft of this length can be taken back
 SMALL_STATE = 1 << 20  # bytes of a state that is small
@@ -30,6 +32,7 @@ class Runnable(Protocol):
     n_ctx_train: int
     has_encoder: bool
     is_diffusion: bool
+    n_swa: int  # of its sliding window, 0 = none
 
     @property
     def is_stateful(self) -> bool:
@@ -69,6 +72,7 @@ class ContextSettings:
     # how threads run, for single tokens and for batches; None = llama.cpp's way
     thread_plans: tuple[ThreadPlan, ThreadPlan] | None = None
     pad: bool = False  # decode single tokens with a copy: same rounding as in a batch
+    branches: int = 1  # most of a slot's draft; more than 1 need kv_unified
 
     def __post_init__(self) -> None:
         """Check the bounds.
@@ -78,6 +82,15 @@ class ContextSettings:
         """
         most = MAX_SEQUENCES - self.pad
         _check(1 <= self.slots <= most, f"slots must be in 1..{most}, got {self.slots}")
+        most = min(most // self.slots, MAX_BRANCHES)
+        _check(
+            1 <= self.branches <= most,
+            f"branches must be in 1..{most} with {self.slots} slots, got {self.branches}",
+        )
+        _check(
+            self.kv_unified or self.branches == 1,
+            "branches need kv_unified: they share the cells of their slot's text",
+        )
         _check(
             self.kv_unified or not self.pad, "pad needs kv_unified: the copy must be in one pass"
         )
@@ -133,7 +146,7 @@ def context_params(model: Runnable, settings: ContextSettings) -> Any:
         raise BackendError(f"{model.path}: the model does not generate text token by token")
     lib = model.library.lib
     params = lib.llama_context_default_params()
-    sequences = settings.slots + settings.pad
+    sequences = settings.slots * branches_of(model, settings) + settings.pad
     params.n_ctx = context_tokens(settings.context_size_of(model), settings)
     params.n_batch = min(settings.n_batch, params.n_ctx)
     params.n_ubatch = min(settings.n_ubatch, params.n_batch)
@@ -156,6 +169,34 @@ def context_params(model: Runnable, settings: ContextSettings) -> Any:
     params.no_perf = True
     apply_rope(settings.rope, lib, params)
     return params
+
+
+def with_branches(settings: ContextSettings, tree: int | str) -> ContextSettings:
+    """Return settings in which drafts may have as many branches as `tree` of an Engine says.
+
+    A single slot shares its cache with nobody, so its cache may as well be unified.
+
+    Raises:
+        InputError: So many branches do not fit, or each slot has a cache of its own.
+    """
+    if tree == OFF:
+        return replace(settings, branches=1)
+    unified = settings.kv_unified or settings.slots == 1
+    most = (MAX_SEQUENCES - settings.pad) // settings.slots
+    wanted = min(USUAL_BRANCHES, most) if isinstance(tree, str) else tree
+    if isinstance(tree, str) and not unified:
+        return settings
+    return replace(settings, kv_unified=unified, branches=wanted)
+
+
+def branches_of(model: Runnable, settings: ContextSettings) -> int:
+    """Return how many branches a slot's draft may have with this model."""
+    return settings.branches if can_branch(model) else 1
+
+
+def can_branch(model: Runnable) -> bool:
+    """Return whether a token of the model's cache can belong to several branches of a text."""
+    return not (model.is_stateful or model.n_swa)
 
 
 def context_tokens(each: int, settings: ContextSettings) -> int:

@@ -17,7 +17,12 @@ from ngramspec.adapters.llama_cpp.contexts import make_context
 from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import file_digest
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.adapters.llama_cpp.settings import (
+    ContextSettings,
+    branches_of,
+    can_branch,
+    context_params,
+)
 from ngramspec.adapters.llama_cpp.threads import attach_threads
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
@@ -73,10 +78,12 @@ class LlamaTarget:
         self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
         self.min_copy: int | None = None
-        if not (stateful or model.n_swa):  # a copy of cells, or of a sequence's whole cache
+        if can_branch(model):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)
         self.num_adapters = len(model.adapters)
         self.shares_copies = settings.kv_unified
+        self.max_branches = branches_of(model, settings)
+        self.no_branches = "" if self.max_branches > 1 else self._why_no_branches()
         self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(
             model.library.calls,
@@ -86,7 +93,8 @@ class LlamaTarget:
             num_sequences=self.num_sequences,
             context_size=self.context_size,
             max_outputs=int(params.n_outputs_max),
-            pad_sequence=settings.slots if settings.pad else -1,
+            pad_sequence=settings.slots * self.max_branches if settings.pad else -1,
+            max_branches=self.max_branches,
         )
         self.no_shift = self._why_no_shift()
         self._chains = Chains(model, self.context_size)
@@ -127,6 +135,15 @@ class LlamaTarget:
         if 0 < length <= last and not self._can_remove(sequence, length, last + 1 - length):
             return False
         return bool(context.truncate(sequence, length))
+
+    def adopt(self, sequence: int, branch: int) -> None:
+        """Make a sequence hold what branch >= 1 of its last tree holds; `truncate` comes next.
+
+        Raises:
+            InputError: No such sequence, or its tree had no such branch.
+            StateError: The target is closed.
+        """
+        self._context.adopt(sequence, branch)
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy.
@@ -319,6 +336,15 @@ class LlamaTarget:
         if not self._context.can_shift():
             return "llama.cpp cannot turn its cached keys to other positions"
         return ""
+
+    def _why_no_branches(self) -> str:
+        if self.model.is_stateful:
+            return "the model is recurrent, or partly so: it keeps one state for a text"
+        if self.model.n_swa:
+            return "the model's cache has a sliding window"
+        if not self.settings.kv_unified and self.num_sequences > 1:
+            return "each slot has a cache of its own"
+        return "the cache was made without branches"
 
     def _can_remove(self, sequence: int, length: int, removed: int) -> bool:
         """Return whether what is left would be complete, where llama.cpp does not check."""

@@ -280,6 +280,7 @@ def open_engine(
         order=choice.order,
         min_draft=choice.min_draft,
         context_shift=options["context_shift"],
+        tree=choice.tree,
     )
 
 

@@ -66,6 +66,36 @@ def test_both_ways_of_a_fork_are_in_the_tree() -> None:
     assert path_to(tokens, parents, [3, 5, 8])
 
 
+def few_branches(tokens: list[int], parents: list[int], most: int) -> tuple[list[int], list[int]]:
+    """Keep tokens, in their order, while what is kept has at most `most` leaves: obvious, slow."""
+    kept: list[int] = []
+    for i, parent in enumerate(parents):
+        if parent < 0 or parent in kept:
+            tried = [*kept, i]
+            leaves = [one for one in tried if not any(parents[other] == one for other in tried)]
+            kept = tried if len(leaves) <= most else kept
+    places = {old: new for new, old in enumerate(kept)} | {-1: -1}
+    return [tokens[i] for i in kept], [places[parents[i]] for i in kept]
+
+
+@pytest.mark.parametrize("policy", [None, AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001))))])
+def test_a_tree_has_no_more_branches_than_asked_for(policy: AutoPolicy | None) -> None:
+    rng = np.random.default_rng(5)
+    drafter, seen = create_drafter("suffix", slots=1, policy=policy), set[int]()
+    for _ in range(60):
+        drafter.begin(0, rng.integers(0, 4, 60).astype(np.int32))
+        tokens, parents, _ = (part.tolist() for part in drafter.propose_tree(0, 24, 8))
+        for most in (1, 2, 3, 30):
+            made = [part.tolist() for part in drafter.propose_tree(0, 24, 8, most)[:2]]
+            leaves = len(made[0]) - len(set(made[1]) - {-1})
+            assert leaves <= most
+            seen.add(leaves)
+            if policy is None:
+                assert tuple(made) == few_branches(tokens, parents, most)
+            assert drafter.check() == ""
+    assert {1, 2, 3} <= seen
+
+
 @pytest.mark.parametrize("path", [[], [3], [3, 4, 9], [3, 5, 8]])
 def test_any_path_can_be_accepted_and_counts_as_accepted(path: list[int]) -> None:
     drafter, tokens, _ = forked()
@@ -151,6 +181,7 @@ def test_bounds_and_states_are_checked_and_nothing_changes() -> None:
     for arguments, message in [
         ((0, -1), "max_tokens must be >= 0, got -1"),
         ((0, 8, 0), "max_width must be >= 1, got 0"),
+        ((0, 8, 8, 0), "max_branches must be >= 1, got 0"),
         ((2, 8), "slot must be in 0..1, got 2"),
         ((-1, 8), "slot must be in 0..1, got -1"),
     ]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ngramspec.tree
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import Batch
 from ngramspec.errors import CapacityError, InputError
@@ -46,6 +47,53 @@ def test_a_batch_is_what_was_added_in_order(adds: list[Any], capacity: int) -> N
     assert len(batch) == len(expected)
     assert batch.num_outputs == sum(entry[3] for entry in expected)
     assert batch.capacity == capacity
+
+
+def leaves_below(parents: list[int]) -> list[set[int]]:
+    """Return the leaves below each token, itself if it is one."""
+    found: list[set[int]] = [set() for _ in parents]
+    for i in reversed(range(len(parents))):
+        found[i] |= set() if found[i] else {i}
+        if parents[i] >= 0:
+            found[parents[i]] |= found[i]
+    return found
+
+
+@EXAMPLES
+@given(st.data())
+def test_tokens_of_a_tree_stand_at_their_depth_and_share_branches_with_their_leaves(
+    data: st.DataObject,
+) -> None:
+    draft = data.draw(st.lists(st.integers(0, 99), min_size=1, max_size=20))
+    parents = [data.draw(st.integers(-1, i - 1)) for i in range(len(draft))]
+    batch, above = Batch(40), np.array(parents, np.int32)
+    assert batch.add(3, 10, [5, 6], draft, True, above) == 0
+    tokens, positions, sequences, outputs = batch.arrays()
+    assert tokens.tolist() == [5, 6, *draft]
+    assert positions.tolist() == [10, 11, *(12 + ngramspec.tree.positions(parents))]
+    assert set(sequences.tolist()) == {3}
+    assert outputs.tolist() == [False] + [True] * (len(draft) + 1)
+    branches = batch.branches_of().tolist()
+    below = leaves_below(parents)
+    leaves = [i for i, own in enumerate(below) if own == {i}]
+    of_leaf = {leaf: branches[2 + leaf] for leaf in leaves}
+    assert sorted(of_leaf.values()) == [1 << number for number in range(len(leaves))]
+    assert branches[2:] == [sum(of_leaf[leaf] for leaf in own) for own in below]
+    assert branches[:2] == [(1 << len(leaves)) - 1] * 2
+    first = parents.index(-1)  # branch 0: the first token, its first child and so on
+    while first in parents:
+        first = parents.index(first)
+    assert of_leaf[first] == 1
+
+
+def test_a_tree_has_at_most_31_leaves() -> None:
+    batch = Batch(128)
+    batch.add(0, 0, [1], [2] * 31, True, np.full(31, -1, np.int32))
+    with pytest.raises(InputError, match="a tree may have at most 31 leaves"):
+        batch.add(0, 1, [1], [2] * 32, True, np.full(32, -1, np.int32))
+    assert len(batch) == 32
+    with pytest.raises(InputError, match="expected a parent for each of 2 tokens, got 1"):
+        batch.add(0, 1, [1], [2, 3], True, np.full(1, -1, np.int32))
 
 
 def test_clear_makes_room_again() -> None:

@@ -14,6 +14,7 @@ from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.step import verify
 from ngramspec.errors import InputError
+from ngramspec.tree import longest_path
 
 VOCAB = 5
 
@@ -51,6 +52,21 @@ def test_tokens_are_the_targets_own_while_the_draft_guesses_them(data: st.DataOb
     assert out[made:].tolist() == [-7] * (out.size - made)
     assert 1 <= made <= len(draft) + 1
     assert draft[: made - 1] == expected[:-1]
+
+
+@EXAMPLES
+@given(st.data())
+def test_a_tree_is_right_along_any_of_its_branches(data: st.DataObject) -> None:
+    draft = data.draw(st.lists(st.integers(0, VOCAB - 1), max_size=12))
+    parents = [data.draw(st.integers(-1, i - 1)) for i in range(len(draft))]
+    likeliest = [data.draw(st.integers(0, VOCAB - 1)) for _ in range(len(draft) + 1)]
+    path = longest_path(parents, draft, likeliest).tolist()
+    expected = [draft[i] for i in path] + [likeliest[path[-1] + 1 if path else 0]]
+    out = np.full(len(draft) + 1, -7, dtype=np.int32)
+    above = np.array(parents, np.int32)
+    made = verify(rows_for(likeliest), 0, draft, GreedySampler(), out, above)
+    assert out[:made].tolist() == expected
+    assert out[made:].tolist() == [-7] * (out.size - made)
 
 
 def test_a_right_draft_gives_one_token_more_than_it_has() -> None:
@@ -101,6 +117,10 @@ BAD_CALLS: dict[str, tuple[Call, str]] = {
     "behind": (lambda r, out: verify(r, 1, [1], GreedySampler(), out), r"reads rows 1\.\.2 of 2"),
     "out": (lambda r, out: verify(r, 0, [1], GreedySampler(), out[:1]), "2 places in out"),
     "token": (lambda r, out: verify(r, 0, [-1], GreedySampler(), out), "got -1"),
+    "parents": (
+        lambda r, out: verify(r, 0, [1], GreedySampler(), out, np.array([0], np.int32)),
+        r"parents\[0\] must be in -1\.\.-1",
+    ),
 }
 
 

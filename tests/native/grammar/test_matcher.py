@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,12 +74,33 @@ def check_beside(matcher: Matcher, slow: SlowMatcher, data: st.DataObject) -> No
         assert matcher.may_end == slow.may_end
         if not any(allowed):
             break
+        check_draft(matcher, slow, data)
         token = data.draw(st.sampled_from(np.flatnonzero(allowed).tolist()))
         forbidden = [other for other in range(13) if not allowed[other]]
         assert not any(map(matcher.accept, forbidden))  # and nothing changes
         assert matcher.accept(token)
         slow.accept(token)
     assert matcher.problem == ""
+
+
+def check_draft(matcher: Matcher, slow: SlowMatcher, data: st.DataObject) -> None:
+    """Compare which tokens of a tree, and of a chain, may come after those before them."""
+    draft = data.draw(st.lists(st.integers(0, 11), max_size=6))
+    parents = [data.draw(st.integers(-1, i - 1)) for i in range(len(draft))]
+    for above, given_parents in (
+        (parents, np.array(parents, np.int32)),
+        (range(-1, len(draft) - 1), None),
+    ):
+        after: list[SlowMatcher | None] = []
+        for token, parent in zip(draft, above, strict=False):
+            before = after[parent] if parent >= 0 else slow
+            if before is None or not before.allows(token):
+                after.append(None)
+                continue
+            after.append(copy.deepcopy(before))
+            after[-1].accept(token)
+        expected = [one is not None for one in after]
+        assert matcher.fits(draft, given_parents).tolist() == expected
 
 
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -289,3 +312,30 @@ def test_a_token_must_exist(token: int) -> None:
     for call in (matcher.allows, matcher.accept):
         with pytest.raises(InputError, match=r"token must be in 0\.\.259"):
             call(token)
+
+
+@pytest.mark.parametrize(("times", "known"), [(20, True), (400, False)])
+def test_a_draft_costs_little_and_ends_no_text_whatever_the_grammar(
+    times: int, known: bool
+) -> None:
+    """What is not found out in a few thousand steps may fit."""
+    matcher = matcher_of("root ::= " + "x " * times + '"0"\nx ::= "d"? [ \t]?')
+    assert matcher.fits([257, ord("9")]).tolist() == [True, not known]  # 15 bytes, then a wrong one
+    assert matcher.problem == ""
+    assert matcher.accept(257)
+    assert not matcher.accept(ord("9"))
+    assert matcher.accept(ord("0"))
+
+
+@pytest.mark.parametrize(
+    ("draft", "parents", "message"),
+    [
+        ([260], None, r"token must be in 0\.\.259, got 260"),
+        ([-1], None, "got -1"),
+        ([1, 2], np.array([-1], np.int32), "expected a parent for each of 2 tokens"),
+        ([1, 2], np.array([-1, 1], np.int32), r"parents\[1\] must be in -1\.\.0, got 1"),
+    ],
+)
+def test_a_bad_draft_is_refused(draft: list[int], parents: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        matcher_of('root ::= "a"').fits(draft, parents)

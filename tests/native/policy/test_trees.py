@@ -58,13 +58,20 @@ def prices_of(table: CostTable, n: int, rate: float, decoding: int = 1) -> list[
     rises=st.lists(st.floats(0, 0.6), min_size=1, max_size=60),
     room=st.integers(0, 45),
     emitted=st.integers(1, 6),
+    branch=st.sampled_from([0.0, 0.01, 0.3]),
 )
 def test_any_tree_and_costs_give_the_twins_choice(
-    tree: tuple[list[float], list[int]], rises: list[float], room: int, emitted: int
+    tree: tuple[list[float], list[int]],
+    rises: list[float],
+    room: int,
+    emitted: int,
+    branch: float,
 ) -> None:
     claims, parents = tree
     table = CostTable(tuple(enumerate((1 + np.cumsum([0.0, *rises])).tolist(), 1)))
     policy = AutoPolicy(40, table)
+    policy.observe(1, 1.0)  # as the table says: its unit is a second now
+    policy.observe_branches(2, branch)
     policy.step(emitted, 1)
     sent = policy.choose_tree(0, "a", floats(*claims), links(*parents), room).tolist()
     assert len(sent) <= room
@@ -72,8 +79,8 @@ def test_any_tree_and_costs_give_the_twins_choice(
     for place, token in enumerate(sent):
         assert parents[token] < 0 or parents[token] in sent[:place]
     prices = prices_of(table, len(claims), policy.rate)
-    saved = auto_tree.gains(claims, parents, prices)
-    expected = auto_tree.choose(claims, parents, prices, room)
+    saved = auto_tree.gains(claims, parents, prices, policy.rate * branch)
+    expected = auto_tree.choose(claims, parents, prices, room, policy.rate * branch)
     assert auto_tree.net(saved, sent, prices) == pytest.approx(
         auto_tree.net(saved, expected, prices), abs=CLOSE
     )
@@ -249,3 +256,21 @@ def test_a_policy_learns_from_the_likeliest_branch_wherever_it_comes() -> None:
     some = np.arange(0.05, 1, 0.1, dtype=np.float32)
     known = [policy.calibrated("suffix", some).tolist() for policy in policies]
     assert known[0] == pytest.approx(known[1])
+
+
+def test_dear_branches_are_not_sent() -> None:
+    """Both first tokens pay; then so little that taking back a second branch costs more."""
+    claims, parents = floats(0.5, 0.4), links(-1, -1)
+    policy = AutoPolicy(8, FLAT)
+    policy.observe_branches(2, 0.3)  # no time of a pass is known, so this says nothing
+    assert policy.choose_tree(0, "a", claims, parents, 8).tolist() == [0, 1]
+    policy.observe(1, 1.0)
+    for branches, seconds in ((1, 9.0), (2, 0.0), (2, -1.0), (2, float("nan"))):
+        policy.observe_branches(branches, seconds)
+    assert policy.choose_tree(0, "a", claims, parents, 8).tolist() == [0, 1]
+    for _ in range(60):
+        policy.observe_branches(2, 0.5)
+    assert policy.choose_tree(0, "a", claims, parents, 8).tolist() == [0]
+    for _ in range(200):
+        policy.observe_branches(2, 0.001)
+    assert policy.choose_tree(0, "a", claims, parents, 8).tolist() == [0, 1]

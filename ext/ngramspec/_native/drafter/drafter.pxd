@@ -15,6 +15,7 @@ cdef struct AskC:
     Py_ssize_t batch_tokens  # tokens of the pass without drafts
     Py_ssize_t decoding      # slots that share the pass
     Py_ssize_t width         # most tokens at one depth of a tree, 0 = a chain
+    Py_ssize_t branches      # most branches of a tree, 0 = any number
 
 # What a policy learns of passes: tokens emitted, and tokens in their batches.
 cdef struct EmittedC:

@@ -16,9 +16,9 @@ from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t,
 )
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_prune, draft_right, driver_accept, driver_ask_all,
-    driver_begin, driver_end, driver_propose, driver_propose_tree, driver_replay, driver_shorten, driver_take,
-    driver_truncate,
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_prune, draft_right, driver_accept, driver_ask_all,
+    driver_begin, driver_end, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_shorten,
+    driver_take, driver_truncate,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
@@ -136,6 +136,9 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
     if drafter._judge is None:
         n = (driver_propose_tree(&drafter.d, slot, ask.limit, ask.width) if ask.width
              else driver_propose(&drafter.d, slot, ask.limit))
+        if ask.branches and n:
+            n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches,
+                             s.links + drafter.d.num_sources * drafter.d.max_draft)
         best.chosen = _leading_valid(ask, s.draft, n)
         driver_shorten(&drafter.d, slot, best.chosen)
         return best.chosen
@@ -143,6 +146,8 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
         limit = min(limit, drafter._judge._max_draft)
         least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, limit)
     driver_ask_all(&drafter.d, slot, limit, ask.width, least)
+    if ask.branches:
+        driver_prune(&drafter.d, slot, ask.branches)
     best.n = best.room = best.chosen = 0
     best.calibration = NULL
     best.tree = TreeC(NULL, NULL, NULL)
@@ -213,7 +218,7 @@ cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t
                         int32_t[::1] lens, OfferC* offers) noexcept nogil:
     """Draft for all slots, let the policy divide the pass among them, and write what is sent."""
     cdef Py_ssize_t i, n = slots.shape[0]
-    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, 0)
+    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, 0, 0)
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
         drafter_offer(drafter, slots[i], &ask, &offers[i])
@@ -598,7 +603,7 @@ cdef class Drafter:
         Cost: O(k), independent of the history. Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "propose")
-        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, 0)
+        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, 0, 0)
         cdef OfferC c
         cdef Py_buffer view
         if max_tokens < 0:
@@ -781,7 +786,7 @@ cdef class Drafter:
         with nogil, self._lock:
             driver_end(&self.d, slot)
 
-    def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8):
+    def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8, max_branches=None):
         """Draft a tree of what may follow the slot's history.
 
         Replaces the pending draft of the slot. accept takes any path from the root: its
@@ -794,6 +799,8 @@ cdef class Drafter:
             slot: A slot with an active request.
             max_tokens: Most tokens wanted, >= 0.
             max_width: Most tokens at the same depth, >= 1; 1 gives what propose gives without a policy.
+            max_branches: Most branches, which are paths from the text to a token that none comes after, >= 1;
+                None = any number.
 
         Returns:
             (tokens, parents, confidence): int32, int32 and float32, each of shape (n,), n <= max_tokens;
@@ -802,7 +809,7 @@ cdef class Drafter:
             The first k tokens are a tree too, without a policy that of max_tokens = k; shorten(slot, k) keeps them.
 
         Raises:
-            InputError: slot is out of range, max_tokens < 0 or max_width < 1.
+            InputError: slot is out of range, max_tokens < 0, max_width < 1 or max_branches < 1.
             StateError: No request is active on the slot.
 
         In stats(), n tokens count as drafted and the accepted path as accepted.
@@ -814,7 +821,7 @@ cdef class Drafter:
         their best shape.
         """
         cdef SlotC* s = self._active(slot, "propose_tree")
-        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, max_width)
+        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, max_width, 0)
         cdef OfferC c
         cdef Py_ssize_t n
         cdef token_t[::1] out
@@ -824,6 +831,10 @@ cdef class Drafter:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         if max_width < 1:
             raise InputError(f"max_width must be >= 1, got {max_width}")
+        if max_branches is not None:
+            ask.branches = max_branches
+            if ask.branches < 1:
+                raise InputError(f"max_branches must be >= 1, got {max_branches}")
         with self._lock:
             drafter_judge(self, self._policy)
             if self._policy is None:

@@ -10,6 +10,12 @@ from ngramspec._native.drafter.source cimport SourceC
 # numbers of working memory
 cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n,
                                int32_t* likeliest) noexcept nogil
+# keep tokens with place[i] = 1 whose ancestors all have it, in their order; return their number. `place`: destroyed
+cdef Py_ssize_t branches_keep(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n,
+                              int32_t* place) noexcept nogil
+# keep the first tokens that make at most `most` branches; the same otherwise
+cdef Py_ssize_t branches_few(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n, Py_ssize_t most,
+                             int32_t* place) noexcept nogil
 # first broken invariant or NULL
 cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil
 
@@ -65,6 +71,8 @@ cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_token
 # ask all sources, for trees if width > 0; nothing is pending until one of them is taken
 cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width,
                          const float* least) noexcept nogil
+# cut the trees of all sources to `most` branches
+cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
 # the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
 cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
@@ -72,6 +80,8 @@ cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+# drop tokens of the pending draft without place[i] = 1, and those after them; return its length. `place`: destroyed
+cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil

@@ -61,6 +61,44 @@ cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* co
     return length
 
 
+cdef Py_ssize_t branches_keep(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n,
+                              int32_t* place) noexcept nogil:
+    cdef Py_ssize_t i, kept = 0
+    cdef int32_t parent
+    for i in range(n):
+        parent = parents[i]
+        if place[i] != 1 or (parent >= 0 and place[parent] < 0):
+            place[i] = -1
+            continue
+        place[i] = <int32_t>kept
+        draft[kept], confidence[kept] = draft[i], confidence[i]
+        parents[kept] = place[parent] if parent >= 0 else -1
+        kept += 1
+    return kept
+
+
+cdef Py_ssize_t branches_few(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n, Py_ssize_t most,
+                             int32_t* place) noexcept nogil:
+    cdef Py_ssize_t i, branches = 0
+    cdef int32_t parent
+    cdef bint begins
+    for i in range(n):
+        place[i] = 0
+        parent = parents[i]
+        if parent >= 0 and place[parent] == 0:
+            continue
+        begins = parent < 0 or place[parent] == 2  # 2: it has a child already
+        if begins and branches == most:
+            continue
+        branches += begins
+        place[i] = 1
+        if parent >= 0:
+            place[parent] = 2
+    for i in range(n):
+        place[i] = place[i] > 0
+    return branches_keep(draft, parents, confidence, n, place)
+
+
 cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i, k
     for i in range(n):
@@ -236,6 +274,15 @@ cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
             s.made[i] = _ask(d, i, slot, max_tokens, width, least)
 
 
+cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i, row
+    for i in range(d.num_sources):
+        row = i * d.max_draft
+        s.made[i] = branches_few(s.rows + row, s.links + row, s.claims + row, s.made[i], most,
+                                 s.links + d.num_sources * d.max_draft)
+
+
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
     """Make the first `length` tokens that a source drafted the pending draft."""
     cdef SlotC* s = &d.slots[slot]
@@ -317,6 +364,20 @@ cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcep
         d.counts[s.owner].num_draft_tokens -= s.draft_len - length
         d.counts[s.owner].num_drafts -= length == 0
         s.draft_len = length
+
+
+cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil:
+    """What is dropped counts as never drafted, and nothing is learnt of it."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t kept = 0
+    if s.branched:
+        kept = branches_keep(s.draft, s.parents, s.confidence, s.draft_len, place)
+    else:
+        while kept < s.draft_len and place[kept] == 1:
+            kept += 1
+    s.made[s.owner] = kept
+    driver_shorten(d, slot, kept)
+    return kept
 
 
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:

@@ -2,17 +2,22 @@
 # RowsC: the logits of the last decode, where the target keeps them.
 # CandidateC: a token that a sampler chose from.
 # Sampler: how one request chooses a token from a row of logits.
-from ngramspec._native.core.types cimport int32_t, int8_t, token_t
+from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint32_t
+from ngramspec._native.engine.tree cimport TreePlaceC
 
 cdef class Batch:
     cdef token_t* tokens       # capacity entries each
     cdef int32_t* positions    # position of the token in its sequence
     cdef int32_t* sequences    # sequence id
+    cdef uint32_t* branches    # of the sequence: a bit per branch of a tree that the token belongs to; 1 = no tree
     cdef int8_t* outputs       # 1 = its logits are wanted
     cdef Py_ssize_t len
     cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t num_outputs
-    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output) noexcept nogil
+    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output,
+                  uint32_t branches) noexcept nogil
+    cdef void put_draft(self, const token_t* draft, Py_ssize_t n, const TreePlaceC* places, Py_ssize_t before,
+                        Py_ssize_t position, int32_t sequence) noexcept nogil
 
 cdef struct RowsC:
     const float* data      # num_rows * vocab_size, row after row; valid until the next decode
@@ -39,6 +44,9 @@ cdef struct SamplerC:
     void (*accept)(void* state, token_t token) noexcept nogil
     # write the tokens that are chosen next whatever the logits, `limit` at most; return their number
     Py_ssize_t (*certain)(void* state, token_t* out, Py_ssize_t limit) noexcept nogil
+    # set for each token of a draft, 1 or 0, whether it can be chosen after its parent, the one before it where
+    # parents is NULL. NULL: any can
+    void (*fits)(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil
     # write the token just chosen, then the likeliest that it was chosen from, `top` at most and none that is
     # impossible; return their number. To be called before accept, and before another sampler chooses.
     Py_ssize_t (*candidates)(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil

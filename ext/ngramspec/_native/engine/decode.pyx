@@ -9,7 +9,8 @@ cimport cython
 from libc.math cimport exp, log
 from libc.stdlib cimport free, malloc
 
-from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.engine.tree cimport MOST_BRANCHES, TreePlaceC, tree_places
 
 import numpy as np
 
@@ -39,7 +40,8 @@ cdef class Batch:
         self.positions = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
         self.sequences = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
         self.outputs = <int8_t*>malloc(<size_t>capacity)
-        if not (self.tokens and self.positions and self.sequences and self.outputs):
+        self.branches = <uint32_t*>malloc(<size_t>capacity * sizeof(uint32_t))
+        if not (self.tokens and self.positions and self.sequences and self.outputs and self.branches):
             raise MemoryError(f"no memory for a batch of {capacity} tokens")
 
     def __dealloc__(self):
@@ -47,6 +49,7 @@ cdef class Batch:
         free(self.positions)
         free(self.sequences)
         free(self.outputs)
+        free(self.branches)
 
     def __len__(self):
         return self.len
@@ -56,7 +59,7 @@ cdef class Batch:
         self.len = 0
         self.num_outputs = 0
 
-    def add(self, int32_t sequence, Py_ssize_t position, token_ids, draft=None, bint output=True):
+    def add(self, int32_t sequence, Py_ssize_t position, token_ids, draft=None, bint output=True, parents=None):
         """Add the next tokens of a sequence and the draft to verify after them.
 
         Args:
@@ -65,6 +68,8 @@ cdef class Batch:
             token_ids: int32, shape (n,), n >= 1. Copied.
             draft: int32, shape (k,), or None. Needs output.
             output: Whether to compute logits for the last of token_ids and for all of draft.
+            parents: Where the draft is a tree: int32, shape (k,), the index of each token's parent, an
+                earlier one, or -1 = the last of token_ids. At most 31 leaves.
 
         Returns:
             int: Row of the first logits among this batch's outputs, -1 without output.
@@ -72,10 +77,13 @@ cdef class Batch:
         Raises:
             InputError: An argument is not as described. Nothing is added then.
             CapacityError: The tokens do not fit. Nothing is added then.
+            MemoryError: No room. Nothing is added then.
         """
         cdef TokensC first, guess
         cdef Py_ssize_t i, row = self.num_outputs if output else -1
         cdef bint viewed = False
+        cdef const int32_t[::1] above
+        cdef TreePlaceC* places = NULL
         if sequence < 0 or position < 0 or (draft is not None and not output):
             raise InputError(f"sequence {sequence} and position {position} must be >= 0; a draft needs output")
         tokens_view(token_ids, "token_ids", &first)
@@ -89,11 +97,18 @@ cdef class Batch:
             if self.len + first.len + guess.len > self.capacity:
                 raise CapacityError(f"{first.len} + {guess.len} tokens do not fit: {self.len} of {self.capacity} "
                                     f"are taken")
+            if parents is not None:
+                above = parents_view(parents, guess.len)
+                places = <TreePlaceC*>malloc(<size_t>(guess.len + 1) * sizeof(TreePlaceC))
+                if places == NULL:
+                    raise MemoryError(f"no memory for a tree of {guess.len} tokens")
+                if guess.len and tree_places(&above[0], guess.len, places) < 0:
+                    raise InputError(f"a tree may have at most {MOST_BRANCHES} leaves")
             for i in range(first.len):
-                self.put(first.data[i], position + i, sequence, output and i == first.len - 1)
-            for i in range(guess.len):
-                self.put(guess.data[i], position + first.len + i, sequence, True)
+                self.put(first.data[i], position + i, sequence, output and i == first.len - 1, 1)
+            self.put_draft(guess.data, guess.len, places, first.len, position + first.len, sequence)
         finally:
+            free(places)
             tokens_release(&first)
             if viewed:
                 tokens_release(&guess)
@@ -107,13 +122,33 @@ cdef class Batch:
         return (np.array(<token_t[:n]>self.tokens), np.array(<int32_t[:n]>self.positions),
                 np.array(<int32_t[:n]>self.sequences), np.array(<int8_t[:n]>self.outputs).astype(np.bool_))
 
-    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output) noexcept nogil:
+    def branches_of(self):
+        """Return the branches of each token as a copy, uint32: a bit per branch, 1 where there is no tree."""
+        return np.array(<uint32_t[:self.len]>self.branches) if self.len else np.empty(0, np.uint32)
+
+    cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output,
+                  uint32_t branches) noexcept nogil:
         self.tokens[self.len] = token
         self.positions[self.len] = <int32_t>position
         self.sequences[self.len] = sequence
         self.outputs[self.len] = output
+        self.branches[self.len] = branches
         self.num_outputs += output
         self.len += 1
+
+    cdef void put_draft(self, const token_t* draft, Py_ssize_t n, const TreePlaceC* places, Py_ssize_t before,
+                        Py_ssize_t position, int32_t sequence) noexcept nogil:
+        """Add a draft after the `before` tokens of its sequence that were put last. places: NULL = no tree."""
+        cdef uint32_t all = 1
+        cdef Py_ssize_t i, start = self.len
+        for i in range(n):
+            if places == NULL:
+                self.put(draft[i], position + i, sequence, True, 1)
+            else:
+                all |= places[i].branches
+                self.put(draft[i], position + places[i].depth, sequence, True, places[i].branches)
+        for i in range(start - before, start):
+            self.branches[i] = all
 
 
 cdef extern from "ngs_rows.h" nogil:
@@ -270,6 +305,7 @@ cdef class Sampler:
         self.c.accept = _ignore
         self.c.certain = _uncertain
         self.c.candidates = only_candidate
+        self.c.fits = NULL
 
     @property
     def problem(self):

@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
-from ngramspec._native.core.types cimport token_t, uint8_t
+from ngramspec._native.core.types cimport int32_t, token_t, uint8_t
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, only_candidate
 from ngramspec._native.engine.slot cimport Pieces
 
@@ -114,6 +114,11 @@ cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssi
     return b.inner.candidates(b.inner.state, chosen, out, top)
 
 
+cdef void _fits(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil:
+    cdef BudgetC* b = <BudgetC*>state
+    b.inner.fits(b.inner.state, draft, parents, n, fits)
+
+
 cdef int make_mark(MarkC* mark, bytes text) except -1:
     cdef Py_ssize_t i, at = 0, size = len(text)
     if not size:
@@ -193,6 +198,8 @@ cdef class ReasoningSampler(Sampler):
         self.c.accept = _accept
         self.c.certain = _certain
         self.c.candidates = _candidates
+        if inner.c.fits != NULL:
+            self.c.fits = _fits
 
     def __dealloc__(self):
         cdef Py_ssize_t i

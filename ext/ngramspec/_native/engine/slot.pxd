@@ -3,10 +3,11 @@
 # Slot: a place of the engine that runs one request at a time.
 cimport cython
 
-from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
+from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler
 from ngramspec._native.engine.figures cimport Timings
+from ngramspec._native.engine.tree cimport TreePlaceC
 
 cdef class Pieces:
     cdef char* text           # UTF-8, one token after the other
@@ -92,9 +93,15 @@ cdef class Slot:
     # The draft of this step.
     cdef token_t* guess
     cdef Py_ssize_t num_guessed
+    cdef int32_t* parents                # of guess, if it is a tree: the index of each token's parent, -1 = the text
+    cdef TreePlaceC* tree                # where each token of guess stands, if it is a tree
+    cdef bint branched                   # it is a tree, of several branches
+    cdef readonly Py_ssize_t num_branches  # of the last decode's draft
     cdef public object draft_source
     # What the step made of it.
     cdef token_t* chosen                 # num_out tokens, an end token included
+    cdef int32_t* rows                   # of their logits, counted from first_row
+    cdef readonly int branch             # of the draft, the one that was right
     cdef CandidateC* candidates          # per chosen token: itself, then the likeliest; see places
     cdef Py_ssize_t candidates_room      # places in it
     cdef readonly Py_ssize_t num_out

@@ -426,7 +426,8 @@ cdef class Slot:
         num_reusable: How many of the cached ones another prompt may reuse: what follows was computed after
             tokens that a shift has discarded.
         count: How many tokens after num_past are in the step's decode.
-        draft: The draft of this step, a new int32 array; set to change it.
+        draft: The draft of this step, a new int32 array; set to change it, to one without branches.
+        branch: Of the last step's draft, the one that was right; 0 unless it was a tree.
 
     Thread-safety: one thread; others may read the numbers.
     """
@@ -442,7 +443,10 @@ cdef class Slot:
         self.data = &view[0]
         self.guess = <token_t*>malloc(<size_t>(max_draft + 1) * sizeof(token_t))
         self.chosen = <token_t*>malloc(<size_t>(max_draft + 1) * sizeof(token_t))
-        if not (self.guess and self.chosen):
+        self.rows = <int32_t*>malloc(<size_t>(max_draft + 1) * sizeof(int32_t))
+        self.parents = <int32_t*>malloc(<size_t>(max_draft + 1) * sizeof(int32_t))
+        self.tree = <TreePlaceC*>malloc(<size_t>(max_draft + 1) * sizeof(TreePlaceC))
+        if not (self.guess and self.chosen and self.rows and self.parents and self.tree):
             raise MemoryError(f"no memory for drafts of {max_draft} tokens")
         self.namespace, self.adapters, self.first_row = "", (), -1
         self.room, self._sources, self.num_candidates = max_draft, (), -1
@@ -450,6 +454,9 @@ cdef class Slot:
     def __dealloc__(self):
         free(self.guess)
         free(self.chosen)
+        free(self.rows)
+        free(self.parents)
+        free(self.tree)
         free(self.candidates)
 
     def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0,
@@ -517,7 +524,7 @@ cdef class Slot:
                 raise InputError(f"a draft may have at most {self.room} tokens, got {tokens.len}")
             if tokens.len:
                 memcpy(self.guess, tokens.data, <size_t>tokens.len * sizeof(token_t))
-            self.num_guessed = tokens.len
+            self.num_guessed, self.branched = tokens.len, False
         finally:
             tokens_release(&tokens)
 
@@ -525,6 +532,19 @@ cdef class Slot:
     def emitted(self):
         """Return the tokens that the last step chose here, a new int32 array."""
         return np.array(<token_t[:self.num_out]>self.chosen) if self.num_out else _no_tokens
+
+    def row(self, Py_ssize_t index):
+        """Return the row of the last decode's logits that an emitted token was chosen from.
+
+        Args:
+            index: Of `emitted`.
+
+        Raises:
+            InputError: There is no such token.
+        """
+        if not 0 <= index < self.num_out:
+            raise InputError(f"index must be in 0..{self.num_out - 1}, got {index}")
+        return self.first_row + self.rows[index]
 
     def logprobs(self, Py_ssize_t index):
         """Return how probable an emitted token was to the sampler, and the likeliest that it chose from.
@@ -590,6 +610,7 @@ cdef class Slot:
 
     cdef void forget_draft(self):
         self.num_guessed = 0
+        self.branched = False
         self.first_row = -1
         self.draft_source = None
         self.saved = None

@@ -9,52 +9,74 @@ lossless check of one draft: sample and match.
 import time
 
 cimport cython
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
-from ngramspec._native.core.types cimport STATUS_OK, int64_t, ngs_now_ns, token_t, uint8_t
+from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport AskC, drafter_commit, drafter_judge, drafter_offer
-from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_shorten
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_keep, driver_shorten
 from ngramspec._native.engine.decode cimport Batch, CandidateC, Rows, Sampler, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.gate cimport policy_limit, policy_record
 from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
+from ngramspec._native.engine.tree cimport MOST_BRANCHES, branch_of, tree_arrange
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 
 from ngramspec.errors import CapacityError, InputError
 
 
-cdef Py_ssize_t verify_rows(const float* row, Py_ssize_t vocab_size, const token_t* draft, Py_ssize_t draft_len,
-                            SamplerC* sampler, token_t* out, CandidateC* candidates, Py_ssize_t top) noexcept nogil:
+cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_t draft_len, Py_ssize_t row,
+                         token_t token) noexcept nogil:
+    """Return the row after a token that was chosen from `row`, -1 where the draft did not guess it.
+
+    Row 0 follows the text, row i + 1 token i of the draft. parents: NULL = no tree.
+    """
+    cdef Py_ssize_t i
+    if parents == NULL:
+        return row + 1 if row < draft_len and draft[row] == token else -1
+    for i in range(row, draft_len):  # children come after their parent
+        if parents[i] == row - 1 and draft[i] == token:
+            return i + 1
+    return -1
+
+
+cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const token_t* draft, const int32_t* parents,
+                            Py_ssize_t draft_len, SamplerC* sampler, token_t* out, int32_t* rows,
+                            CandidateC* candidates, Py_ssize_t top) noexcept nogil:
     """Write the emitted tokens, return their number, or -1 minus it when no token was possible.
 
+    parents: Of the draft where it is a tree; NULL = it has no branches.
+    rows: Receives the row that each token was chosen from.
     candidates: Receives what they were chosen from, top + 1 places per token; not asked for where top is -1.
     """
-    cdef Py_ssize_t i, count
+    cdef Py_ssize_t count, row = 0, made = 0
     cdef token_t token
-    for i in range(draft_len + 1):
-        token = sampler.choose(sampler.state, row + i * vocab_size, vocab_size)
+    while True:
+        token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
         if token < 0:
-            return -1 - i
+            return -1 - made
         if top >= 0:
             count = sampler.candidates(sampler.state, token, candidates, top)
             if count <= top:
                 candidates[count].token = -1
             candidates += top + 1
         sampler.accept(sampler.state, token)
-        out[i] = token
-        if i < draft_len and token != draft[i]:
-            return i + 1
-    return draft_len + 1
+        out[made] = token
+        rows[made] = <int32_t>row
+        made += 1
+        row = next_row(draft, parents, draft_len, row, token)
+        if row < 0:
+            return made
 
 
-def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None):
+def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None,
+           parents=None):
     """Choose tokens row by row while the draft is right.
 
     Row first_row follows the token before the draft, the next ones its tokens. Each token is
     chosen from its own row by the complete sampler and committed to it; the draft only decides
-    whether the next row is valid. So the text is the same whatever the draft was.
+    which row comes next. So the text is the same whatever the draft was.
 
     Args:
         rows: Logits of the decode.
@@ -62,31 +84,46 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         draft: int32, shape (k,), k >= 0.
         sampler: Of the request; advanced by every returned token.
         out: int32, shape (>= k + 1,). Receives the tokens.
+        parents: Where the draft is a tree: int32, shape (k,), the index of each token's parent, an earlier one, or
+            -1. Of siblings that are the same token the first one counts.
 
     Returns:
         int: Number of tokens n. 1 <= n <= k + 1, and n - 1 of them are accepted draft tokens; or
         -1 - n when after n tokens no token was possible, such as at the end of a grammar.
 
     Raises:
-        InputError: A row is missing or out is too short. Nothing is changed then.
+        InputError: A row is missing, out is too short or parents is not as described. Nothing is changed then.
+        MemoryError: No room. Nothing is changed then.
 
     Cost: n samplings. Threads: releases the GIL where there is much to read.
     Source: llama.cpp common/sampling.cpp, sample and accept in turn.
     """
     cdef TokensC guess
-    cdef const float* row = rows.row(first_row)
+    cdef const float* logits = rows.row(first_row)
+    cdef const int32_t[::1] above
+    cdef const int32_t* links = NULL
+    cdef int32_t* chosen = NULL
     cdef Py_ssize_t made = 0
     tokens_view(draft, "draft", &guess)
     try:
         if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
             raise InputError(f"a draft of {guess.len} tokens reads rows {first_row}..{first_row + guess.len} of "
                              f"{rows.c.num_rows} and needs {guess.len + 1} places in out, which has {out.shape[0]}")
+        if parents is not None:
+            above = parents_view(parents, guess.len)
+            links = &above[0] if guess.len else NULL
+        chosen = <int32_t*>malloc(<size_t>(guess.len + 1) * sizeof(int32_t))
+        if chosen == NULL:
+            raise MemoryError(f"no memory to verify {guess.len} tokens")
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
-            made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0], NULL, -1)
+            made = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
+                               NULL, -1)
         else:
             with nogil:
-                made = verify_rows(row, rows.c.vocab_size, guess.data, guess.len, &sampler.c, &out[0], NULL, -1)
+                made = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
+                                   chosen, NULL, -1)
     finally:
+        free(chosen)
         tokens_release(&guess)
     return made
 
@@ -257,9 +294,14 @@ cdef class Plan:
             slot.first_row = batch.num_outputs if slot.count == slot.length - slot.num_past else -1
             for i in range(slot.count):
                 batch.put(slot.data[slot.num_past + i], slot.num_past + i, <int>slot.id,
-                          slot.num_past + i + 1 == slot.length)
-            for i in range(slot.num_guessed):
-                batch.put(slot.guess[i], slot.length + i, <int>slot.id, True)
+                          slot.num_past + i + 1 == slot.length, 1)
+            slot.num_branches = slot.num_guessed > 0
+            if slot.branched:
+                slot.num_branches = tree_arrange(slot.guess, slot.parents, slot.num_guessed, slot.tree)
+                if slot.num_branches < 0:
+                    slot.num_guessed = 0
+            batch.put_draft(slot.guess, slot.num_guessed, slot.tree if slot.branched else NULL, slot.count,
+                            slot.length, <int>slot.id)
 
     def advance(self, EngineStats stats not None, double seconds):
         """Note that the batch is in the target's cache, and count it.
@@ -348,7 +390,7 @@ def _age(Slot slot not None):
 
 @cython.final
 cdef class Proposer:
-    """Proposer(plan, policy, valid, stats, most_behind=-1): ask for drafts. The second part of a step.
+    """Proposer(plan, policy, valid, stats, most_behind=-1, max_branches=1): ask for drafts. The second part of a step.
 
     Args:
         plan: The step's plan.
@@ -357,8 +399,11 @@ cdef class Proposer:
             before the first token that is not valid.
         stats: Counters.
         most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
+        max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. An AutoPolicy chooses which
+            are sent; others get drafts without branches.
 
     Raises:
+        InputError: max_branches is out of its bounds.
         MemoryError: No room.
     """
 
@@ -368,14 +413,18 @@ cdef class Proposer:
     cdef OfferC* offers   # one per slot, of an AutoPolicy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
+    cdef Py_ssize_t width                    # most branches of a tree, and most tokens at one depth; 0 = no trees
     cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
     cdef EngineStats stats
 
     def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
-                  Py_ssize_t most_behind=-1):
+                  Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
+        if not 1 <= max_branches <= MOST_BRANCHES:
+            raise InputError(f"max_branches must be in 1..{MOST_BRANCHES}, got {max_branches}")
         self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
         self.most_behind = most_behind
         self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.width = max_branches if max_branches > 1 and self.auto is not None else 0
         self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
         if self.offers == NULL:
             raise MemoryError("no memory for drafts")
@@ -435,7 +484,7 @@ cdef class Proposer:
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
         cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
         cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
-                             self.bare, self.decoding, 0)
+                             self.bare, self.decoding, self.width, self.width)
         cdef SlotC* s
         if limit <= 0:
             return False
@@ -444,9 +493,19 @@ cdef class Proposer:
             drafter_judge(slot.native, self.auto)
             if not s.active or not drafter_offer(slot.native, slot.id, &ask, offer):
                 return False
-            # Copied now: once the lock is released, another call may replace the draft.
-            memcpy(slot.guess, s.draft, <size_t>min(s.draft_len, room) * sizeof(token_t))
-        return True
+            return self.fit(slot, s, offer)
+
+    cdef bint fit(self, Slot slot, SlotC* s, OfferC* offer) noexcept nogil:
+        """Drop drafted tokens that the sampler cannot choose; return whether any are left."""
+        cdef SamplerC* sampler = &slot.sampler.c
+        cdef int32_t* fits = slot.native.d.slots[slot.id].links + slot.native.d.num_sources * slot.native.d.max_draft
+        cdef Py_ssize_t kept
+        if sampler.fits == NULL:
+            return True
+        sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
+        kept = driver_keep(&slot.native.d, slot.id, fits)
+        offer.n, offer.chosen = min(offer.n, kept), min(offer.chosen, kept)
+        return kept > 0
 
     cdef int choose(self, list asked) except -1:
         """Share the pass among the slots' offers, and cut their drafts to what each was given."""
@@ -460,10 +519,27 @@ cdef class Proposer:
                 self.offers[i].chosen = 0
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
-            slot.num_guessed = self.offers[i].chosen
+                self.take(slot, &slot.native.d.slots[slot.id])
             slot.draft_source = slot._sources[0] if slot.num_guessed else None
             i += 1
         return 0
+
+    cdef void take(self, Slot slot, const SlotC* s) noexcept nogil:
+        """Copy the pending draft of a slot, which the policy may have put into another order.
+
+        Another call may have replaced it while the lock was free, so nothing is taken for granted.
+        """
+        cdef Py_ssize_t i, n = min(s.draft_len, slot.room)
+        slot.branched = False
+        if s.branched:
+            for i in range(n):
+                if not -1 <= s.parents[i] < i:
+                    n = i
+                    break
+                slot.parents[i] = s.parents[i]
+                slot.branched = slot.branched or s.parents[i] != i - 1
+        memcpy(slot.guess, s.draft, <size_t>n * sizeof(token_t))
+        slot.num_guessed = n
 
     cdef int count_tokens(self) except -1:
         """Set what the pass holds without drafts."""
@@ -478,11 +554,13 @@ cdef class Proposer:
 
 # One slot's rows.
 cdef struct CheckC:
-    const float* row
+    const float* logits
     const token_t* draft
+    const int32_t* parents  # NULL = no tree
     Py_ssize_t draft_len
     SamplerC* sampler
     token_t* chosen
+    int32_t* rows
     CandidateC* candidates  # top + 1 places per token, NULL where top is -1
     Py_ssize_t top
     Py_ssize_t made         # as verify_rows returns it
@@ -573,10 +651,11 @@ cdef class Verifier:
                 raise InputError(f"a draft of {slot.num_guessed} tokens reads rows {slot.first_row}.."
                                  f"{slot.first_row + slot.num_guessed}, but there are {self.rows.c.num_rows}")
             check = &self.checks[n]
-            check.row = self.rows.c.data + slot.first_row * vocab_size
+            check.logits = self.rows.c.data + slot.first_row * vocab_size
             check.draft, check.draft_len = slot.guess, slot.num_guessed
+            check.parents = slot.parents if slot.branched else NULL
             check.sampler = &slot.sampler.c
-            check.chosen = slot.chosen
+            check.chosen, check.rows = slot.chosen, slot.rows
             slot.reserve_candidates()
             check.candidates, check.top = slot.candidates, slot.num_candidates
             read += (slot.num_guessed + 1) * vocab_size
@@ -593,10 +672,15 @@ cdef class Verifier:
         cdef Py_ssize_t drafted = slot.num_guessed
         cdef Py_ssize_t count = made if made >= 0 else -1 - made
         cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
+        cdef Py_ssize_t last  # row after the accepted tokens
         slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.num_credited = accepted if slot.draft_source is not None else 0
         slot.begun = count > 0 and not slot.decoding
+        slot.branch = 0
+        if slot.branched and accepted:
+            last = next_row(slot.guess, slot.parents, drafted, slot.rows[accepted - 1], slot.chosen[accepted - 1])
+            slot.branch = branch_of(slot.tree[last - 1].branches)
         memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
         slot.length += count
         slot.decoding = slot.decoding or count > 0
@@ -663,8 +747,9 @@ cdef class Verifier:
 cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
-        checks[i].made = verify_rows(checks[i].row, vocab_size, checks[i].draft, checks[i].draft_len,
-                                     checks[i].sampler, checks[i].chosen, checks[i].candidates, checks[i].top)
+        checks[i].made = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
+                                     checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
+                                     checks[i].candidates, checks[i].top)
 
 
 cdef bint teach(Slot slot):

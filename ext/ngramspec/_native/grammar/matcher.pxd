@@ -13,6 +13,9 @@ cdef struct MatcherC:
 
 cdef bint matcher_allows(MatcherC* m, token_t token) noexcept nogil
 cdef const uint64_t* matcher_mask(MatcherC* m) noexcept nogil
+# set for each token of a draft, 1 or 0, whether it may come after its parent; NULL: after the one before it
+cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents, Py_ssize_t n,
+                       int32_t* fits) noexcept nogil
 cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil
 
 cdef class Matcher:

@@ -3,9 +3,10 @@
 cimport cython
 from libc.stdlib cimport calloc, free, malloc
 
+from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.grammar.rules cimport ELEMENT_TOKEN
 from ngramspec._native.grammar.stacks cimport (
-    DEAD_SET, NO_NODE, NO_SET, STACKS_NO_MEMORY, STACKS_SLOW, ItemC, SetC, stacks_close, stacks_follow_token,
+    DEAD_SET, NO_NODE, NO_SET, STACKS_NO_MEMORY, STACKS_SLOW, STACKS_WELL, ItemC, SetC, stacks_close, stacks_follow_token,
     stacks_goes_on, stacks_next, stacks_open, stacks_shrink, stacks_start,
 )
 from ngramspec._native.grammar.vocabulary cimport num_words
@@ -17,6 +18,8 @@ from ngramspec.errors import InputError
 cdef enum:
     MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
     KEPT_BYTES = 1 << 22    # sets are kept up to here
+    DRAFT_STEPS = 1 << 13   # for a draft: what is not found out by then may fit
+    UNKNOWN_SET = -2        # after a token of a draft that may fit
 
 
 cdef int64_t NOBODY = <int64_t>1 << 40      # beyond the ids that rules may name
@@ -158,6 +161,41 @@ cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil:
     return True
 
 
+cdef int32_t _after_drafted(MatcherC* m, token_t token) noexcept nogil:
+    """The set after a drafted token, DEAD_SET if it does not fit, UNKNOWN_SET if that takes too long to find out."""
+    cdef int32_t number
+    if m.tokens.ends[token]:
+        return UNKNOWN_SET if m.stacks.sets[m.now].ends else DEAD_SET
+    number = _after(m, token)
+    if number != NO_SET and _is_asked_for(m, token):
+        number = stacks_follow_token(&m.stacks, m.now, token, number)
+    return UNKNOWN_SET if number == NO_SET or m.stacks.problem else number
+
+
+cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents, Py_ssize_t n,
+                       int32_t* fits) noexcept nogil:
+    """Cost: at most DRAFT_STEPS steps, whatever the grammar. What the text needs later may be remembered."""
+    cdef int32_t now = m.now
+    cdef Py_ssize_t i
+    cdef int32_t parent
+    if not m.stacks.problem:
+        m.stacks.steps = DRAFT_STEPS
+        for i in range(n):
+            parent = parents[i] if parents != NULL else <int32_t>(i - 1)
+            m.now = fits[parent] if parent >= 0 else now
+            if m.now <= DEAD_SET or m.stacks.problem or m.stacks.num_bytes > m.most_bytes:
+                fits[i] = DEAD_SET if m.now == DEAD_SET else UNKNOWN_SET
+            else:
+                fits[i] = _after_drafted(m, draft[i])
+        m.now = now
+        m.stacks.problem = STACKS_WELL  # nothing was half made: a draft must not end a text
+        for i in range(n):
+            fits[i] = fits[i] != DEAD_SET
+    else:
+        for i in range(n):
+            fits[i] = 1
+
+
 @cython.final
 cdef class Matcher:
     """Matcher(rules, tokens): follows a text in a grammar, token by token.
@@ -251,6 +289,39 @@ cdef class Matcher:
         """
         self._check(token)
         return matcher_accept(&self.c, token)
+
+    def fits(self, draft, parents=None):
+        """Return bool, shape (n,): which tokens of a draft may come after those before them.
+
+        Where that would take long to find out, a token counts as one that may. The text stays where it is.
+
+        Args:
+            draft: int32, shape (n,).
+            parents: Where the draft is a tree: int32, shape (n,), the index of each token's parent, an
+                earlier one, or -1 = the text.
+
+        Raises:
+            InputError: There is no such token, or parents is not as described.
+
+        Cost: one step per byte of its text, 8192 at most.
+        """
+        cdef TokensC tokens
+        cdef const int32_t[::1] above
+        cdef int32_t[::1] found
+        cdef Py_ssize_t i
+        tokens_view(draft, "draft", &tokens)
+        try:
+            for i in range(tokens.len):
+                self._check(tokens.data[i])
+            made = np.zeros(tokens.len, np.int32)
+            if parents is not None:
+                above = parents_view(parents, tokens.len)
+            if tokens.len:
+                found = made
+                matcher_fits(&self.c, tokens.data, NULL if parents is None else &above[0], tokens.len, &found[0])
+        finally:
+            tokens_release(&tokens)
+        return made.astype(np.bool_)
 
     cdef int _check(self, token_t token) except -1:
         if not 0 <= token < self.c.tokens.vocab_size:

@@ -132,7 +132,7 @@ cdef class ArcticRequest:
         Cost: O(depth) bytes compared, O(drafted tokens); independent of the text.
         """
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
-        cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1, 0)
+        cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1, 0, 0)
         cdef OfferC best
         cdef Py_ssize_t given
         self.view(context, "context", self.depth)

@@ -2,7 +2,7 @@
 # LlamaContext: llama.cpp called through the addresses of its functions.
 from libcpp cimport bool as cbool
 
-from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint8_t
+from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint32_t, uint8_t
 from ngramspec._native.engine.decode cimport Batch, Rows
 
 
@@ -50,8 +50,11 @@ cdef class LlamaContext:
     cdef void* context             # NULL once closed
     cdef void* memory              # of the context
     cdef ngs_llama_batch batch     # token .. logits are pointed at a Batch for each decode
-    cdef int32_t* sequence_counts  # batch.n_seq_id: 1 each, max_batch entries
-    cdef int32_t** sequences       # batch.seq_id: pointers into a Batch
+    cdef int32_t* sequence_counts  # batch.n_seq_id: 1 each outside of trees, max_batch entries
+    cdef int32_t** sequences       # batch.seq_id: pointers into a Batch, or into tree_sequences
+    cdef int32_t* tree_sequences   # of each token of a tree: max_batch * max_branches
+    cdef int32_t* branch_lengths   # per further branch of a sequence: tokens of the text that its own id holds
+    cdef uint32_t* used            # per sequence: the branches that the last decode wrote to
     cdef int32_t* last_counts      # per sequence: its tokens in the last decode
     cdef int32_t* first_positions  # per sequence: its first position in the running decode; -1 = not in it
     cdef token_t* padded           # token, position, sequence of a padded single token: 2 entries each
@@ -63,11 +66,16 @@ cdef class LlamaContext:
     cdef readonly Py_ssize_t num_sequences
     cdef readonly Py_ssize_t context_size
     cdef readonly int pad_sequence
+    cdef readonly Py_ssize_t max_branches  # of a tree, >= 1
     cdef int find(self, calls) except -1
     cdef int allocate(self) except -1
     cdef int check(self, Batch batch, Rows rows) except -1
     cdef int opened(self) except -1
     cdef int known(self, int32_t sequence) except -1
     cdef int32_t run(self, Batch batch, float** rows) noexcept nogil
+    cdef int32_t branch_id(self, Py_ssize_t sequence, Py_ssize_t branch) noexcept nogil
+    cdef void follow(self, Batch batch) noexcept nogil
+    cdef void point(self, Batch batch) noexcept nogil
+    cdef void cut_branches(self, int32_t sequence, int32_t length) noexcept nogil
     cdef void note(self, Batch batch) noexcept nogil
     cdef void undo(self) noexcept nogil

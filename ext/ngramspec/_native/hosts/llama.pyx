@@ -10,11 +10,12 @@ warnings and errors, without the GIL.
 cimport cython
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, memset, strlen
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.locks cimport locks_add
 from ngramspec._native.core.types cimport int64_t, ngs_load64, ngs_lock, ngs_store64, ngs_unlock, uint8_t
+from ngramspec._native.engine.tree cimport MOST_BRANCHES
 
 from ngramspec.errors import BackendError, InputError, StateError
 
@@ -123,7 +124,13 @@ def end_flags(calls, uintptr_t vocab_address, Py_ssize_t vocab_size):
 @cython.final
 cdef class LlamaContext:
     """LlamaContext(calls, context_address, vocab_size, max_batch, num_sequences=1,
-    context_size=2147483647, max_outputs=0, pad_sequence=-1): decode with a llama_context and manage its cache.
+    context_size=2147483647, max_outputs=0, pad_sequence=-1, max_branches=1): decode with a llama_context and manage
+    its cache.
+
+    In a tree, branch 0 is written to the sequence itself. Every further branch has a sequence id of its own, which
+    holds the sequence's text too: the same cells, as many of them as a tree has needed so far. Only they can be seen
+    from the tokens of the branch. llama.cpp walks over all cells for each range of them that is added to an id or
+    removed from it, so ids are brought up to date when a tree needs them and not before.
 
     Does not own the context. Thread-safety: one thread at a time.
 
@@ -137,6 +144,9 @@ cdef class LlamaContext:
         max_outputs: Most rows of logits in one decode, 0 = max_batch.
         pad_sequence: A sequence of the context that is not below num_sequences, or -1. A single token is
             decoded together with a copy in that sequence, which is removed again.
+        max_branches: Most branches of a tree, 1..31; above 1 one cache for all sequences is needed, that can
+            remove tokens, and further branches of sequence s have the ids num_sequences +
+            s * (max_branches - 1) and up.
 
     Raises:
         InputError: An argument is out of its bounds.
@@ -146,14 +156,20 @@ cdef class LlamaContext:
 
     def __cinit__(self, calls, uintptr_t context_address, Py_ssize_t vocab_size, Py_ssize_t max_batch,
                   Py_ssize_t num_sequences=1, Py_ssize_t context_size=2147483647, Py_ssize_t max_outputs=0,
-                  int pad_sequence=-1):
+                  int pad_sequence=-1, Py_ssize_t max_branches=1):
         if not (context_address and vocab_size >= 1 and max_batch >= 1 + (pad_sequence >= 0) and context_size >= 1):
             raise InputError(f"address, vocab_size, max_batch and context_size must be positive, and max_batch >= 2 "
                              f"with a pad_sequence, got {context_address}, {vocab_size}, {max_batch}, {context_size}")
         if not (1 <= num_sequences <= 256 and max_outputs >= 0 and (pad_sequence < 0 or pad_sequence >= num_sequences)):
             raise InputError(f"num_sequences must be in 1..256, max_outputs >= 0 and pad_sequence beyond the "
                              f"sequences, got {num_sequences}, {max_outputs}, {pad_sequence}")
+        if not (1 <= max_branches <= MOST_BRANCHES and num_sequences * max_branches <= 256):
+            raise InputError(f"max_branches must be in 1..{MOST_BRANCHES} and all sequences may have 256 branches, got "
+                             f"{max_branches} for each of {num_sequences}")
+        if 0 <= pad_sequence < num_sequences * max_branches:
+            raise InputError(f"a pad_sequence must be beyond all branches, got {pad_sequence}")
         self.context = <void*>context_address
+        self.max_branches = max_branches
         self.memory = (<ngs_memory_fn>call_address(calls, "llama_get_memory"))(self.context)
         if self.memory == NULL:
             raise BackendError("the model keeps no cache, so it cannot generate")
@@ -184,7 +200,11 @@ cdef class LlamaContext:
         self.last_counts = <int32_t*>calloc(<size_t>self.num_sequences, sizeof(int32_t))
         self.first_positions = <int32_t*>malloc(<size_t>self.num_sequences * sizeof(int32_t))
         self.padded = <token_t*>malloc(6 * sizeof(token_t))
-        if not (self.sequence_counts and self.sequences and self.last_counts and self.first_positions and self.padded):
+        self.tree_sequences = <int32_t*>malloc(<size_t>(self.max_batch * self.max_branches) * sizeof(int32_t))
+        self.branch_lengths = <int32_t*>calloc(<size_t>(self.num_sequences * self.max_branches), sizeof(int32_t))
+        self.used = <uint32_t*>calloc(<size_t>self.num_sequences, sizeof(uint32_t))
+        if not (self.sequence_counts and self.sequences and self.last_counts and self.first_positions and self.padded
+                and self.tree_sequences and self.branch_lengths and self.used):
             raise MemoryError("no memory for the context's batches")
         for i in range(self.max_batch):
             self.sequence_counts[i] = 1
@@ -195,11 +215,15 @@ cdef class LlamaContext:
         free(self.last_counts)
         free(self.first_positions)
         free(self.padded)
+        free(self.tree_sequences)
+        free(self.branch_lengths)
+        free(self.used)
 
     def decode(self, Batch batch not None, Rows rows not None):
         """Compute a batch; `rows` then shows the logits of its outputs, in the batch's order.
 
-        Positions must continue where the sequences end.
+        Positions must continue where the sequences end. After a tree, `adopt` the branch that was right if
+        it is not branch 0, then `truncate`.
 
         Returns:
             int: llama_decode's status: 0 = done; 1 = the cache has no room, nothing has changed; -1 =
@@ -241,6 +265,9 @@ cdef class LlamaContext:
                 raise InputError(
                     f"tokens must be in 0..{self.vocab_size - 1}, sequences in 0..{self.num_sequences - 1}, positions in "
                     f"0..{self.context_size - 1}, got {batch.tokens[i]}, {batch.sequences[i]}, {batch.positions[i]}")
+            if batch.branches[i] >> self.max_branches:
+                raise InputError(f"a tree may have at most {self.max_branches} branches here, and token {i} belongs to "
+                                 f"one beyond them")
 
     cdef int32_t run(self, Batch batch, float** rows) noexcept nogil:
         cdef ngs_llama_batch* b = &self.batch
@@ -252,10 +279,10 @@ cdef class LlamaContext:
         b.logits = batch.outputs
         b.n_seq_id = self.sequence_counts
         b.seq_id = self.sequences
-        for i in range(n):
-            self.sequences[i] = batch.sequences + i
+        self.point(batch)
         if n == 1 and self.pad_sequence >= 0:
             n = 2
+            self.sequence_counts[1] = 1
             self.padded[0] = self.padded[1] = batch.tokens[0]
             self.padded[2] = batch.positions[0]
             self.padded[3] = 0
@@ -270,6 +297,7 @@ cdef class LlamaContext:
             self.sequences[1] = self.padded + 5
         b.n_tokens = <int32_t>n
         self.note(batch)
+        self.follow(batch)
         status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
         if n != batch.len:
             ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0, -1)
@@ -281,6 +309,77 @@ cdef class LlamaContext:
         elif status != 1 and status != -1:
             self.undo()
         return status
+
+    cdef int32_t branch_id(self, Py_ssize_t sequence, Py_ssize_t branch) noexcept nogil:
+        """Return the sequence id of a branch."""
+        if branch == 0:
+            return <int32_t>sequence
+        return <int32_t>(self.num_sequences + sequence * (self.max_branches - 1) + branch - 1)
+
+    cdef void point(self, Batch batch) noexcept nogil:
+        """Set the sequence ids of all tokens."""
+        cdef Py_ssize_t i, branch
+        cdef int32_t* ids
+        for i in range(batch.len):
+            self.sequence_counts[i] = 1
+            self.sequences[i] = batch.sequences + i
+            if batch.branches[i] == 1:
+                continue
+            ids = self.sequences[i] = self.tree_sequences + i * self.max_branches
+            self.sequence_counts[i] = 0
+            for branch in range(self.max_branches):
+                if batch.branches[i] >> branch & 1:
+                    ids[self.sequence_counts[i]] = self.branch_id(batch.sequences[i], branch)
+                    self.sequence_counts[i] += 1
+
+    cdef void follow(self, Batch batch) noexcept nogil:
+        """Let the ids of the batch's branches hold their sequences' text."""
+        cdef Py_ssize_t i, branch, s
+        cdef int32_t* held
+        if self.max_branches == 1:
+            return
+        for i in range(batch.len):
+            self.used[batch.sequences[i]] |= batch.branches[i]
+        for s in range(self.num_sequences):
+            for branch in range(1, self.max_branches):
+                held = &self.branch_lengths[s * self.max_branches + branch]
+                if self.used[s] >> branch & 1 and held[0] < self.first_positions[s]:
+                    self.calls.seq_cp(self.memory, <int32_t>s, self.branch_id(s, branch), held[0],
+                                      self.first_positions[s])
+                    held[0] = self.first_positions[s]
+
+    cdef void cut_branches(self, int32_t sequence, int32_t length) noexcept nogil:
+        """Let the ids of branches hold no more than the text's first `length` tokens, and nothing of the last tree."""
+        cdef Py_ssize_t branch
+        cdef int32_t* held
+        for branch in range(1, self.max_branches):
+            held = &self.branch_lengths[sequence * self.max_branches + branch]
+            if self.used[sequence] >> branch & 1 or held[0] > length:
+                held[0] = min(held[0], length)
+                ngs_seq_rm(self.calls.seq_rm, self.memory, self.branch_id(sequence, branch), held[0], -1)
+        self.used[sequence] = 0
+
+    def adopt(self, int32_t sequence, int branch):
+        """Make a sequence hold what a branch of its last tree holds, instead of branch 0. Call `truncate` next.
+
+        Args:
+            sequence: Sequence id.
+            branch: Of the last decode's tree, 1..max_branches - 1.
+
+        Raises:
+            InputError: No such sequence, or it had no such branch.
+            StateError: The context is closed.
+
+        Cost: two walks over the cells of the cache.
+        """
+        cdef int32_t first
+        self.known(sequence)
+        if not (1 <= branch < self.max_branches and self.used[sequence] >> branch & 1):
+            raise InputError(f"the last tree of sequence {sequence} had no branch {branch}")
+        first = self.branch_lengths[sequence * self.max_branches + branch]
+        with nogil:
+            ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, first, -1)
+            self.calls.seq_cp(self.memory, self.branch_id(sequence, branch), sequence, first, -1)
 
     cdef void note(self, Batch batch) noexcept nogil:
         """Record where the sequences of the batch end."""
@@ -299,6 +398,7 @@ cdef class LlamaContext:
             self.last_counts[i] = 0
             if not ngs_seq_rm(self.calls.seq_rm, self.memory, i, self.first_positions[i], -1):
                 ngs_seq_rm(self.calls.seq_rm, self.memory, i, 0, -1)
+            self.cut_branches(i, self.first_positions[i])
 
     def truncate(self, int32_t sequence, int32_t length):
         """Remove the tokens of a sequence from position `length` on.
@@ -310,7 +410,7 @@ cdef class LlamaContext:
             InputError: No such sequence, or length < 0.
             StateError: The context is closed.
 
-        Cost: one walk over the cells of the cache.
+        Cost: one walk over the cells of the cache, and one for each further branch that held more.
         """
         cdef bint done
         self.known(sequence)
@@ -318,6 +418,8 @@ cdef class LlamaContext:
             raise InputError(f"length must be >= 0, got {length}")
         with nogil:
             done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length, -1)
+            if done:
+                self.cut_branches(sequence, length)
         if done and length == 0:
             self.last_counts[sequence] = 0
         return done
@@ -356,6 +458,7 @@ cdef class LlamaContext:
         with nogil:
             done = ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, first, first + count)
             if done:
+                self.cut_branches(sequence, first)
                 self.calls.seq_add(self.memory, sequence, first + count, -1, -count)
         if done:
             self.last_counts[sequence] = 0
@@ -420,8 +523,10 @@ cdef class LlamaContext:
         self.opened()
         with nogil:
             self.calls.clear(self.memory, False)
+        memset(self.branch_lengths, 0, <size_t>(self.num_sequences * self.max_branches) * sizeof(int32_t))
         for i in range(self.num_sequences):
             self.last_counts[i] = 0
+            self.used[i] = 0
 
     def close(self):
         """Stop using the context, which is about to be freed; rows with its logits become empty."""

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport uint64_t
 from ngramspec._native.engine.decode cimport CandidateC, only_candidate
-from ngramspec._native.grammar.matcher cimport Matcher, matcher_accept, matcher_allows, matcher_mask
+from ngramspec._native.grammar.matcher cimport Matcher, matcher_accept, matcher_allows, matcher_fits, matcher_mask
 from ngramspec._native.hosts.llama cimport call_address
 
 from ngramspec.errors import InputError
@@ -133,6 +133,10 @@ cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssi
     return 1 + count
 
 
+cdef void _fits(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil:
+    matcher_fits((<ChainC*>state).grammar, draft, parents, n, fits)
+
+
 cdef void _count(ChainC* c, token_t token) noexcept nogil:
     """Accept a token in the chain, which may change that token's logit from now on."""
     ngs_accept(c.accept_call, c.chain, token)
@@ -202,6 +206,8 @@ cdef class ChainSampler(Sampler):
         self.c.choose = _choose
         self.c.candidates = _candidates
         self.c.accept = _accept
+        if grammar is not None:
+            self.c.fits = _fits
 
     cdef int prepare(self, bint counts, biased) except -1:
         cdef Py_ssize_t blocks = self.chain.vocab_size // NGS_LANES + 1

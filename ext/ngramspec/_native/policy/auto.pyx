@@ -158,7 +158,7 @@ cdef class Chooser:
         self.set_prices(step, base, n)
         if not self.may_pay(self.trees.reach(&c.tree, c.calibration, n), n):
             return -1
-        self.trees.value(&c.tree, n, self.price, worth)
+        self.trees.value(&c.tree, n, self.price, step.rate * self.costs.branch, worth)
         return n
 
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
@@ -494,6 +494,16 @@ cdef class AutoPolicy:
     def observe(self, Py_ssize_t num_tokens, double seconds):
         """Learn what a pass took; times that are not > 0 and passes over more than 1024 tokens are ignored."""
         self._costs.add(num_tokens, seconds)
+
+    def observe_branches(self, Py_ssize_t num_branches, double seconds):
+        """Learn what branches of a tree cost beside the pass.
+
+        Args:
+            num_branches: Of one slot's tree; 1 or fewer teach nothing.
+            seconds: What it took to take back all but the right one; times that are not > 0 are ignored, and so
+                are all before the first `observe`.
+        """
+        self._costs.add_branches(num_branches, seconds)
 
     def step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds=0.0):
         """Learn from one pass how fast tokens come; leave out prompt tokens where possible.

@@ -31,6 +31,7 @@ cdef class PassCosts:
     cdef readonly bint timed     # a time was observed: costs are in seconds
     cdef double now[1025]        # cost by batch tokens, at pace 1; entry 0 is not used
     cdef double pace             # factor from `now` to present costs
+    cdef double branch           # what a further branch of a tree costs beside the pass, in seconds; 0 = nothing known
     cdef double first[1025]      # the given costs, in their own unit
     cdef double prior[1025]      # the same, with the learnt steepness
     cdef double weight[1025]     # observations of this size, 0 = none; `now` is then filled from others
@@ -41,6 +42,7 @@ cdef class PassCosts:
     cdef double at(self, Py_ssize_t tokens) noexcept nogil
     cdef bint known(self, Py_ssize_t tokens) noexcept nogil
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil
+    cdef void add_branches(self, Py_ssize_t branches, double seconds) noexcept nogil
     cdef void show(self, Py_ssize_t tokens) noexcept nogil
     cdef void fill(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil
     cdef double outer(self, Py_ssize_t tokens, Py_ssize_t step) noexcept nogil

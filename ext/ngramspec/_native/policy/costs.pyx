@@ -197,6 +197,7 @@ cdef class Calibrations:
 cdef double CLAMP = 4.0           # an observation is clamped to within this factor of the estimate
 cdef double PACE_STEP = 0.25      # part of a known size's change, in log time, that the pace of all sizes follows
 cdef double WINDOW = 32.0         # observations that an estimate averages over
+cdef double BRANCH_WINDOW = 16.0  # the same of what branches cost
 cdef double GUESS_WEIGHT = 0.25   # observations that the guess for a size not seen yet counts as
 cdef double REFILL_AT = 0.02      # relative change of a size's ratio that refills its unseen neighbours
 cdef double TOKEN_COST = 0.1      # of each further token, in passes over one, where no table is given
@@ -318,6 +319,19 @@ cdef class PassCosts:
         self.age += 1
         if self.age == HALVE_AFTER:
             self.fade()
+
+    cdef void add_branches(self, Py_ssize_t branches, double seconds) noexcept nogil:
+        """Learn how long it took to take back all branches of a tree but the right one.
+
+        That is about as much for each. They had to be made, too, which took as long.
+        """
+        cdef double each
+        if not (self.timed and branches > 1 and seconds > 0.0 and isfinite(seconds)):
+            return
+        each = 2.0 * seconds / <double>branches / self.pace
+        if self.branch > 0.0:
+            each = self.branch + (min(each, CLAMP * self.branch) - self.branch) / BRANCH_WINDOW
+        self.branch = each
 
     cdef void show(self, Py_ssize_t tokens) noexcept nogil:
         """Fill the sizes that were never seen, up to the next seen ones or the ends."""

@@ -24,7 +24,7 @@ cdef class TreeValues:
     cdef int32_t* memory32   # holds these four
     cdef float* least        # see least_of
     cdef double reach(self, const TreeC* t, const CalibrationC* c, Py_ssize_t n) noexcept nogil
-    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double* worth) noexcept nogil
+    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil
     cdef const float* least_of(self, const double* price, Py_ssize_t most, Py_ssize_t n) noexcept nogil
     cdef void value_rests(self, const TreeC* t, Py_ssize_t n, const double* price) noexcept nogil
     cdef void arrange(self, TreeC* t, Py_ssize_t n) noexcept nogil

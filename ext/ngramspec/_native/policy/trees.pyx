@@ -72,12 +72,13 @@ cdef class TreeValues:
                 first += self.p[i]
         return min(first, 1.0)
 
-    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double* worth) noexcept nogil:
+    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil:
         """Arrange a tree after `reach`, and set what its first 0..n tokens are worth.
 
-        price: What a pass with 0..n drafted tokens costs the slot, in tokens. Before costs, as in Chooser.
+        price: What a pass with 0..n drafted tokens costs the slot, in tokens. Before these costs, as in Chooser.
+        branch: What each branch beside the likeliest one costs, in tokens. That is taken off.
         """
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, likeliest = -1
         cdef int32_t parent
         self.value_rests(t, n, price)
         worth[0] = 1.0
@@ -88,8 +89,13 @@ cdef class TreeValues:
                 self.gain[parent] += self.p[i] * self.rest[i]
             else:
                 worth[0] += self.p[i] * self.rest[i]
+                if likeliest < 0 or self.p[i] > self.p[likeliest]:
+                    likeliest = i
         for i in range(n):
             self.gain[i] *= self.reached[i]
+            parent = t.parents[i]
+            if i != (self.first[parent] if parent >= 0 else likeliest):
+                self.gain[i] -= branch
         self.arrange(t, n)
         for i in range(n):
             worth[i + 1] = worth[i] + self.gain[i]

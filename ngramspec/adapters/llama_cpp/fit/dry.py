@@ -77,6 +77,7 @@ class DryModel:
         self.num_layers = int(lib.llama_model_n_layer(address))
         self.has_encoder = bool(lib.llama_model_has_encoder(address))
         self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
+        self.n_swa = int(lib.llama_model_n_swa(address))
         self.is_stateful = (
             bool(lib.llama_model_is_recurrent(address) or lib.llama_model_is_hybrid(address))
             or architecture in STATEFUL

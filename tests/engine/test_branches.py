@@ -1,0 +1,185 @@
+"""Trees of drafts in the engine: sent where they pay, right along any branch, the text the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget
+from helpers.machines import SETTINGS
+from ngramspec.costs import CostTable
+from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Generation, Request, Sampling
+from ngramspec.errors import InputError
+
+FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
+DEAR = CostTable(((1, 1.0), (2, 2.0), (64, 64.0)))  # every token costs a pass
+LENGTH = 200
+
+
+def run(
+    target: FakeTarget, requests: list[Request], costs: CostTable = FLAT, **given: Any
+) -> Engine:
+    """Run requests side by side and compare each with plain decoding."""
+    known = {"slots": target.num_sequences, "policy": AutoPolicy(costs=costs), **given}
+    engine = Engine(target, "suffix", **known)
+    for made in engine.generate(requests):
+        request = made.request
+        assert made.error is None
+        expected = target.outcome(request.prompt_ids.tolist(), request.max_tokens, request.stop)
+        assert (list(made.token_ids), made.text, made.finish_reason) == expected
+    return engine
+
+
+def request(first: int, length: int = LENGTH, **given: Any) -> Request:
+    greedy = Sampling(temperature=0.0)
+    return Request(prompt_ids=int32([first, 5, 7]), sampling=greedy, max_tokens=length, **given)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_branches_take_fewer_passes_where_tokens_are_cheap(still: None, slots: int) -> None:
+    passes = {}
+    for tree in ("off", 2, "auto"):
+        target = FakeTarget(sequences=slots, forks=4, context_size=1024, max_batch=64 * slots)
+        run(target, [request(3 + number, 600) for number in range(6)], tree=tree)
+        passes[tree] = len(target.batches)
+        assert (target.adopted > 0) == (tree != "off")
+    assert passes["auto"] <= passes[2] < passes["off"]
+
+
+def test_where_tokens_are_dear_there_are_no_branches(still: None) -> None:
+    target = FakeTarget(sequences=1, forks=3)
+    run(target, [request(3)], DEAR)
+    assert target.adopted == 0
+
+
+def test_a_draft_has_no_more_branches_than_the_target(still: None) -> None:
+    target = FakeTarget(sequences=1, forks=6, max_branches=2)  # which asserts it
+    run(target, [request(3)])
+    assert target.adopted > 0
+
+
+@SETTINGS
+@given(st.integers(0, 1 << 32))
+def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
+    chance = random.Random(seed)
+    target = FakeTarget(
+        sequences=chance.randint(1, 4),
+        forks=chance.randint(2, 4),
+        max_batch=chance.choice([4, 16, 64]),
+        context_size=chance.choice([24, 60, 256]),
+        cells=chance.choice([None, 300, 600]),
+        min_copy=chance.choice([None, 4]),
+        max_branches=chance.randint(2, 5),
+        end_every=chance.choice([0, 40]),
+        refusal=chance.choice([0.0, 0.2]),
+        split=chance.random() < 0.3,
+    )
+    most = target.context_size - 4
+    requests = [
+        Request(
+            prompt_ids=int32(
+                [chance.randint(1, 90) for _ in range(chance.randint(1, min(most, 20)))]
+            ),
+            sampling=Sampling(temperature=0.0),
+            max_tokens=chance.randint(1, 120),
+            stop=(" 9",) if chance.random() < 0.3 else (),
+        )
+        for _ in range(chance.randint(1, 8))
+    ]
+    run(target, requests, exact=chance.random() < 0.3)
+
+
+def test_a_context_that_shifts_has_branches_too(still: None) -> None:
+    target = FakeTarget(sequences=1, forks=3, context_size=60)
+    engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT), context_shift=True)
+    made = engine.generate([request(3, 300)])[0]
+    assert list(made.token_ids) == target.endless([3, 5, 7], 300)
+    assert target.adopted > 0
+
+
+def test_in_the_exact_setting_a_text_lies_in_its_order(still: None) -> None:
+    """A branch that was right is decoded again, so nothing is adopted."""
+    passes = {}
+    for tree in ("off", "auto"):
+        target = FakeTarget(sequences=1, forks=3)
+        run(target, [request(3)], exact=True, tree=tree)
+        assert target.adopted == 0
+        passes[tree] = len(target.batches)
+    assert passes["auto"] < passes["off"]
+
+
+def test_figures_count_the_right_path(still: None) -> None:
+    target = FakeTarget(sequences=1, forks=3)
+    engine = run(target, [request(3)])
+    stats, own = engine.stats(), engine.source_stats()["suffix"]
+    assert stats.num_draft_tokens == own.num_draft_tokens
+    assert stats.num_accepted_tokens == own.num_accepted_tokens
+    assert stats.num_emitted_tokens == LENGTH
+    assert stats.num_accepted_tokens + len(target.batches) == LENGTH
+
+
+def test_tokens_of_any_branch_are_marked_as_drafted(still: None) -> None:
+    target = FakeTarget(sequences=1, forks=3)
+    chunks = []
+    engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT))
+    made: Generation = engine.submit(request(3), chunks.append)
+    while engine.step():
+        pass
+    assert target.adopted > 0
+    accepted = [
+        flag
+        for chunk in chunks
+        for flag in [True] * chunk.num_accepted
+        + [False] * (len(chunk.token_ids) - chunk.num_accepted)
+    ]
+    assert accepted == list(made.accepted)
+    assert sum(made.accepted) == engine.stats().num_accepted_tokens
+
+
+@pytest.mark.parametrize(
+    ("tree", "given", "branches", "note"),
+    [
+        ("auto", {}, 4, ""),
+        ("off", {}, 1, ""),
+        (1, {}, 1, ""),
+        (3, {}, 3, ""),
+        ("auto", {"policy": FixedLength(8)}, 1, "only the policy auto chooses branches"),
+        ("auto", {"max_branches": 1}, 1, "this target knows none"),
+        ("auto", {"max_branches": 2}, 2, ""),
+        (1, {"max_branches": 1}, 1, ""),
+    ],
+)
+def test_what_drafts_says_how_many_branches(
+    tree: int | str, given: dict[str, Any], branches: int, note: str
+) -> None:
+    policy = given.pop("policy", "auto")
+    engine = Engine(FakeTarget(**given), "suffix", policy=policy, tree=tree)
+    known = engine.drafting()
+    assert known.branches == branches
+    assert known.as_json()["branches"] == branches
+    assert note in "; ".join(known.notes)
+    assert ("branches" in "; ".join(known.notes)) == bool(note)
+
+
+@pytest.mark.parametrize(
+    ("tree", "given", "message"),
+    [
+        (0, {}, 'tree must be "auto", "off" or a number >= 1, got 0'),
+        ("on", {}, "tree must be .* got 'on'"),
+        (True, {}, "tree must be .* got True"),
+        (5, {}, "a draft may have at most 4 branches, got 5"),
+        (2, {"policy": Gate(8)}, "drafts cannot have 2 branches: only the policy auto chooses"),
+        (2, {"max_branches": 1}, "drafts cannot have 2 branches: this target knows none"),
+    ],
+)
+def test_a_number_that_cannot_be_had_is_refused(
+    tree: Any, given: dict[str, Any], message: str
+) -> None:
+    policy = given.pop("policy", "auto")
+    with pytest.raises(InputError, match=message):
+        Engine(FakeTarget(**given), "suffix", policy=policy, tree=tree)

@@ -1,0 +1,111 @@
+"""Trees of drafts on the embedded model, in its exact setting: text and logprobs as without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ngramspec import LLM
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.engine.slot import Slot
+from ngramspec.costs import CostTable
+from ngramspec.engine import AutoPolicy, Generation
+from ngramspec.engine.sequences import Sequences
+
+FLAT = CostTable(((1, 1.0), (63, 1.1)))  # so that trees pay
+PROMPTS = [
+    "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\ndef add3(",
+    "for i in range(10):\n    print(i)\nfor j in range(10):\n    print(j)\nfor k in range(",
+    "x = 1\ny = 2\nz = 3\nprint(x)\nprint(y)\nprint(z)\nx = 4\ny = 5\nprint(",
+    "class A:\n    def __init__(self):\n        self.a = 1\n\nclass B:\n    def __init__(self):\n",
+]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.8, "seed": 7},
+    "hot, with penalties": {"temperature": 1.3, "seed": 3, "repeat_penalty": 1.2},
+    "stop text": {"temperature": 0, "stop": ("return",)},
+    "grammar": {"temperature": 0.8, "seed": 5, "grammar": 'root ::= ([a-z =().:]* "\\n")+'},
+    "logprobs": {"temperature": 0.8, "seed": 1, "logprobs": 3},
+    "logprobs of the sampler": {
+        **{"temperature": 0.8, "seed": 1, "logprobs": 3},
+        "post_sampling_probs": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, LLM]]:
+    """Return engines without drafts, without branches and with them, by name."""
+    given: dict[str, Any] = {"slots": 1, "context_size": 1024, "exact": True}
+    with (
+        LLM(None, None, **given) as plain,
+        LLM(policy=AutoPolicy(62, FLAT), tree="off", **given) as chains,
+        LLM(policy=AutoPolicy(62, FLAT), tree=4, **given) as branched,
+    ):
+        yield {"plain": plain, "chains": chains, "branches": branched}
+
+
+@pytest.fixture
+def branches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the branches that were right."""
+    noted: list[int] = []
+    reject = Sequences.reject
+
+    def noting(self: Sequences, slot: Slot) -> None:
+        noted.append(slot.branch)
+        reject(self, slot)
+
+    monkeypatch.setattr(Sequences, "reject", noting)
+    return noted
+
+
+def said(made: Generation) -> tuple[Any, ...]:
+    return list(made.token_ids), made.text, made.finish_reason, list(made.logprobs)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_text_is_that_of_plain_decoding(
+    still: None, engines: dict[str, LLM], branches: list[int], name: str
+) -> None:
+    options = {"max_tokens": 120, **OPTIONS[name]}
+    texts = {}
+    for kind, engine in engines.items():
+        branches.clear()
+        texts[kind] = [said(made) for made in engine.generate(PROMPTS, **options)]
+    assert texts["chains"] == texts["plain"]
+    assert texts["branches"] == texts["plain"]
+    assert any(branches) or name not in ("greedy", "sampled")
+
+
+def test_an_exact_target_has_branches_only_where_they_change_no_bit(
+    engines: dict[str, LLM],
+) -> None:
+    assert engines["branches"].engine.drafting().branches == 4
+    with LLM(slots=2, context_size=256, exact=True) as several:
+        known = several.engine.drafting()
+    assert known.branches == 1
+    assert "drafts have no branches: each slot has a cache of its own" in known.notes
+
+
+@pytest.mark.parametrize("kind", ["chains", "branches"])
+def test_what_a_grammar_forbids_is_not_drafted(
+    still: None, engines: dict[str, LLM], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The text before suggests digits, the grammar wants letters."""
+    prompt = "a = 12 + 34\nb = 12 + 34\nc = 12 + 34\nd ="
+    engine, drafted = engines[kind], list[bytes]()
+    decode = engine.target.decode
+
+    def noting(batch: Batch, rows: Rows) -> None:
+        tokens, _, _, outputs = batch.arrays()
+        drafted.extend(engine.model.piece(token) for token in tokens[outputs][1:].tolist())
+        decode(batch, rows)
+
+    monkeypatch.setattr(engine.target, "decode", noting)
+    engine.generate(prompt, max_tokens=12, temperature=0)
+    assert any(set(piece) & set(b"1234") for piece in drafted)  # without a grammar
+    drafted.clear()
+    engine.generate(prompt, max_tokens=40, temperature=0, grammar="root ::= [a-z ]+")
+    assert all(set(piece) <= set(b"abcdefghijklmnopqrstuvwxyz ") for piece in drafted)
