@@ -17,7 +17,8 @@ def drafting_line(drafting: Drafting) -> str:
         parts.append(f"{'then ' if parts else ''}draft model {small.name}{size}")
     if not drafting.active:
         return f"drafters none: {'; '.join(drafting.notes)}"
-    parts.append(f"up to {drafting.longest} tokens by policy {drafting.policy}")
+    branches = f" in {drafting.branches} branches" if drafting.branches > 1 else ""
+    parts.append(f"up to {drafting.longest} tokens{branches} by policy {drafting.policy}")
     state = size_text(drafting.state_bytes)
     if drafting.rollback == "snapshots":
         parts.append(f"{state} of state for each of them in each slot")

@@ -15,6 +15,7 @@ DRAFTER_NAMES = (
     "ngram-cache",
     "suffix",
 )
+WITH_TREES = ("suffix",)  # whose drafts can have branches
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
 
 

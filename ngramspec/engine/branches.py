@@ -27,13 +27,12 @@ def most_branches(tree: int | str, target: Target, policy: DraftPolicy) -> tuple
     if tree != AUTO and not (type(tree) is int and tree >= 1):
         raise InputError(f'tree must be "auto", "off" or a number >= 1, got {tree!r}')
     why = target.no_branches
-    if not isinstance(policy, AutoPolicy):
-        why = "only the policy auto chooses branches"
-    if not why:
+    if not why and isinstance(policy, AutoPolicy):
         wanted = USUAL_BRANCHES if isinstance(tree, str) else tree
         if wanted > target.max_branches and tree != AUTO:
             raise InputError(f"a draft may have at most {target.max_branches} branches, got {tree}")
         return min(wanted, target.max_branches), ""
     if tree not in (AUTO, 1):
+        why = why or "only the policy auto chooses branches"
         raise InputError(f"drafts cannot have {tree} branches: {why}")
     return 1, why if tree == AUTO else ""

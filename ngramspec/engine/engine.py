@@ -15,7 +15,7 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafters.names import DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
@@ -352,7 +352,7 @@ class Engine:
             draft_model=small,
             policy=policy_name(self._policy),
             longest=longest,
-            branches=self._branches,
+            branches=self._branches if self._has_trees else 1,
             types=DRAFTER_NAMES if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=int(getattr(self._target, "state_bytes", 0)),
@@ -375,11 +375,16 @@ class Engine:
             notes.append(
                 f"longer drafts would need memory for more than {most} states of each slot"
             )
-        if self._unbranched:
+        if self._unbranched and self._has_trees:
             notes.append(f"drafts have no branches: {self._unbranched}")
         if self._costs is not None and (why := unpaid(self._costs, most)):
             notes.append(why)
         return most, notes
+
+    @property
+    def _has_trees(self) -> bool:
+        """Return whether a drafter that runs by default drafts trees."""
+        return self._own is None and any(name in WITH_TREES for name in self.drafters.types)
 
     def source_failures(self) -> dict[str, int]:
         """Return how often each source raised."""

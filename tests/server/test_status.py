@@ -73,6 +73,7 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
         "draft_model": None,
         "policy": "gate",
         "n_max": 62,
+        "branches": 1,
         "types": list(DRAFTER_NAMES),
         "rollback": "cache",
         "state_bytes": 0,
