@@ -21,7 +21,7 @@ LOOP = np.array([1, 2, 3, 4, 5, 6] * 4, dtype=np.int32)
 
 def begun(rows: int = 1, **changes: Any) -> tuple[Any, Drafts]:
     drafter = create_drafter("ngram-simple", slots=rows, size_n=2, size_m=8)
-    settings = {"rows": rows, "width": 8, "vocab_size": 100, "ends": (), **changes}
+    settings = {"rows": rows, "longest": 8, "vocab_size": 100, "ends": (), **changes}
     drafts = Drafts(drafter, **settings)
     for row in range(rows):
         drafts.begin(row, LOOP)
