@@ -47,6 +47,10 @@ VERIFY = (
     "tests/verify/test_arrays.py",
     "tests/test_tree.py",
 )
+GENERATE = (
+    "tests/adapters/transformers/test_nodes.py",
+    "tests/adapters/transformers/test_trees.py",
+)
 LLAMA = (
     "tests/adapters/llama_cpp/test_model.py",
     "tests/adapters/llama_cpp/test_drop_in.py",
@@ -258,6 +262,20 @@ FAULTS = (
     Fault("drafters are chosen on the requests that they are judged by", PACKAGE + "bench/split.py",
           "trace.requests[-last:] if last else ()", "trace.requests[:last] if last else ()", ("tests/bench",)),
     # -- adapters ------------------------------------------------------------------------------
+    Fault("siblings in a pass of generate() have positions of their own", PACKAGE + "adapters/transformers/nodes.py",
+          "self.depths[row, 1 : 1 + count] = positions(self.parents[row, :count]) + 1", "pass", GENERATE),
+    Fault("padding in a pass of generate() has positions beyond the text", PACKAGE + "adapters/transformers/nodes.py",
+          "np.where(there, np.arange(1, 1 + width), 0)", "np.arange(1, 1 + width)", (GENERATE[1],)),
+    Fault("a side branch of generate() is left where it was computed", PACKAGE + "adapters/transformers/nodes.py",
+          "& (paths != index))", "& (paths < 0))", (GENERATE[1],)),
+    Fault("a side branch is moved in the cache of one row by the place of its first token", PACKAGE + "adapters/transformers/passes.py",
+          "layer.keys.shape[2] - self._queries", "layer.keys.shape[2] - self._queries + 1", GENERATE),
+    Fault("a side branch of a row is moved in the buffers of another", PACKAGE + "adapters/transformers/passes.py",
+          "np.searchsorted(self._held, rows)", "rows * 0", GENERATE),
+    Fault("nodes of a tree see a window of places, not of positions", PACKAGE + "adapters/transformers/masks.py",
+          "    if window is not None:\n", "    if window is not None:\n        positions = columns\n", GENERATE),
+    Fault("processors see one path for all tokens at a depth", PACKAGE + "adapters/transformers/scores.py",
+          "if shown.get(row, [])[: len(path)] != path:", "if row not in shown:", GENERATE),
     Fault("a stream of ids is recognised by its length alone", PACKAGE + "adapters/llama_cpp/streams.py",
           "return bool(np.array_equal(ids[start : self.length], self.tail))", "return True", LLAMA),
     Fault("the newest stream gives way", PACKAGE + "adapters/llama_cpp/streams.py",

@@ -355,7 +355,8 @@ def test_what_is_no_tree_is_refused(tree: Any) -> None:
 
 def test_rows_at_the_last_position_of_a_model_draft_nothing() -> None:
     """Where others still draft, their padding must not ask for positions that there are none of."""
-    model = tiny("GPT2", n_embd=32, n_head=4, n_layer=2, n_positions=40)
+    model = tiny("GPT2", n_embd=32, n_head=4, n_layer=2, max_position_embeddings=40)
+    assert model.transformer.wpe.weight.shape[0] == 40
     inputs = prompts(3)
     options = {"max_new_tokens": 28, "do_sample": False}
     wanted = model.generate(**inputs, **options)
