@@ -13,6 +13,7 @@ from helpers.tiny_models import GEMMA, prompts, tiny
 from helpers.tree_drafter import TreeDrafter, Trees
 from ngramspec import AutoPolicy, create_drafter
 from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate, trees
+from ngramspec.adapters.transformers.drafts import Drafts
 from ngramspec.adapters.transformers.loop import Loop
 from ngramspec.adapters.transformers.passes import CutPass, RowsPass
 from ngramspec.costs import CostTable
@@ -263,6 +264,13 @@ def watched(monkeypatch: Any) -> dict[str, int]:
     return counts
 
 
+@pytest.fixture
+def known_costs(monkeypatch: Any) -> None:
+    """Let policies keep the costs they were given, however busy the machine is."""
+    monkeypatch.setattr(Drafts, "observe", lambda *_: None)
+
+
+@pytest.mark.usefixtures("known_costs")
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_the_embedded_model_says_the_same_with_trees(
@@ -305,6 +313,7 @@ def generated(model: Any, inputs: Any, **options: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("known_costs")
 def test_off_and_auto_without_costs_are_chains(
     model: Any, batch: Any, watched: dict[str, int]
 ) -> None:
@@ -323,6 +332,7 @@ def test_off_and_auto_without_costs_are_chains(
     assert all(text.equal(texts[0]) for text in texts)
 
 
+@pytest.mark.usefixtures("known_costs")
 def test_models_without_masks_of_ours_get_chains_and_say_why(caplog: Any) -> None:
     trees._say_once.cache_clear()
     model, inputs = tiny("Bloom", "eager", n_head=4, n_layer=2), prompts(1)
