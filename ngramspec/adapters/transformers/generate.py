@@ -49,9 +49,9 @@ def ngramspec_generate(
             bits; None = drawn from torch's default generator.
         max_draft: Longest draft in tokens, 0 for none; None = the drafter's.
         tree: "auto": drafts branch where the drafter's policy finds that this pays, and stay chains
-            without a policy, or where the model takes no masks of ours; "off": they are chains; or
-            the most drafted tokens at one depth, 1..1024, policy or not. Only `suffix` drafts
-            trees.
+            without a policy, where the model takes no masks of ours, and where its code is not of
+            transformers; "off": they are chains; or the most drafted tokens at one depth,
+            1..1024, policy or not. Only `suffix` drafts trees.
 
     Returns:
         As generate(): int64 tensor (rows, length), prompts and text, padded after a row's end; or

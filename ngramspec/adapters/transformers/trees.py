@@ -46,10 +46,21 @@ def tree_width(tree: int | str, drafter: Drafter, model: Any, kwargs: dict[str, 
         return tree
     if drafter.policy is None:
         return 0
+    reason = reason or _why_not_known(model)
     if reason:
         _say_once(f"drafts are chains, not trees: {reason}")
         return 0
     return WIDTH
+
+
+def _why_not_known(model: Any) -> str:
+    """Return why nobody knows whether a model takes a mask of 4 dimensions, "" if it does."""
+    kind = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+    if kind.__module__.startswith("transformers."):
+        return ""
+    return (
+        f"{kind.__name__} is not of transformers, and may take no 4D masks; tree={WIDTH} tries it"
+    )
 
 
 @cache

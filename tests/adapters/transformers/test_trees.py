@@ -356,6 +356,36 @@ def test_models_without_masks_of_ours_get_chains_and_say_why(caplog: Any) -> Non
         generated(tiny("Llama", "flex_attention"), inputs, tree=2)
 
 
+@pytest.mark.usefixtures("known_costs")
+def test_models_of_ones_own_get_trees_if_asked_for(caplog: Any, watched: dict[str, int]) -> None:
+    class Own(transformers.PreTrainedModel, transformers.GenerationMixin):
+        config_class = transformers.LlamaConfig
+        _supports_sdpa = True
+
+        def __init__(self, inner: Any) -> None:
+            super().__init__(inner.config)
+            self.inner = inner
+
+        def forward(self, input_ids: Any, position_ids: Any = None, **kwargs: Any) -> Any:
+            return self.inner(input_ids=input_ids, position_ids=position_ids, **kwargs)
+
+    trees._say_once.cache_clear()
+    inner, inputs = tiny("Llama"), prompts(1)
+    model = Own(inner)
+    wanted = inner.generate(**inputs, max_new_tokens=60, do_sample=False)
+    cheap = NgramSpeculator("suffix", policy=AutoPolicy(costs=CHEAP))
+    with caplog.at_level(logging.INFO, "ngramspec"):
+        assert generated(model, inputs, drafter=cheap, max_new_tokens=60).equal(wanted)
+    assert watched["branched"] == 0
+    assert [record.message for record in caplog.records] == [
+        "drafts are chains, not trees: Own is not of transformers, and may take no 4D masks; "
+        "tree=8 tries it"
+    ]
+    with_trees(model, inputs, wanted, max_new_tokens=60, do_sample=False)
+    assert watched["branched"] > 0
+    assert generated(inner, inputs, drafter=cheap, max_new_tokens=60).equal(wanted)
+
+
 @pytest.mark.parametrize("tree", [0, -1, 1025, 2.0, True, None, "on", "4"])
 def test_what_is_no_tree_is_refused(tree: Any) -> None:
     message = 'tree must be "auto", "off" or an integer in 1..1024, the most drafted tokens at'
