@@ -305,6 +305,26 @@ def test_the_embedded_model_samples_the_same_with_trees(
     assert watched["side"] > 0
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_stop_strings_end_rows_where_they_would(
+    model: Any, tokenizer: Any, batch: Any, watched: dict[str, int], rows: int
+) -> None:
+    inputs = batch if rows > 1 else {key: values[2:3] for key, values in batch.items()}
+    criteria = [transformers.StopStringCriteria(tokenizer, ["return", "with self", '"kind"'])]
+    options = {"max_new_tokens": 120, "do_sample": False, "stopping_criteria": criteria}
+    wanted = model.generate(**inputs, **options)
+    assert wanted.shape[1] < inputs["input_ids"].shape[1] + 120 or (wanted[:, -1] == 0).any()
+    made = model.generate(
+        **inputs,
+        **options,
+        tree=4,
+        custom_generate=ngramspec_generate,
+        drafter=NgramSpeculator("suffix", policy="fixed"),
+    )
+    assert made.equal(wanted)
+    assert watched["branched"] > 0
+
+
 def generated(model: Any, inputs: Any, **options: Any) -> Any:
     return model.generate(
         **inputs,
