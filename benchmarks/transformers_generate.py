@@ -4,6 +4,7 @@ The embedded model in float32, greedy, whole calls with their prompts, in interl
 text is compared with the plain one. Needs torch, transformers and gguf:
 
     python benchmarks/transformers_generate.py --repeats 7
+    python benchmarks/transformers_generate.py --trees      # tokens per pass of chains and trees
 """
 
 from __future__ import annotations
@@ -76,6 +77,41 @@ def measure(
     return int((said != model.config.pad_token_id).sum()), times, other
 
 
+def tokens_per_pass(model: Any, inputs: Any, tree: int | str, most: int, **options: Any) -> float:
+    """Return what a pass emits when drafts of one row hold at most `most` tokens."""
+    calls: list[None] = []
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(None))
+    text = model.generate(
+        **inputs,
+        **options,
+        do_sample=False,
+        custom_generate=ngramspec_generate,
+        drafter=NgramSpeculator("suffix", policy="fixed"),
+        max_draft=most,
+        tree=tree,
+    )
+    hook.remove()
+    if not torch.equal(text, model.generate(**inputs, **options, do_sample=False)):
+        raise SystemExit(f"another text with tree={tree!r} and drafts of {most} tokens")
+    # The prompt's pass gives the first token.
+    return float(text.shape[1] - inputs["input_ids"].shape[1] - 1) / (len(calls) - 1)
+
+
+def compare_trees(model: Any, named: list[tuple[str, Any]], **options: Any) -> None:
+    """Print tokens per pass of chains and of trees of as many tokens."""
+    sizes = (4, 8, 16, 32)
+    print(f"| task | {' | '.join(f'{most} tokens' for most in sizes)} |")
+    print(f"|{'---|' * (1 + len(sizes))}")
+    for name, inputs in named:
+        cells = [name]
+        for most in sizes:
+            chain, tree = (
+                tokens_per_pass(model, inputs, kind, most, **options) for kind in ("off", 8)
+            )
+            cells.append(f"{chain:.2f} → {tree:.2f}")
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def show(name: str, tokens: int, times: dict[str, list[float]], other: list[str]) -> None:
     """Print a row of the table: tokens per second, and the median of ratios round by round."""
     cells = [name, str(tokens)]
@@ -94,6 +130,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=256, help="longest answer")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--cache", choices=("dynamic", "static"), default="dynamic")
+    parser.add_argument("--trees", action="store_true", help="tokens per pass, chains and trees")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model, tokenizer = load()
@@ -105,11 +142,17 @@ def main() -> None:
     static = options.cache == "static"
     settings = {"max_new_tokens": options.max_tokens}
     settings.update({"cache_implementation": "static"} if static else {})
+    single = [
+        (task.name, tokenizer(prompt, return_tensors="pt"))
+        for task, prompt in zip(tasks, prompts, strict=True)
+    ]
+    if options.trees:
+        compare_trees(model, single, **settings)
+        return
     calls = ways(lookup=not static)  # prompt lookup needs a dynamic cache
     print(f"| task | tokens | {' | '.join(calls)} |\n|{'---|' * (len(calls) + 2)}")
-    for task, prompt in zip(tasks, prompts, strict=True):
-        inputs = tokenizer(prompt, return_tensors="pt")
-        show(task.name, *measure(model, inputs, calls, options.repeats, **settings))
+    for name, inputs in single:
+        show(name, *measure(model, inputs, calls, options.repeats, **settings))
     calls = ways(lookup=False)  # prompt lookup is for batch size 1
     print(f"\n| batch | tokens | {' | '.join(calls)} |\n|{'---|' * (len(calls) + 2)}")
     for rows in (2, 4, 6):

@@ -251,6 +251,8 @@ def main() -> None:
     path = options.json or (None if options.small else RESULTS / "llama_replay.json")
     try:
         modes = parse_modes(options.modes)
+        if any(mode.tree_width for mode in modes):
+            raise InputError("trees: only in transformers_replay.py and profile_steps.py")
         texts = {slots: texts_for(options, slots) for slots in options.slots}
     except InputError as error:
         raise SystemExit(str(error)) from None

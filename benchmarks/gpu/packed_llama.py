@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
 ATTENTION = "ngramspec_packed"
+TREE_TOKENS = 62  # of a tree and its root; bit 62 of its masks is never set
 # cuDNN's attention plans anew for every shape, some of them only when first run.
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 Tensor = torch.Tensor
@@ -70,6 +71,10 @@ class Cache:
         self._data[layer, 0].index_copy_(0, where, keys)
         self._data[layer, 1].index_copy_(0, where, values)
 
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy tokens of all layers to other places; int64, shape (t,), as for write."""
+        self._data[:, :, targets] = self._data[:, :, sources]
+
     def read(self, layer: int, first: int, count: int, length: int) -> tuple[Tensor, Tensor]:
         """Return views of the first `length` tokens of some rows, (count, heads, length, size)."""
         rows = self._data[layer].unflatten(1, (self.rows + 1, self.length))
@@ -105,10 +110,24 @@ def causal_mask(positions: Tensor, length: int, group: int, dtype: Any) -> Tenso
     positions: int64, (count, q). group: query heads per key head, which stand one after another.
     """
     keys = torch.arange(length, device=positions.device)
-    hidden = keys > positions[:, :, None]
-    mask = torch.zeros(hidden.shape, device=positions.device, dtype=dtype)
+    return _mask_of(keys > positions[:, :, None], group, dtype)
+
+
+def tree_mask(starts: Tensor, seen: Tensor, length: int, group: int, dtype: Any) -> Tensor:
+    """Return the mask of a packing of trees: a query sees its row's text and its own path.
+
+    starts: int64, (count, q), the place of the row's newest token. seen: int64, (count, q), bit i
+    says whether the query sees the i-th token from there on; at most TREE_TOKENS.
+    """
+    keys = torch.arange(length, device=starts.device) - starts[:, :, None]
+    bits = seen[:, :, None] >> keys.clamp(0, TREE_TOKENS) & 1
+    return _mask_of((keys >= 0) & (bits == 0), group, dtype)
+
+
+def _mask_of(hidden: Tensor, group: int, dtype: Any) -> Tensor:
+    mask = torch.zeros(hidden.shape, device=hidden.device, dtype=dtype)
     mask = mask.masked_fill_(hidden, float("-inf"))
-    count, longest, _ = mask.shape
+    count, longest, length = mask.shape
     return mask[:, None].expand(count, group, longest, length).reshape(count, 1, -1, length)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packed_llama import Cache, Packing, causal_mask, forward
+from packed_llama import TREE_TOKENS, Cache, Packing, causal_mask, forward, tree_mask
 
 Int32 = npt.NDArray[np.int32]
 CONTEXT_STEP = 512
@@ -26,6 +26,7 @@ class Size(NamedTuple):
     tokens: int
     longest: int  # queries of a row
     context: int
+    branched: bool = False  # drafts are trees
 
 
 class Timing(NamedTuple):
@@ -46,6 +47,25 @@ def rounded_tokens(count: int) -> int:
 def rounded_longest(longest: int) -> int:
     """Return the queries per row: one, and a power of two for the draft."""
     return 1 if longest <= 1 else 1 + (1 << (longest - 2).bit_length())
+
+
+def paths_of(parents: Int32, lengths: Int32) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return for the newest token and each of a tree its depth, and the bits of those it sees.
+
+    Raises:
+        ValueError: A tree has too many tokens for the bits.
+    """
+    rows, most = parents.shape
+    if lengths.max(initial=0) >= TREE_TOKENS:
+        raise ValueError(f"a tree may have {TREE_TOKENS - 1} tokens, got {lengths.max()}")
+    depths, bits = np.zeros((2, rows, 1 + most), np.int64)
+    for row, count in enumerate(lengths.tolist()):
+        depth, seen = [0], [1]
+        for i, parent in enumerate(parents[row, :count].tolist(), start=1):
+            depth.append(depth[parent + 1] + 1)
+            seen.append(seen[parent + 1] | 1 << i)
+        depths[row, : 1 + count], bits[row, : 1 + count] = depth, seen
+    return depths, bits
 
 
 class Passes:
@@ -71,7 +91,7 @@ class Passes:
         self._vocab = config.vocab_size
         most = rounded_tokens(cache.rows * (1 + max_draft))
         queries = cache.rows * rounded_longest(1 + max_draft)
-        room = 4 * most + 2 * queries
+        room = 4 * most + 3 * queries
         self._staged = torch.zeros(room, dtype=torch.int64, pin_memory=self.on_cuda)
         self._staged_np = self._staged.numpy()
         self._inputs = torch.zeros(room, dtype=torch.int64, device=self.device)
@@ -111,15 +131,23 @@ class Passes:
         )
         forward(self._model, ids, positions, packing, keep=1)
 
-    def launch(self, newest: Int32, positions: Int32, drafts: Int32, lengths: Int32) -> None:
+    def launch(
+        self,
+        newest: Int32,
+        positions: Int32,
+        drafts: Int32,
+        lengths: Int32,
+        parents: Int32 | None = None,
+    ) -> None:
         """Start a pass over all rows.
 
         Args:
             newest: (rows,), the last token of each text, not yet in the cache.
             positions: (rows,), its position.
             drafts: (rows, m). lengths: (rows,), tokens of each draft, 0..m.
+            parents: (rows, m), the index of the token before each, -1 = the newest; None = chains.
         """
-        size, self._num_tokens = self._stage(newest, positions, drafts, lengths)
+        size, self._num_tokens = self._stage(newest, positions, drafts, lengths, parents)
         self.sizes[size] = self.sizes.get(size, 0) + 1
         staged = self._staged[: self._staged_tokens(size)]
         if self.graphs and size not in self._made:
@@ -145,6 +173,11 @@ class Passes:
         found: npt.NDArray[np.int64] = self._chosen[: self._num_tokens].numpy()
         return found
 
+    def move(self, rows: Int32, sources: Int32, targets: Int32) -> None:
+        """Copy tokens of rows to other places of theirs, after a pass and before the next."""
+        parts = (rows.astype(np.int64) * self._cache.length + place for place in (sources, targets))
+        self._cache.move(*(torch.from_numpy(part).to(self.device) for part in parts))
+
     def timings(self) -> list[Timing]:
         """Return what the passes since the last call took, in their order."""
         self.synchronize()
@@ -163,7 +196,12 @@ class Passes:
             torch.cuda.synchronize(self.device)
 
     def _stage(
-        self, newest: Int32, positions: Int32, drafts: Int32, lengths: Int32
+        self,
+        newest: Int32,
+        positions: Int32,
+        drafts: Int32,
+        lengths: Int32,
+        parents: Int32 | None,
     ) -> tuple[Size, int]:
         """Lay out the inputs of a pass on the host; return its size and its tokens."""
         rows, length = self._cache.rows, self._cache.length
@@ -171,9 +209,9 @@ class Passes:
         total, longest = int(counts.sum()), rounded_longest(int(counts.max()))
         context = int((positions + counts).max())
         context = min(length, -(-context // CONTEXT_STEP) * CONTEXT_STEP)
-        size = Size(rounded_tokens(total), longest, context)
+        size = Size(rounded_tokens(total), longest, context, parents is not None)
         parts = self._parts(self._staged_np, size)
-        ids, where, at, unpadded, padded, asked = parts
+        ids, where, at, unpadded, padded, asked, seen = parts
         row = np.repeat(np.arange(rows), counts)
         first = np.cumsum(counts) - counts
         index = np.arange(total) - first[row]  # in the row, 0 = its newest token
@@ -189,26 +227,36 @@ class Passes:
         where[total:] = rows * length + np.arange(size.tokens - total)
         step = np.minimum(np.arange(longest), (counts - 1)[:, None])
         padded.reshape(rows, longest)[:] = first[:, None] + step
-        asked.reshape(rows, longest)[:] = positions[:, None] + step
+        if parents is None:
+            asked.reshape(rows, longest)[:] = positions[:, None] + step
+            return size, total
+        depths, bits = paths_of(parents, lengths)
+        at[:total] = positions[row] + depths[row, index]
+        asked.reshape(rows, longest)[:] = positions[:, None]
+        seen.reshape(rows, longest)[:] = np.take_along_axis(bits, step, axis=1)
         return size, total
 
     def _parts(self, array: Any, size: Size) -> list[Any]:
-        """Return views of ids, where, positions, unpadded, padded and the queries' positions."""
+        """Return views of ids, where, positions, unpadded, padded, queries' positions and bits."""
         found, start = [], 0
-        for count in (*[size.tokens] * 4, *[self._cache.rows * size.longest] * 2):
+        for count in (*[size.tokens] * 4, *[self._cache.rows * size.longest] * 3):
             found.append(array[start : start + count])
             start += count
         return found
 
     def _staged_tokens(self, size: Size) -> int:
-        return 4 * size.tokens + 2 * self._cache.rows * size.longest
+        return 4 * size.tokens + 3 * self._cache.rows * size.longest
 
     @torch.no_grad()
     def _compute(self, size: Size) -> torch.Tensor:
         """Return the chosen tokens of a pass whose inputs are on the device."""
-        ids, where, at, unpadded, padded, asked = self._parts(self._inputs, size)
+        ids, where, at, unpadded, padded, asked, seen = self._parts(self._inputs, size)
         rows = self._cache.rows
-        mask = causal_mask(asked.view(rows, size.longest), size.context, self._group, self.dtype)
+        asked, seen = asked.view(rows, size.longest), seen.view(rows, size.longest)
+        if size.branched:
+            mask = tree_mask(asked, seen, size.context, self._group, self.dtype)
+        else:
+            mask = causal_mask(asked, size.context, self._group, self.dtype)
         packing = Packing(
             cache=self._cache,
             where=where,

@@ -82,13 +82,16 @@ class Replay:
         self._lengths = np.zeros(rows, np.int32)  # tokens of it that are there
         self._ends = np.zeros(rows, np.int32)
         self._drafts = np.zeros((rows, max_draft), np.int32)
+        self._parents = np.zeros((rows, max_draft), np.int32)  # where drafts are trees
         self._counts = np.zeros(rows, np.int32)  # tokens of the drafts
+        self._width = 0  # most tokens of a draft at one depth, 0 = chains
         self._follows = np.zeros(rows, np.int32)
         self._max_draft = max_draft
 
     def run(self, mode: Mode, policy: Any, max_steps: int = 1 << 30) -> Run:
         """Replay the texts with a fresh drafter and a policy, which may know the model already."""
         drafter = mode.make_drafter(len(self._slots), policy)
+        self._width = mode.tree_width
         waiting = iter(self._texts)
         self._counts[:] = 0
         for row in range(len(self._slots)):
@@ -131,13 +134,14 @@ class Replay:
         at = self._lengths - 1
         newest: Tokens = self._table[self._slots, at]
         with mark("launch"):
-            passes.launch(newest, at, self._drafts, self._counts)
+            parents = self._tree()
+            passes.launch(newest, at, self._drafts, self._counts, parents)
         with mark("wait"):
             passes.wait()
         verified = time.perf_counter()
         captured = passes.capture_seconds - captured
         with mark("judge"):
-            right = self._judge()
+            right = self._judge() if parents is None else self._judge_trees()
         judged = time.perf_counter()
         if drafter is not None:
             with mark("accept"):
@@ -159,7 +163,15 @@ class Replay:
             most = [policy.limit(row, SOURCE) for row in range(len(room))]
             room = np.minimum(room, most)
         limits = room.astype(np.int32)
-        drafter.propose_batch(self._slots, limits, self._drafts, self._counts)
+        trees = (self._parents, self._width) if self._width else ()
+        drafter.propose_batch(self._slots, limits, self._drafts, self._counts, *trees)
+
+    def _tree(self) -> Tokens | None:
+        """Return the parents of the drafts if any of them branches."""
+        index = np.arange(self._max_draft)
+        drafted = index < self._counts[:, None]
+        branched = self._width and bool((drafted & (self._parents != index - 1)).any())
+        return self._parents if branched else None
 
     def _judge(self) -> Any:
         """Return how many tokens of each draft were recorded so; take them and one more."""
@@ -168,6 +180,26 @@ class Replay:
         same = self._drafts == self._table[self._slots[:, None], columns]
         same &= index < self._counts[:, None]
         right = np.logical_and.accumulate(same, axis=1).sum(axis=1)
+        self._lengths += right.astype(np.int32) + 1
+        return right
+
+    def _judge_trees(self) -> Any:
+        """Do the same for trees, and move the tokens of a side branch to where its text is."""
+        right = np.zeros(len(self._slots), np.int64)
+        moves: list[tuple[int, int, int]] = []
+        for row, (count, start) in enumerate(
+            zip(self._counts.tolist(), self._lengths.tolist(), strict=True)
+        ):
+            at = -1
+            for node in range(count):
+                wanted = self._table[row, start + right[row]]
+                if self._parents[row, node] == at and self._drafts[row, node] == wanted:
+                    if node != right[row]:
+                        moves.append((row, start + node, start + int(right[row])))
+                    at, right[row] = node, right[row] + 1
+        if moves:
+            rows, sources, targets = np.array(moves, np.int32).T
+            self._passes.move(rows, sources, targets)
         self._lengths += right.astype(np.int32) + 1
         return right
 

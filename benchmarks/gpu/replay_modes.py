@@ -28,7 +28,7 @@ class Mode:
     """A drafter and a policy.
 
     names: as create_drafter takes them, "" = no drafts.
-    policy: "auto", "gate" or "fixed-N".
+    policy: "auto", "gate", "fixed-N", or "tree-N": auto, with at most N tokens at one depth.
     """
 
     names: str
@@ -41,15 +41,21 @@ class Mode:
 
     def longest(self, max_draft: int) -> int:
         """Return the longest draft of a policy that takes any."""
-        given = self.policy.partition("-")[2]
-        return min(int(given), max_draft) if given else max_draft
+        kind, _, given = self.policy.partition("-")
+        return min(int(given), max_draft) if kind == "fixed" else max_draft
+
+    @property
+    def tree_width(self) -> int:
+        """Return the most tokens of a draft at one depth, 0 = drafts are chains."""
+        kind, _, given = self.policy.partition("-")
+        return int(given) if kind == "tree" else 0
 
     def make_policy(self, max_draft: int) -> Any:
         """Return a fresh policy for an engine or a drafter, None without drafts."""
         if not self.names:
             return None
         kind = self.policy.partition("-")[0]
-        return make_policy(kind, self.longest(max_draft))
+        return make_policy("auto" if kind == "tree" else kind, self.longest(max_draft))
 
     def make_drafter(self, slots: int, policy: Any) -> Any:
         """Return a fresh drafter, None without drafts; an AutoPolicy cuts its drafts itself."""
@@ -68,9 +74,12 @@ def parse_mode(text: str) -> Mode:
     if text == PLAIN:
         return Mode("")
     names, _, policy = text.partition(":")
-    kind, _, length = policy.partition("-")
-    if kind not in ("auto", "gate", "fixed") or (kind == "fixed") != length.isdigit():
-        raise InputError(f"{text!r}: expected none, or DRAFTER:auto, :gate or :fixed-N")
+    kind, _, number = policy.partition("-")
+    numbered = kind in ("fixed", "tree")
+    if not (numbered or kind in ("auto", "gate")) or numbered != number.isdigit():
+        raise InputError(f"{text!r}: expected none, or DRAFTER:auto, :gate, :fixed-N or :tree-N")
+    if kind == "tree" and not int(number):
+        raise InputError(f"{text!r}: N must be 1 or more")
     create_drafter(names)  # says what is wrong with it
     return Mode(names, policy)
 

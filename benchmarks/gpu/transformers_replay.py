@@ -6,9 +6,9 @@
 A replay: every pass is computed in full, bf16, over the newest token of each text and its draft,
 and takes the time it takes; which tokens of a draft are right comes from recorded texts, because a
 model of random weights says nothing worth drafting for. Batches 1, 8 and 32; drafts fixed, gated
-and chosen by AutoPolicy, which learns from the measured times. Modes take turns, each starts every
-round with a fresh drafter and keeps its policy, as in a server that has been running; a first
-round warms up. Figures are medians over the rounds.
+and chosen by AutoPolicy, which learns from the measured times, as chains and as trees. Modes take
+turns, each starts every round with a fresh drafter and keeps its policy, as in a server that has
+been running; a first round warms up. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from ngramspec.bench.rounds import run_in_turns
 from ngramspec.errors import InputError
+from packed_llama import TREE_TOKENS
 from packed_passes import Passes
 from replay_loop import Replay, Run
 from replay_modes import DEFAULT, Mode, parse_modes
@@ -112,12 +113,16 @@ def default_path(small: bool) -> Path | None:
 def main() -> None:
     """Measure, print, save after each batch size."""
     options = parser(__doc__ or "")
-    options.add_argument("--modes", nargs="+", default=list(DEFAULT), help="DRAFTER:POLICY")
+    options.add_argument(
+        "--modes", nargs="+", default=[*DEFAULT, "suffix:tree-8"], help="DRAFTER:POLICY"
+    )
     options = options.parse_args()
     settle(options)
     path = options.json or default_path(options.small)
     try:
         modes = parse_modes(options.modes)
+        if any(mode.tree_width for mode in modes) and options.max_draft >= TREE_TOKENS:
+            raise InputError(f"--max-draft must be below {TREE_TOKENS} for --modes with :tree-N")
         texts = {rows: requests_for(options, rows) for rows in options.batch}
     except InputError as error:
         raise SystemExit(str(error)) from None

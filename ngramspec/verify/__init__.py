@@ -8,6 +8,7 @@ grammars remain the engine's job: it passes logits, probabilities or chosen ids 
 from ngramspec.verify.batch import Verification
 from ngramspec.verify.greedy import verify_greedy
 from ngramspec.verify.sampled import verify_sampled
+from ngramspec.verify.sampled_trees import verify_tree_sampled
 from ngramspec.verify.trees import TreeVerification, verify_tree
 from ngramspec.verify.uniforms import position_uniforms
 
@@ -18,4 +19,5 @@ __all__ = [
     "verify_greedy",
     "verify_sampled",
     "verify_tree",
+    "verify_tree_sampled",
 ]

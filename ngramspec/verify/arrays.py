@@ -72,9 +72,12 @@ class Arrays:
 
     def gather(self, array: Array, index: Array) -> Array:
         """Return array[..., index[...]]: one element of the last axis per index."""
+        return self.take(array, index[..., None])[..., 0]
+
+    def take(self, array: Array, index: Array) -> Array:
+        """Return the elements of the last axis that each row of index names."""
         take = np.take_along_axis if self.lib is np else self.lib.take_along_dim
-        found: Array = take(array, index[..., None], -1)
-        return found[..., 0]
+        return take(array, index, -1)
 
     def host(self, array: Array) -> Any:
         """Return the array as a numpy array."""

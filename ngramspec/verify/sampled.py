@@ -73,18 +73,24 @@ def verify_sampled(
     arrays = Arrays(probs)
     rows = arrays.floats(probs, "probs", ("batch", "1 + max_draft", "vocab_size"))
     batch = read_batch(arrays, drafts, lengths, rows)
-    if method not in ("compare", "reject"):
-        raise InputError(f"method must be 'compare' or 'reject', got {method!r}")
+    check_method(method)
     # After a draft's end anything may follow, NaN too; it is ignored.
     with np.errstate(invalid="ignore", over="ignore"):
-        sums = _sums(arrays, rows, batch)
-        numbers = _numbers(arrays, batch, uniforms, generator)
+        sums = read_sums(arrays, rows, batch)
+        numbers = read_numbers(arrays, batch, uniforms, generator)
         if method == "compare":
-            return match(arrays, _sample(arrays, rows, numbers), batch)
+            return match(arrays, sample(arrays, rows, numbers), batch)
         return _reject(arrays, rows, sums, numbers, batch)
 
 
-def _sums(arrays: Arrays, rows: Array, batch: DraftBatch) -> Array:
+def check_method(method: str) -> None:
+    """Raise InputError unless there is such a method."""
+    if method not in ("compare", "reject"):
+        raise InputError(f"method must be 'compare' or 'reject', got {method!r}")
+
+
+def read_sums(arrays: Arrays, rows: Array, batch: DraftBatch) -> Array:
+    """Return what each row sums to; InputError unless rows that count are distributions."""
     if rows.shape[2] < 1:
         raise InputError(f"probs must be of at least one token, got shape {tuple(rows.shape)}")
     sums = arrays.lib.sum(rows, axis=-1, dtype=arrays.lib.float64)
@@ -96,7 +102,8 @@ def _sums(arrays: Arrays, rows: Array, batch: DraftBatch) -> Array:
     return sums
 
 
-def _numbers(arrays: Arrays, batch: DraftBatch, uniforms: Any, generator: Any) -> Array:
+def read_numbers(arrays: Arrays, batch: DraftBatch, uniforms: Any, generator: Any) -> Array:
+    """Return the random numbers of a call, float64 (batch, 1 + max_draft), or raise InputError."""
     if (uniforms is None) == (generator is None):
         given = "none" if uniforms is None else "both"
         raise InputError(f"expected uniforms or a generator, got {given}")
@@ -125,7 +132,7 @@ def _reject(
     row = arrays.wide(rows[requests, counts])
     rest = lib.where(arrays.range(row.shape[1]) == taken[:, None], lib.zeros_like(row), row)
     lost = arrays.gather(likely, counts)
-    own = _sample(
+    own = sample(
         arrays,
         rest,
         arrays.gather(numbers, counts),
@@ -135,7 +142,7 @@ def _reject(
     return emitted(arrays, counts, lib.where(places, own[:, None], tokens))
 
 
-def _sample(arrays: Arrays, rows: Array, numbers: Array, before: Array | float = 0.0) -> Array:
+def sample(arrays: Arrays, rows: Array, numbers: Array, before: Array | float = 0.0) -> Array:
     """Return the token whose part of [0, before + sum of the row) each number falls into.
 
     The first part, of size `before`, belongs to a token that failed: the number is known to lie

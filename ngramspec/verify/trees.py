@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngramspec.errors import InputError
 from ngramspec.tree import longest_path
-from ngramspec.verify.arrays import Arrays
-from ngramspec.verify.batch import choose, read_batch, read_chosen
+from ngramspec.verify.arrays import Array, Arrays
+from ngramspec.verify.batch import DraftBatch, choose, read_batch, read_chosen, refuse
 
 
 class TreeVerification(NamedTuple):
@@ -18,6 +19,13 @@ class TreeVerification(NamedTuple):
     num_accepted: Any  # int32 (batch,): drafted tokens that stay
     tokens: Any  # int32 (batch, 1 + max_draft): these, then the target's own, then -1
     paths: Any  # int32 (batch, max_draft): their indices in the tree, then -1
+
+
+class TreeBatch(NamedTuple):
+    """Valid trees."""
+
+    drafts: DraftBatch  # their tokens
+    parents: Array  # int64 (batch, max_draft): -1 after a tree's end, so that all are valid
 
 
 def verify_tree(logits: Any, tokens: Any, parents: Any, lengths: Any) -> TreeVerification:
@@ -49,24 +57,46 @@ def verify_tree(logits: Any, tokens: Any, parents: Any, lengths: Any) -> TreeVer
     """
     arrays = Arrays(logits)
     target = read_chosen(arrays, logits)
-    batch = read_batch(arrays, tokens, lengths, target, "tokens")
+    trees = read_trees(arrays, tokens, parents, lengths, target)
+    return match_trees(arrays, choose(arrays, target, trees.drafts), trees)
+
+
+def read_trees(arrays: Arrays, tokens: Any, parents: Any, lengths: Any, rows: Array) -> TreeBatch:
+    """Return trees as a TreeBatch, or raise InputError; rows as for read_batch."""
+    drafts = read_batch(arrays, tokens, lengths, rows, "tokens")
     above = arrays.ints(parents, "parents", ("batch", "max_draft"))
-    if above.shape != batch.tokens.shape:
+    if above.shape != drafts.tokens.shape:
         raise InputError(
-            f"parents must be of shape {tuple(batch.tokens.shape)}, got {tuple(above.shape)}"
+            f"parents must be of shape {tuple(drafts.tokens.shape)}, got {tuple(above.shape)}"
         )
-    chosen = arrays.host(choose(arrays, target, batch))
-    said, links = arrays.host(batch.tokens), arrays.host(above)
-    counts = np.zeros(len(said), np.int32)
-    emitted = np.full((len(said), said.shape[1] + 1), -1, np.int32)
-    paths = np.full(said.shape, -1, np.int32)
-    for i, n in enumerate(arrays.host(batch.lengths)):
-        try:
-            path = longest_path(links[i, :n], said[i, :n], chosen[i, : n + 1])
-        except InputError as error:
-            raise InputError(f"tree {i}: {error}") from None
-        counts[i] = len(path)
-        paths[i, : len(path)] = path
-        emitted[i, : len(path)] = said[i, path]
-        emitted[i, len(path)] = chosen[i, path[-1] + 1 if len(path) else 0]
-    return TreeVerification(arrays.put(counts), arrays.put(emitted), arrays.put(paths))
+    wrong = drafts.drafted & ((above < -1) | (above >= arrays.range(above.shape[1])))
+    refuse(arrays, wrong, "parents must be -1 or the index of an earlier token", above)
+    none = arrays.lib.full_like(above, -1)
+    return TreeBatch(drafts, arrays.lib.where(drafts.drafted, above, none))
+
+
+def match_trees(arrays: Arrays, chosen: Array, trees: TreeBatch) -> TreeVerification:
+    """Return the path of each tree that the target chose, then the target's own token."""
+    said, above = arrays.host(trees.drafts.tokens), arrays.host(trees.parents)
+    picked = arrays.host(chosen)
+    paths = [
+        longest_path(above[i, :n], said[i, :n], picked[i, : n + 1]).tolist()
+        for i, n in enumerate(arrays.host(trees.drafts.lengths))
+    ]
+    own = [int(picked[i, path[-1] + 1 if path else 0]) for i, path in enumerate(paths)]
+    return accepted(arrays, trees, paths, own)
+
+
+def accepted(
+    arrays: Arrays, trees: TreeBatch, paths: Sequence[list[int]], own: Sequence[int]
+) -> TreeVerification:
+    """Return accepted paths and the target's own tokens after them as padded arrays."""
+    said = arrays.host(trees.drafts.tokens)
+    tokens = np.full((said.shape[0], said.shape[1] + 1), -1, np.int32)
+    padded = np.full(said.shape, -1, np.int32)
+    for i, path in enumerate(paths):
+        padded[i, : len(path)] = path
+        tokens[i, : len(path)] = said[i, path]
+        tokens[i, len(path)] = own[i]
+    counts = np.array([len(path) for path in paths], np.int32)
+    return TreeVerification(arrays.put(counts), arrays.put(tokens), arrays.put(padded))

@@ -82,6 +82,79 @@ def test_a_packed_pass_chooses_what_the_plain_model_does(packed: Any) -> None:
     assert passes.timings() == []
 
 
+def test_a_packed_pass_of_trees_chooses_what_the_plain_model_does_on_each_path(
+    packed: Any,
+) -> None:
+    import torch
+
+    from packed_llama import SHAPES, TREE_TOKENS, Cache, random_model
+
+    rows, most = 3, 7
+    model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
+    cache = Cache(SHAPES["small"], rows, 64, torch.device("cpu"), torch.float32)
+    passes = packed.Passes(model, cache, most, graphs=False)
+    rng = np.random.default_rng(2)
+    texts = [rng.integers(0, 2048, size, dtype=np.int32) for size in (7, 1, 19)]
+    for row, text in enumerate(texts):
+        passes.fill(row, text)
+    for lengths in ([3, 7, 0], [5, 2, 6], [7, 7, 7]):
+        parents = np.array([[rng.integers(-1, i) for i in range(most)] for _ in range(rows)])
+        parents = parents.astype(np.int32)
+        drafts = rng.integers(0, 2048, (rows, most), dtype=np.int32)
+        newest = rng.integers(0, 2048, rows, dtype=np.int32)
+        at = np.array([len(text) for text in texts], np.int32)
+        passes.launch(newest, at, drafts, np.array(lengths, np.int32), parents)
+        chosen = passes.wait().tolist()
+        model.set_attn_implementation("eager")
+        moves = []
+        for row, length in enumerate(lengths):
+            paths: list[list[int]] = []
+            for node, parent in enumerate(parents[row, :length]):
+                paths.append([*(paths[parent] if parent >= 0 else []), node])
+            start = np.append(texts[row], newest[row])
+            for path in ([], *paths):
+                whole = np.concatenate([start, drafts[row, path]]).astype(np.int32)
+                assert chosen.pop(0) == full_logits(model, whole)[-1].argmax().item()
+            # The path to the last token is kept: what was a side branch must be moved.
+            kept = paths[-1] if paths else []
+            moves += [(row, at[row] + 1 + node, at[row] + 1 + i) for i, node in enumerate(kept)]
+            texts[row] = np.concatenate([start, drafts[row, kept]]).astype(np.int32)
+        passes.move(*np.array(moves, np.int32).T)
+        model.set_attn_implementation("ngramspec_packed")
+        assert not chosen
+    too_many = np.full(1, TREE_TOKENS, np.int32)
+    with pytest.raises(ValueError, match="a tree may have 61 tokens, got 62"):
+        packed.paths_of(np.zeros((1, TREE_TOKENS), np.int32), too_many)
+
+
+def test_a_replay_of_trees_emits_what_was_recorded_in_fewer_passes(
+    packed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from ngramspec import AutoPolicy
+    from packed_llama import SHAPES, Cache, random_model
+    from replay_loop import Replay
+    from replay_modes import parse_mode
+    from replay_texts import load_texts
+
+    texts = load_texts(["chat_revise.mt_redundant", "structured.crux_json"], 4, 200, 100)
+    model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
+    cache = Cache(SHAPES["small"], 2, 512, torch.device("cpu"), torch.float32)
+    passes = packed.Passes(model, cache, 12, graphs=False)
+    made, moved = {}, []
+    move = passes.move
+    monkeypatch.setattr(passes, "move", lambda *parts: (moved.append(parts), move(*parts)))
+    for width in (1, 8):
+        replay = Replay(passes, texts, 2, 12)
+        mode = parse_mode(f"suffix:tree-{width}")
+        made[width] = replay.run(mode, AutoPolicy(12, fixed=12))
+        for row in range(2):  # what the pass would go on from is what was recorded
+            assert replay._lengths[row] <= replay._ends[row]
+        assert (len(moved) > 0) == (width > 1)
+    assert made[8].emitted / made[8].row_steps > made[1].emitted / made[1].row_steps
+
+
 def test_sizes_are_rounded_up_to_few(packed: Any) -> None:
     for round_up, most in ((packed.rounded_tokens, 1.35), (packed.rounded_longest, 2.0)):
         sizes = [round_up(count) for count in range(1, 1025)]
@@ -145,12 +218,13 @@ def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
     path = tmp_path / "made.json"
     printed = run(
         *("transformers_replay.py", "--small", "--batch", "1", "3", "--output", "12"),
-        *("--modes", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "--json", str(path)),
+        *("--modes", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "suffix:tree-4"),
+        *("--json", str(path)),
         cwd=tmp_path,
     )
     assert "suffix:gate" in printed
     made = json.loads(path.read_text())
-    modes = ["none", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4"]
+    modes = ["none", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "suffix:tree-4"]
     assert [(r["batch"], r["mode"]) for r in made["rows"]] == [
         (b, m) for b in (1, 3) for m in modes
     ]
@@ -241,6 +315,9 @@ def test_the_profile_runs_small(tmp_path: Path) -> None:
     [
         (("--modes", "suffix:often"), "expected none, or DRAFTER:auto"),
         (("--modes", "suffix:fixed-"), "expected none, or DRAFTER:auto"),
+        (("--modes", "suffix:tree"), "expected none, or DRAFTER:auto"),
+        (("--modes", "suffix:tree-0"), "N must be 1 or more"),
+        (("--modes", "suffix:tree-4"), "trees: only in transformers_replay.py"),
         (("--modes", "sufix:auto"), "suffix"),
         (("--sets", "nothing"), "no set 'nothing'"),
         (("--requests", "4000"), "more than they hold"),

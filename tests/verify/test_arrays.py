@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import InputError
-from ngramspec.tree import longest_path
-from ngramspec.verify import position_uniforms, verify_greedy, verify_sampled, verify_tree
+from ngramspec.verify import (
+    position_uniforms,
+    verify_greedy,
+    verify_sampled,
+    verify_tree,
+    verify_tree_sampled,
+)
 from reference import verify as slow
 
 METHODS = ("compare", "reject")
@@ -119,36 +124,107 @@ def test_torch_generators_and_gradients() -> None:
     ]
 
 
-@SETTINGS
-@given(data=st.data())
-def test_trees_are_the_paths_of_their_rows(data: st.DataObject) -> None:
-    batch, width = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 6))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+class TreeCase(NamedTuple):
+    probs: Any
+    tokens: Any
+    parents: Any
+    lengths: Any
+    uniforms: Any
+
+
+@st.composite
+def tree_cases(draw: st.DrawFn) -> TreeCase:
+    """As cases(); equal siblings may occur."""
+    batch, width = draw(st.integers(0, 3)), draw(st.integers(0, 7))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    probs = rng.multinomial(4, [0.25] * 4, size=(batch, 1 + width)) / 4
     parents = np.array([[rng.integers(-1, i) for i in range(width)] for _ in range(batch)], int)
     parents = parents.reshape(batch, width)
-    tokens = rng.integers(0, 3, (batch, width))
+    tokens = rng.integers(0, 4, (batch, width))
     lengths = rng.integers(0, width + 1, batch)
-    logits = rng.random((batch, 1 + width, 3))
-    for i, n in enumerate(lengths):
+    for i, n in enumerate(lengths):  # what is padding must not matter
         parents[i, n:], tokens[i, n:] = 77, -5
-    made = verify_tree(logits, tokens, parents, lengths)
-    chosen = logits.argmax(-1)
+        probs[i, n + 1 :] = rng.choice([np.nan, -1, np.inf])
+    uniforms = (2 * rng.integers(0, 24, (batch, 1 + width)) + 1) / 48
+    return TreeCase(probs, tokens, parents, lengths, uniforms)
+
+
+def tree_sampled(case: TreeCase, method: Any) -> Any:
+    *tree, uniforms = case
+    return verify_tree_sampled(*tree, method=method, uniforms=uniforms)
+
+
+def tree_texts(made: Any, case: TreeCase) -> list[list[int]]:
+    """What is emitted, found to be what the paths say."""
     rows = texts(made)
-    for i, n in enumerate(lengths):
-        path = longest_path(parents[i, :n], tokens[i, :n], chosen[i, : n + 1]).tolist()
-        assert made.paths[i].tolist() == slow.padded([path], width)[0]
-        assert rows[i][:-1] == tokens[i, path].tolist()
-        assert rows[i][-1] == chosen[i, path[-1] + 1 if path else 0]
+    assert str(made.paths.dtype).endswith("int32")
+    for i, (row, path) in enumerate(zip(rows, made.paths.tolist(), strict=True)):
+        kept = [node for node in path if node >= 0]
+        assert path == slow.padded([kept], len(path))[0]
+        assert row[:-1] == case.tokens[i][kept].tolist()
+        assert [-1, *kept[:-1]][: len(kept)] == case.parents[i][kept].tolist()
+        # Of equal siblings the first.
+        for node in kept:
+            twins = (case.parents[i] == case.parents[i][node]) & (
+                case.tokens[i] == case.tokens[i][node]
+            )
+            assert twins.argmax() == node
+    return rows
+
+
+@SETTINGS
+@given(case=tree_cases())
+def test_greedy_trees_are_the_walk_from_their_roots(case: TreeCase) -> None:
+    *tree, _ = case
+    wanted = slow.tree_greedy(*tree)
+    assert tree_texts(verify_tree(*tree), case) == wanted
+    assert tree_texts(verify_tree(case.probs.argmax(-1), *tree[1:]), case) == wanted
+
+
+@pytest.mark.parametrize("method", METHODS)
+@SETTINGS
+@given(case=tree_cases())
+def test_sampled_trees_are_the_walk_from_their_roots(method: str, case: TreeCase) -> None:
+    wanted = getattr(slow, f"tree_{method}")(*case)
+    assert tree_texts(tree_sampled(case, method), case) == wanted
+
+
+@pytest.mark.parametrize("method", METHODS)
+@SETTINGS
+@given(case=cases())
+def test_a_tree_without_branches_is_verified_like_a_chain(method: Any, case: Case) -> None:
+    width = case.drafts.shape[1]
+    chain = np.tile(np.arange(-1, width - 1), (len(case.lengths), 1))
+    made = verify_tree_sampled(
+        case.probs, case.drafts, chain, case.lengths, method=method, uniforms=case.uniforms
+    )
+    assert texts(made) == texts(sampled(case, method))
+
+
+@SETTINGS
+@given(case=tree_cases())
+def test_trees_as_torch_tensors_give_what_arrays_give(case: TreeCase) -> None:
+    torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
+    here = TreeCase(*map(torch.tensor, case))
+    for mixed in (here, here._replace(tokens=case.tokens, lengths=case.lengths.tolist())):
+        made = verify_tree(*mixed[:4])
+        assert isinstance(made.paths, torch.Tensor)
+        assert texts(made) == texts(verify_tree(*case[:4]))
+        for method in METHODS:
+            assert texts(tree_sampled(mixed, method)) == texts(tree_sampled(case, method))
 
 
 def test_arguments_are_left_alone_and_may_be_read_only() -> None:
     case = Case(np.full((2, 3, 4), 0.25), np.ones((2, 2), np.int32), np.array([2, 0]), None)
     case = case._replace(uniforms=np.full((2, 3), 0.3))
+    parents = np.array([[-1, -1], [-1, 0]])
+    parents.flags.writeable = False
     before = [array.copy() for array in case]
     for array in case:
         array.flags.writeable = False
     for method in METHODS:
         sampled(case, method)
+        tree_sampled(TreeCase(*case[:2], parents, *case[2:]), method)
     ids = np.ones((2, 3), np.int32)
     made = verify_greedy(ids, case.drafts, case.lengths)
     made.tokens[:] = 9
@@ -172,6 +248,11 @@ def call(**given: Any) -> Any:
     uniforms = given.pop("uniforms", U)
     arguments = {"probs": P, "drafts": D, "lengths": N, "method": "reject", **given}
     return verify_sampled(**arguments, uniforms=uniforms)
+
+
+def tree_call(**given: Any) -> Any:
+    arguments = {"probs": P, "tokens": D, "parents": D - 1, "lengths": N, "method": "reject"}
+    return verify_tree_sampled(**{**arguments, "uniforms": U, **given})
 
 
 @pytest.mark.parametrize(
@@ -236,9 +317,16 @@ def call(**given: Any) -> Any:
         (lambda: verify_tree(P, D, D - 1.5, N), "parents must be whole numbers"),
         (
             lambda: verify_tree(P, D, [[-1, 0], [0, 0]], N),
-            r"tree 1: parents\[0\] must be in -1..-1",
+            r"parents must be -1 or the index of an earlier token, got 0 in place \[1, 0\]",
         ),
         (lambda: verify_tree(P, D + 4, D - 1, N), "tokens must be token ids in 0..3, got 4"),
+        (lambda: verify_tree(P, D, D - 2, N), r"or the index of an earlier token, got -2"),
+        (lambda: tree_call(parents=D), r"an earlier token, got 0 in place \[0, 0\]"),
+        (lambda: tree_call(tokens=D + 4), "tokens must be token ids in 0..3, got 4"),
+        (lambda: tree_call(probs=P * 0.9), r"must sum to 1 within 0.01, got 0.9 in place \[0, 0"),
+        (lambda: tree_call(method="guess"), "method must be 'compare' or 'reject', got 'guess'"),
+        (lambda: tree_call(uniforms=None), "expected uniforms or a generator, got none"),
+        (lambda: tree_call(uniforms=U + 0.5), r"uniforms must be in \[0, 1\), got 1.0"),
         (lambda: position_uniforms([1], [1, 2], 3), "as many positions as seeds"),
         (lambda: position_uniforms([1], [-1], 3), r"all >= 0, .* positions \[-1\] and width 3"),
         (lambda: position_uniforms([1], [1], -1), "and width -1"),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec.verify import position_uniforms, verify_sampled
+from ngramspec.verify import position_uniforms, verify_sampled, verify_tree_sampled
 from ngramspec.verify.arrays import Arrays
-from ngramspec.verify.sampled import _sample
+from ngramspec.verify.sampled import sample
 
 METHODS = ("compare", "reject")
 # What follows depends on the last token; some tokens are impossible, one is certain.
@@ -67,6 +67,49 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     made = verify_sampled(probs, drafts, lengths, method=method, generator=rng)
     assert made.num_accepted.mean() > 0.3
     assert excess(model_texts(made, rng)) < 0
+
+
+# Tokens and parents; the model says 1, 2 or 3 after 0, and only 4 after 3.
+TREES = [
+    ([1, 2, 3, 2, 4, 4], [-1, -1, -1, 0, 2, 1]),
+    ([2, 1, 0, 4, 3, 0], [-1, -1, 0, 0, 0, 1]),
+    ([4, 3, 2, 4, 4, 0], [-1, 0, -1, 2, 3, 2]),
+]
+
+
+def treed(seed: int) -> tuple[Any, Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    which = rng.integers(0, len(TREES), SAMPLES)
+    tokens, parents = (np.array([tree[part] for tree in TREES])[which] for part in (0, 1))
+    lengths = rng.integers(0, 7, SAMPLES)
+    last = np.hstack([np.zeros((SAMPLES, 1), int), tokens])
+    return MODEL[last].astype(np.float32), tokens, parents, lengths
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_texts_with_trees_have_the_distribution_of_the_model(method: Any) -> None:
+    rng = np.random.default_rng(2)
+    made = verify_tree_sampled(*treed(1), method=method, generator=rng)
+    side = (made.paths[:, 0] > 0).mean()
+    assert made.num_accepted.mean() > 0.5
+    assert side > 0.15  # a first token that is not the first one of the tree
+    assert excess(model_texts(made, rng)) < 0
+
+
+def test_the_test_of_distribution_notices_a_sibling_that_is_judged_afresh() -> None:
+    probs, tokens, parents, lengths = treed(1)
+    rng = np.random.default_rng(2)
+    made = verify_tree_sampled(probs, tokens, parents, lengths, method="reject", generator=rng)
+    # What a number of its own for the second first token would give.
+    second = (parents == -1).cumsum(axis=1) == 2
+    at = second.argmax(axis=1)
+    requests = np.arange(SAMPLES)
+    likely = probs[requests, 0, tokens[requests, at]]
+    again = (made.num_accepted == 0) & (at < lengths) & second.any(axis=1)
+    again &= rng.random(SAMPLES) < likely
+    made.tokens[again, 0] = tokens[requests, at][again]
+    made.tokens[again, 1:] = -1
+    assert excess(model_texts(made, rng)) > 0
 
 
 def test_the_test_of_distribution_notices_a_residual_that_keeps_the_failed_token() -> None:
@@ -154,4 +197,4 @@ def test_position_uniforms_are_even_and_belong_to_positions() -> None:
 def test_a_number_that_rounding_put_outside_falls_to_a_possible_token() -> None:
     rows = np.array([[0.0, 0.0, 0.1, 0.1, 0.0]] * 2)
     outside = np.array([0.79, 1.01])  # of the part from 0.8 to 1 that is left
-    assert _sample(Arrays(rows), rows, outside, np.full(2, 0.8)).tolist() == [2, 3]
+    assert sample(Arrays(rows), rows, outside, np.full(2, 0.8)).tolist() == [2, 3]

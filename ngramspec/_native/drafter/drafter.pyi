@@ -42,6 +42,8 @@ class Drafter:
         max_tokens: npt.NDArray[np.int32] | Sequence[int] | int,
         out: npt.NDArray[np.int32],
         out_lens: npt.NDArray[np.int32],
+        parents: npt.NDArray[np.int32] | None = None,
+        max_width: int = 8,
     ) -> None: ...
     def follow_batch(
         self,

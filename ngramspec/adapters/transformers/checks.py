@@ -83,27 +83,29 @@ def check_batch(model: Any, kwargs: dict[str, Any]) -> None:
 
     For that the model must accept our own mask and positions.
     """
-    cache = kwargs["past_key_values"]
-    text = model.config.get_text_config()
-    if getattr(cache, "_is_user_defined", False):
+    if getattr(kwargs["past_key_values"], "_is_user_defined", False):
         raise InputError(
             "past_key_values of your own needs batch size 1: for more rows leave it out, or set "
             'cache_implementation="static"'
         )
+    reason = why_no_masks(model, kwargs)
+    if reason:
+        raise InputError(f"batch size 1 only: {reason}")
+
+
+def why_no_masks(model: Any, kwargs: dict[str, Any]) -> str:
+    """Return why a model does not take masks and positions of our own, "" if it does."""
+    text = model.config.get_text_config()
     if text._attn_implementation not in ("sdpa", "eager"):
-        raise InputError(
-            'a batch of more than one row needs attn_implementation="sdpa" or "eager", '
-            f"got {text._attn_implementation!r}"
-        )
+        return f'attn_implementation must be "sdpa" or "eager", got {text._attn_implementation!r}'
     positions = kwargs.get("position_ids")
     if positions is None or positions.ndim != 2 or getattr(text, "alibi", False):
-        raise InputError(
-            f"{type(model).__name__} does not take one position per token: batch size 1 only"
-        )
+        return f"{type(model).__name__} does not take one position per token"
     kinds = set(getattr(text, "layer_types", None) or ())
     if (
         hasattr(model, "create_masks_for_generate")
         or getattr(text, "attention_chunk_size", None)
         or not kinds <= LAYER_TYPES
     ):
-        raise InputError(f"{type(model).__name__} makes masks of its own: batch size 1 only")
+        return f"{type(model).__name__} makes masks of its own"
+    return ""

@@ -24,26 +24,38 @@ class Drafts:
     Args:
         drafter: With at least one slot per row of the batch.
         rows: Rows of the batch.
-        width: Longest draft in tokens.
+        longest: Most tokens of a draft.
         vocab_size: Drafts end before an id >= it.
-        ends: Ids after which a draft ends.
+        ends: Ids that nothing is drafted after.
+        tree_width: Most tokens of a draft at one depth, 0 = drafts are chains.
 
     Attributes:
-        tokens: int32 (rows, width), the drafts; after their ends 0 or old data.
+        tokens: int32 (rows, longest), the drafts; after their ends 0 or old data.
+        parents: int32 (rows, longest): the index of the token before each one, -1 = the text.
         lengths: int32 (rows,), their lengths, 0 for rows that were not asked.
     """
 
     def __init__(
-        self, drafter: Drafter, rows: int, width: int, vocab_size: int, ends: Sequence[int]
+        self,
+        drafter: Drafter,
+        rows: int,
+        longest: int,
+        vocab_size: int,
+        ends: Sequence[int],
+        tree_width: int = 0,
     ) -> None:
         self._drafter = drafter
+        self._tree_width = tree_width
         self._vocab_size = vocab_size
         self._ends = np.array(ends, dtype=np.int32)
         self._begun = [False] * rows
         self._failed = False
-        self._out = np.zeros((rows, width), dtype=np.int32)
+        chain = np.arange(-1, longest - 1, dtype=np.int32)
+        self._out = np.zeros((rows, longest), dtype=np.int32)
+        self._above = np.tile(chain, (rows, 1))
         self._lens = np.zeros(rows, dtype=np.int32)
-        self.tokens = np.zeros((rows, width), dtype=np.int32)
+        self.tokens = np.zeros((rows, longest), dtype=np.int32)
+        self.parents = self._above.copy()
         self.lengths = np.zeros(rows, dtype=np.int32)
 
     def begin(self, row: int, prompt: TokenIds) -> None:
@@ -55,11 +67,12 @@ class Drafts:
         """Draft for rows, each up to its limit; return the length of the longest draft."""
         self.lengths[:] = 0
         count = len(rows)
-        out, lens = self._out[:count], self._lens[:count]
-        if not self._guard(lambda: self._propose(rows, limits, out, lens)):
+        out, above, lens = self._out[:count], self._above[:count], self._lens[:count]
+        if not self._guard(lambda: self._propose(rows, limits, out, above, lens)):
             return 0
         self.lengths[rows] = lens
         self.tokens[rows] = out
+        self.parents[rows] = above
         return int(lens.max(initial=0))
 
     def accept(self, row: int, token_ids: TokenIds, num_accepted: int) -> None:
@@ -83,17 +96,20 @@ class Drafts:
         for row in range(len(self._begun)):
             self.end(row)
 
-    def _propose(self, rows: Any, limits: Any, out: TokenIds, lens: TokenIds) -> None:
+    def _propose(
+        self, rows: Any, limits: Any, out: TokenIds, above: TokenIds, lens: TokenIds
+    ) -> None:
         drafter = self._drafter
-        drafter.propose_batch(rows, limits, out, lens)
-        if not lens.any():
-            return
+        if self._tree_width:
+            drafter.propose_batch(rows, limits, out, lens, above, self._tree_width)
+        else:
+            drafter.propose_batch(rows, limits, out, lens)
         drafted = np.arange(out.shape[1]) < lens[:, None]
-        stop = drafted & ((out < 0) | (out >= self._vocab_size))
-        # A token after an end is never emitted; an invalid id cannot be looked up.
-        stop[:, 1:] |= (drafted & np.isin(out, self._ends))[:, :-1]
-        for i in np.flatnonzero(stop.any(axis=1)):
-            length = min(int(stop[i].argmax()), int(lens[i]))
+        unknown = drafted & ((out < 0) | (out >= self._vocab_size))  # cannot be looked up
+        ends = drafted & np.isin(out, self._ends)
+        for i in np.flatnonzero((unknown | ends).any(axis=1)):
+            length = int(unknown[i].argmax()) if unknown[i].any() else int(lens[i])
+            length = _useful(above[i, :length].tolist(), ends[i].tolist())
             if length < lens[i]:
                 lens[i] = length
                 drafter.shorten(int(rows[i]), length)
@@ -109,3 +125,14 @@ class Drafts:
             log.warning("the drafter failed: no drafts until generate() ends", exc_info=True)
             return False
         return True
+
+
+def _useful(parents: list[int], ends: list[bool]) -> int:
+    """Return the length of a draft without what it has last behind tokens that end the text."""
+    length = 0
+    behind: list[bool] = []
+    for i, parent in enumerate(parents):
+        behind.append(parent >= 0 and (behind[parent] or ends[parent]))
+        if not behind[i]:
+            length = i + 1
+    return length

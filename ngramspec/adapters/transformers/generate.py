@@ -26,6 +26,7 @@ def ngramspec_generate(
     verification: Literal["compare", "reject"] = "compare",
     seeds: int | Sequence[int] | None = None,
     max_draft: int | None = None,
+    tree: int | Literal["auto", "off"] = "auto",
     streamer: Any = None,
     synced_gpus: bool = False,
     **model_kwargs: Any,
@@ -34,7 +35,7 @@ def ngramspec_generate(
 
     Greedy search and sampling for any batch size, with everything that generate() prepares: logits
     processors and warpers, stopping criteria, generation_config, left-padding, streamer. Pass
-    drafter, verification, seeds and max_draft to generate(); it supplies the rest.
+    drafter, verification, seeds, max_draft and tree to generate(); it supplies the rest.
 
     Args:
         model, input_ids, logits_processor, stopping_criteria, generation_config, streamer,
@@ -47,6 +48,10 @@ def ngramspec_generate(
         seeds: Random seeds, one per row or one for all (row i then has seeds + i), integers of 63
             bits; None = drawn from torch's default generator.
         max_draft: Longest draft in tokens, 0 for none; None = the drafter's.
+        tree: "auto": drafts branch where the drafter's policy finds that this pays, and stay chains
+            without a policy, where the model takes no masks of ours, and where its code is not of
+            transformers; "off": they are chains; or the most drafted tokens at one depth,
+            1..1024, policy or not. Only `suffix` drafts trees.
 
     Returns:
         As generate(): int64 tensor (rows, length), prompts and text, padded after a row's end; or
@@ -54,19 +59,22 @@ def ngramspec_generate(
 
     Raises:
         InputError: An argument is not as described, or generate() was asked for what drafts do not
-            support: beams, recurrent or encoder-decoder models, scores, attentions and so on.
+            support: beams, recurrent or encoder-decoder models, scores, attentions and so on; or
+            for trees of a model that takes no masks of ours.
         BackendError: This transformers is too old.
         Whatever the model, a processor, a criterion or the streamer raises.
 
     Cost: A pass per step. Batch size 1 cuts rejected tokens off the model's own cache, O(layers). A
     batch runs on buffers where each row has its own places: no step moves or copies tokens, but a
     mask of rows x queries x tokens is made per pass, all rows are padded to the longest draft, and
-    ended rows are still computed until they are half of all, and then dropped.
+    ended rows are still computed until they are half of all, and then dropped. Of a tree the tokens
+    of the path are moved where they are not in their places; a mask is made for batch size 1 too.
     Threads: as the model; see NgramSpeculator. Source: Leviathan et al. (arXiv 2211.17192).
     """
     from ngramspec.adapters.transformers.checks import check_call, check_release
     from ngramspec.adapters.transformers.loop import Loop
     from ngramspec.adapters.transformers.scores import Scores
+    from ngramspec.adapters.transformers.trees import check_tree, tree_width
 
     if verification not in ("compare", "reject"):
         raise InputError(f'verification must be "compare" or "reject", got {verification!r}')
@@ -80,13 +88,15 @@ def ngramspec_generate(
     if max_draft is None:
         max_draft = lender.max_draft
     check_int("max_draft", max_draft, 0, 1024)
+    check_tree(tree)
     streamer = streamer or _kept_streamer(sys._getframe(1))
     scores = Scores(logits_processor)
     numbers = _seeds(seeds, input_ids) if generation_config.do_sample else None
     with lender.lend(input_ids.shape[0]) as lent:
         loop = Loop(model, input_ids, generation_config, model_kwargs, stopping_criteria, scores)
         loop.sample(numbers, verification)
-        return loop.run(lent, min(max_draft, lent.max_draft), streamer)
+        width = tree_width(tree, lent, model, model_kwargs)
+        return loop.run(lent, min(max_draft, lent.max_draft), width, streamer)
 
 
 def _seeds(seeds: Any, input_ids: Any) -> Any:

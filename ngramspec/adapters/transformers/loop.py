@@ -11,11 +11,17 @@ import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.adapters.transformers.drafts import Drafts
+from ngramspec.adapters.transformers.nodes import Nodes
 from ngramspec.adapters.transformers.passes import CutPass, RowsPass
 from ngramspec.adapters.transformers.scores import Scores
 from ngramspec.adapters.transformers.stops import Stops
 from ngramspec.adapters.transformers.texts import Texts
-from ngramspec.verify import position_uniforms, verify_greedy, verify_sampled
+from ngramspec.verify import (
+    TreeVerification,
+    position_uniforms,
+    verify_tree,
+    verify_tree_sampled,
+)
 
 
 class Loop:
@@ -57,18 +63,19 @@ class Loop:
         """Sample with a seed per row, int64 (rows,), or search greedily with None."""
         self._seeds, self._method = seeds, method
 
-    def run(self, drafter: Drafter, max_draft: int, streamer: Any) -> Any:
-        """Generate, and return the result of generate()."""
+    def run(self, drafter: Drafter, max_draft: int, tree_width: int, streamer: Any) -> Any:
+        """Generate, and return the result of generate(); drafts are chains if tree_width is 0."""
         rows = self._input_ids.shape[0]
-        self._drafts = Drafts(drafter, rows, max_draft, self._vocab_size(), self._stops.ends)
-        self._width, self._streamer = max_draft, streamer
+        vocab_size, ends = self._vocab_size(), self._stops.ends
+        self._drafts = Drafts(drafter, rows, max_draft, vocab_size, ends, tree_width)
+        self._max_draft, self._streamer = max_draft, streamer
         common = (self._model, self._input_ids, self._config, self._kwargs)
         self._pass = CutPass(*common) if rows == 1 else RowsPass(*common, max_draft)
         try:
             logits = self._pass.prefill()
             for row, prompt in enumerate(self._prompts()):
                 self._drafts.begin(row, prompt)
-            self._settle(self._verified(logits, 0), 0)
+            self._settle(self._verified(logits, self._nodes(0)), first=True)
             with self._model._optimize_model_for_decode():
                 while self._open.any():
                     self._step()
@@ -80,67 +87,55 @@ class Loop:
         return self._result()
 
     def _step(self) -> None:
-        texts, lengths = self._texts, self._drafts.lengths
+        lengths = self._drafts.lengths
         rows = np.flatnonzero(self._open).astype(np.int32)
-        limits = np.minimum(self._stops.room - 1 - texts.lengths[rows], self._width)
-        width = self._drafts.propose(rows, limits.astype(np.int32))
-        if self._scores.reads_text:
-            for row in rows:
-                draft = self._drafts.tokens[row, : lengths[row]]
-                texts.write(int(row), int(texts.lengths[row]), draft)
+        limits = np.minimum(self._stops.room - 1 - self._texts.lengths[rows], self._max_draft)
+        longest = self._drafts.propose(rows, limits.astype(np.int32))
         started = time.perf_counter()
-        logits = self._pass.run(self._batch(width))
-        made = self._verified(logits, width)
+        nodes = self._nodes(longest)
+        made = self._verified(self._pass.run(nodes), nodes)
         self._drafts.observe(int(rows.size + lengths[rows].sum()), time.perf_counter() - started)
-        self._settle(made, width + 1)
+        self._settle(made)
 
-    def _batch(self, width: int) -> Any:
-        """Return the newest token of each row, followed by its draft."""
+    def _nodes(self, longest: int) -> Nodes:
+        """Return the newest token of each row with its draft."""
+        drafts = self._drafts
+        tokens, parents = drafts.tokens[:, :longest], drafts.parents[:, :longest]
+        return Nodes(self._newest, tokens, parents, drafts.lengths)
+
+    def _verified(self, logits: Any, nodes: Nodes) -> TreeVerification:
+        """Return what each row emits, as arrays on the host; waits for the device."""
         import torch
 
-        ids = np.empty((len(self._newest), 1 + width), dtype=np.int64)
-        ids[:, 0] = self._newest
-        ids[:, 1:] = self._drafts.tokens[:, :width]
-        # What follows a draft is of another text, or not a token at all.
-        ids[:, 1:][np.arange(width) >= self._drafts.lengths[:, None]] = 0
-        return torch.from_numpy(ids).to(self._input_ids.device)
-
-    def _verified(self, logits: Any, width: int) -> npt.NDArray[np.int32]:
-        """Return what each row emits, int32 (rows, 1 + width), then -1; waits for the device."""
-        import torch
-
-        drafts, lengths = self._drafts.tokens[:, :width], self._drafts.lengths
-        active = np.flatnonzero(self._open)
-        scores = self._scores.apply(logits, self._texts, lengths, active)
+        scores = self._scores.apply(logits, self._texts, nodes, np.flatnonzero(self._open))
+        tree = (nodes.ids[:, 1:], nodes.parents, nodes.lengths)
         if self._seeds is None:
-            made = verify_greedy(scores, drafts, lengths)
-        else:
-            probs = torch.softmax(scores, dim=-1)
-            if probs.device.type == "mps":  # has no float64
-                probs = probs.cpu()
-            uniforms = position_uniforms(self._seeds, self._texts.lengths, 1 + width)
-            made = verify_sampled(probs, drafts, lengths, method=self._method, uniforms=uniforms)
-        emitted: npt.NDArray[np.int32] = made.tokens.cpu().numpy()
-        return emitted
+            return verify_tree(torch.argmax(scores, dim=-1).cpu().numpy(), *tree)
+        probs = torch.softmax(scores, dim=-1)
+        if probs.device.type == "mps":  # has no float64
+            probs = probs.cpu()
+        uniforms = position_uniforms(self._seeds, self._texts.lengths, nodes.ids.shape[1])
+        made = verify_tree_sampled(probs, *tree, method=self._method, uniforms=uniforms)
+        return TreeVerification(*(part.cpu().numpy() for part in made))
 
-    def _settle(self, emitted: npt.NDArray[np.int32], queries: int) -> None:
-        """Write what was emitted, end rows, teach the drafter and cut the cache."""
-        texts, before = self._texts, self._open.copy()
+    def _settle(self, made: TreeVerification, first: bool = False) -> None:
+        """Write what was emitted, end rows, teach the drafter and keep of the cache what stays."""
+        texts, before, emitted = self._texts, self._open.copy(), made.tokens
         counts = np.zeros(len(before), dtype=np.int64)
         ended = np.zeros(len(before), dtype=bool)
         for row in np.flatnonzero(before).tolist():
-            said = emitted[row, : int((emitted[row] >= 0).sum())]
+            said = emitted[row, : int(made.num_accepted[row]) + 1]
             counts[row], ended[row] = self._stops.cut(texts, row, said)
             texts.write(row, int(texts.lengths[row]), said[: counts[row]])
         self._stops.check(texts, counts, ended)
         for row in np.flatnonzero(before).tolist():
             said = emitted[row, : counts[row]]
-            accepted = min(int((emitted[row] >= 0).sum()) - 1, len(said))
+            accepted = min(int(made.num_accepted[row]), len(said))
             self._drafts.accept(row, said, accepted)
             self._newest[row] = said[-1]
         texts.lengths += counts
-        if queries:
-            self._pass.keep(counts, queries)
+        if not first:
+            self._pass.keep(counts, made.paths)
         for row in np.flatnonzero(ended).tolist():
             self._end(row)
         if self._streamer is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.transformers.checks import STATIC, check_batch
+from ngramspec.adapters.transformers.masks import as_masks, seen_keys
+from ngramspec.adapters.transformers.nodes import Nodes, misplaced
 from ngramspec.adapters.transformers.row_cache import Places, RowStore, make_layers
 
 FIRST_ROOM = 256  # initial room after the prompts in a growing buffer, in tokens
@@ -37,9 +38,13 @@ class Pass:
         kwargs = {**self._kwargs, "attention_mask": mask, "position_ids": positions}
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = token_ids.shape[1]
+        if isinstance(mask, dict):  # transformers looks at its dimensions
+            kwargs["attention_mask"] = next(iter(mask.values()))
         inputs = self._model.prepare_inputs_for_generation(
             token_ids, is_first_iteration=False, **kwargs
         )
+        if isinstance(mask, dict):
+            inputs["attention_mask"] = mask
         outputs = self._model(**inputs, return_dict=True)
         return self._logits(outputs, token_ids.shape[1])
 
@@ -58,7 +63,8 @@ class CutPass(Pass):
         super().__init__(model, input_ids, config, kwargs)
         self._mask: Any = kwargs.get("attention_mask")
         self._next: Any = kwargs.get("position_ids")
-        self._seen = 0
+        self._seen = 0  # tokens in the cache
+        self._queries = 0  # of the last pass
 
     def prefill(self) -> Any:
         """Compute the prompt, then let the cache keep what a cut may bring back."""
@@ -68,31 +74,41 @@ class CutPass(Pass):
         self.cache.activate_past_recording()
         if self._next is not None:
             self._next = self._next[..., -1:] + 1
-        if self._mask is not None:
+        if self._mask is None:
+            self._seen = int(self.cache.get_seq_length())
+        else:
             self._seen = self._mask.shape[1]
             room = self._config.max_length
             self._mask = torch.nn.functional.pad(self._mask, (0, room), value=1)
         return logits
 
-    def run(self, token_ids: Any) -> Any:
+    def run(self, nodes: Nodes) -> Any:
         """Return logits after each token, float32 (1, queries, vocab_size)."""
         import torch
 
-        queries = token_ids.shape[1]
+        self._queries = nodes.ids.shape[1]
+        token_ids = torch.from_numpy(nodes.ids).to(self._input_ids.device)
         mask, positions = self._mask, self._next
         if mask is not None:
-            mask = mask[:, : self._seen + queries]
+            mask = mask[:, : self._seen + self._queries]
         if positions is not None:
-            positions = positions + torch.arange(queries, device=positions.device)
+            positions = positions + torch.from_numpy(nodes.depths).to(positions.device)
+        if nodes.branched:
+            mask = self._tree_masks(nodes)
         return self._forward(token_ids, mask, positions)
 
-    def keep(self, counts: npt.NDArray[np.int64], queries: int) -> None:
-        """Keep the first `counts` tokens of each row of the pass. O(layers)."""
-        kept = int(counts[0])
+    def keep(self, counts: npt.NDArray[np.int64], paths: npt.NDArray[np.int32]) -> None:
+        """Keep the newest token and the path of the pass, `counts` tokens together.
+
+        O(layers), and O(tokens of the path) for a branch that was not the first one.
+        """
+        kept, rejected = int(counts[0]), self._queries - int(counts[0])
+        _, nodes, places = misplaced(counts, paths)
+        if len(nodes):
+            self._move(nodes, places)
         if self._next is not None:
             self._next = self._next + kept
         self._seen += kept
-        rejected = queries - kept
         for layer in self.cache.layers:
             if type(layer).__name__ not in STATIC:
                 layer.crop(-rejected)
@@ -100,6 +116,34 @@ class CutPass(Pass):
                 layer.cumulative_length.sub_(rejected)
                 if hasattr(layer, "cumulative_length_int"):
                     layer.cumulative_length_int -= rejected
+
+    def _tree_masks(self, nodes: Nodes) -> Any:
+        """Return masks for the keys that each kind of layer hands out."""
+        import torch
+
+        starts = torch.tensor([[self._seen]], device=self._next.device)
+        prompt = None if self._mask is None else self._mask.bool()
+        layers = [layer for layer in self.cache.layers if type(layer).__name__ != "DummyLayer"]
+
+        def seen(window: int | None) -> Any:
+            alike = [layer for layer in layers if layer.is_sliding == (window is not None)]
+            count, first = (alike or layers)[0].get_mask_sizes(self._queries)
+            return seen_keys(nodes, slice(None), starts, (first, count), window, prompt)
+
+        return as_masks(self._model, seen)
+
+    def _move(self, nodes: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+        """Copy the keys and values of nodes to other places of the pass."""
+        import torch
+
+        for layer in self.cache.layers:
+            if layer.keys is None:
+                continue
+            static, device = type(layer).__name__ in STATIC, layer.keys.device
+            first = self._seen if static else layer.keys.shape[2] - self._queries
+            at, to = (torch.from_numpy(first + part).to(device) for part in (nodes, places))
+            for states in (layer.keys, layer.values):
+                states[:, :, to] = states[:, :, at]
 
     def close(self) -> None:
         """Leave the cache as generate() would."""
@@ -149,25 +193,43 @@ class RowsPass(Pass):
             self._prompt = self._prompt.to(self._model.device)
         return logits
 
-    def run(self, token_ids: Any) -> Any:
+    def run(self, nodes: Nodes) -> Any:
         """Return logits after each token, float32 (rows, queries, vocab_size), 0 for ended rows."""
         import torch
 
-        queries = token_ids.shape[1]
-        starts = torch.from_numpy(self._starts[self._held]).to(self._model.device)
-        columns = starts[:, None] + torch.arange(queries, device=starts.device)
-        self._places.columns = columns
-        self._places.end = int(self._starts[self._held].max()) + queries
-        held = torch.from_numpy(self._held).to(token_ids.device)
-        all_held = len(held) == len(token_ids)
-        ids = token_ids if all_held else token_ids[held]
-        logits = self._forward(ids, self._masks(columns), columns + self._offsets)
-        if all_held:
+        rows, queries = nodes.ids.shape
+        device, held = self._model.device, self._held
+        starts = torch.from_numpy(self._starts[held]).to(device)[:, None]
+        self._places.columns = starts + torch.arange(queries, device=device)
+        self._places.end = end = int(self._starts[held].max()) + queries
+        masks = as_masks(
+            self._model,
+            lambda window: seen_keys(nodes, held, starts, (0, end), window, self._prompt),
+        )
+        positions = starts + self._offsets + torch.from_numpy(nodes.depths[held]).to(device)
+        ids = torch.from_numpy(nodes.ids[held]).to(self._input_ids.device)
+        logits = self._forward(ids, masks, positions)
+        if len(held) == rows:
             return logits
-        return logits.new_zeros((len(token_ids), *logits.shape[1:])).index_copy_(0, held, logits)
+        index = torch.from_numpy(held).to(logits.device)
+        return logits.new_zeros((rows, *logits.shape[1:])).index_copy_(0, index, logits)
 
-    def keep(self, counts: npt.NDArray[np.int64], queries: int) -> None:
-        """Keep each row's first tokens of the pass. O(rows): the next pass overwrites the rest."""
+    def keep(self, counts: npt.NDArray[np.int64], paths: npt.NDArray[np.int32]) -> None:
+        """Keep each row's newest token and path of the pass, `counts` tokens together.
+
+        O(rows): the next pass overwrites the rest. O(tokens of the path) for a branch that was not
+        the first one.
+        """
+        import torch
+
+        rows, nodes, places = misplaced(counts, paths)
+        if len(rows):
+            starts, device = self._starts[rows], self._model.device
+            parts = (np.searchsorted(self._held, rows), starts + nodes, starts + places)
+            moves = [torch.from_numpy(part).to(device) for part in parts]
+            for layer in self.cache.layers:
+                if isinstance(layer, RowStore):
+                    layer.move(*moves)
         self._starts += counts
 
     def release(self, row: int) -> None:
@@ -203,29 +265,3 @@ class RowsPass(Pass):
     def close(self) -> None:
         """Leave nothing in the cache: its rows are of unequal length."""
         self.cache.layers = []
-
-    def _masks(self, columns: Any) -> Any:
-        """Return the mask, or one per kind of layer where the model has several."""
-        text = self._model.config.get_text_config()
-        window = getattr(text, "sliding_window", None)
-        kinds: Sequence[str] = sorted(set(getattr(text, "layer_types", None) or ()))
-        if not kinds:
-            return self._mask(columns, window)
-        wide = {"full_attention": None, "sliding_attention": window}
-        return {kind: self._mask(columns, wide[kind]) for kind in kinds}
-
-    def _mask(self, columns: Any, window: int | None) -> Any:
-        """Return which keys each query sees, (rows, 1, queries, keys)."""
-        import torch
-
-        keys = torch.arange(self._places.end, device=columns.device)
-        seen = keys <= columns[..., None]
-        if window is not None:
-            seen &= keys > columns[..., None] - window
-        if self._prompt is not None:
-            seen[..., : self._prompt.shape[1]] &= self._prompt[:, None, : self._places.end]
-        if self._model.config.get_text_config()._attn_implementation == "sdpa":
-            return seen[:, None]
-        kind = self._model.dtype
-        hidden = torch.full((), torch.finfo(kind).min, dtype=kind, device=seen.device)
-        return torch.where(seen, torch.zeros_like(hidden), hidden)[:, None]

@@ -73,6 +73,11 @@ class RowStore:
         """Keep some rows only: a copy."""
         self.keys, self.values = self.keys[rows], self.values[rows]
 
+    def move(self, rows: Any, sources: Any, targets: Any) -> None:
+        """Copy tokens to other places, int64 tensors (n,); those at the sources stay."""
+        for states in (self.keys, self.values):
+            states[rows, :, targets] = states[rows, :, sources]
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many keys a pass sees and the index of the first."""
         return self._length + query_length, 0

@@ -1,13 +1,15 @@
-"""Scores: logits processors, applied to each row as if the draft before it were emitted."""
+"""Scores: logits processors, applied to each token as if the draft before it were emitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from ngramspec.adapters.transformers.nodes import Nodes
 from ngramspec.adapters.transformers.texts import Texts
 from ngramspec.errors import InputError
 
@@ -32,8 +34,9 @@ class Scores:
     """The processors of a call, in their order.
 
     Processors that look at the text are called once for each length of text in the pass, with the
-    whole batch, as generate() does; results for rows of another length are ignored. So they must be
-    functions of ids and scores.
+    whole batch, as generate() does; where drafts branch, once more for each further text of that
+    length. Results for rows that have none are ignored. So they must be functions of ids and
+    scores.
 
     Args:
         processors: LogitsProcessors as generate() prepared them.
@@ -53,13 +56,13 @@ class Scores:
         self._parts = [(plain, list(group)) for plain, group in groups]
         self.reads_text = any(not plain for plain, _ in self._parts)
 
-    def apply(self, rows: Any, texts: Texts, lengths: Any, active: Any) -> Any:
+    def apply(self, rows: Any, texts: Texts, nodes: Nodes, active: Any) -> Any:
         """Return the scores of a pass.
 
         Args:
             rows: float32 tensor (batch, queries, vocab_size), the logits; may be overwritten.
-            texts: With each row's draft after its text, if `reads_text`.
-            lengths: int (batch,), tokens of the drafts.
+            texts: Drafts are written after the texts, if `reads_text`.
+            nodes: The tokens of the pass.
             active: int, rows of the batch that still generate.
         """
         for plain, processors in self._parts:
@@ -69,32 +72,46 @@ class Scores:
                     flat = processor(None, flat)
                 rows = flat.reshape(rows.shape)
             else:
-                rows = _apply_by_length(processors, rows, texts, lengths, active)
+                rows = _apply_by_text(processors, rows, texts, nodes, active)
         return rows
 
 
-def _apply_by_length(
-    processors: list[Any], rows: Any, texts: Texts, lengths: Any, active: Any
+def _apply_by_text(
+    processors: list[Any], rows: Any, texts: Texts, nodes: Nodes, active: Any
 ) -> Any:
-    """Call processors once for each length of text before a row of logits."""
+    """Call processors for each length of text before a row of logits, and each such text."""
     import torch
 
-    starts = texts.lengths
-    first = int(starts[active].min())
-    last = int((starts + lengths)[active].max())
     every = torch.arange(rows.shape[0], device=rows.device)
-    for length in range(first, last + 1):
-        there = active[(starts[active] <= length) & (length <= (starts + lengths)[active])]
-        if not there.size:
-            continue
-        index = np.clip(length - starts, 0, rows.shape[1] - 1)
+    shown: dict[int, list[int]] = {}  # by row the path that stands after its text
+    for length, chosen in _turns(texts, nodes, active):
+        index = np.zeros(rows.shape[0], dtype=np.int64)
+        for row, node in chosen.items():
+            index[row] = node
+            path = nodes.path(row, node)
+            if shown.get(row, [])[: len(path)] != path:
+                shown[row] = nodes.path(row, nodes.leaf(row, node))
+                texts.write(row, int(texts.lengths[row]), nodes.ids[row, shown[row]])
         places = torch.from_numpy(index).to(rows.device)
         scores = rows[every, places]
         for processor in processors:
             scores = processor(texts.seen(length), scores)
-        chosen = torch.from_numpy(there).to(device=rows.device, dtype=torch.int64)
-        rows[chosen, places[chosen]] = scores[chosen].to(rows.dtype)
+        there = torch.tensor(list(chosen), device=rows.device)
+        rows[there, places[there]] = scores[there].to(rows.dtype)
     return rows
+
+
+def _turns(texts: Texts, nodes: Nodes, active: Any) -> Iterator[tuple[int, dict[int, int]]]:
+    """Yield each length of text, with a node per row that has one there, until all had a turn."""
+    waiting: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in active.tolist():
+        for node in range(1 + int(nodes.lengths[row])):
+            length = int(texts.lengths[row] + nodes.depths[row, node])
+            waiting[length][row].append(node)
+    for length in sorted(waiting):
+        found = waiting[length]
+        for turn in range(max(map(len, found.values()))):
+            yield length, {row: ids[turn] for row, ids in found.items() if turn < len(ids)}
 
 
 def _name(processor: Any) -> str:

@@ -32,7 +32,7 @@ class Texts:
         self._pad = pad
         self.lengths = np.zeros(rows, dtype=np.int64)
 
-    def write(self, row: int, start: int, token_ids: npt.NDArray[np.int32]) -> None:
+    def write(self, row: int, start: int, token_ids: npt.NDArray[np.integer[Any]]) -> None:
         """Write tokens after the first `start` that a row emitted; its length stays."""
         place = slice(self.prompt_len + start, self.prompt_len + start + len(token_ids))
         self._host[row, place] = token_ids

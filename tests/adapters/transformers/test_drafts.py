@@ -21,7 +21,7 @@ LOOP = np.array([1, 2, 3, 4, 5, 6] * 4, dtype=np.int32)
 
 def begun(rows: int = 1, **changes: Any) -> tuple[Any, Drafts]:
     drafter = create_drafter("ngram-simple", slots=rows, size_n=2, size_m=8)
-    settings = {"rows": rows, "width": 8, "vocab_size": 100, "ends": (), **changes}
+    settings = {"rows": rows, "longest": 8, "vocab_size": 100, "ends": (), **changes}
     drafts = Drafts(drafter, **settings)
     for row in range(rows):
         drafts.begin(row, LOOP)
@@ -53,6 +53,43 @@ def test_drafts_end_behind_an_end_token_and_before_what_is_no_token() -> None:
     assert propose(drafts, [0]) == [[2, 3, 4]]
     _, drafts = begun(vocab_size=2)
     assert propose(drafts, [0]) == [[]]
+
+
+def forked(**changes: Any) -> tuple[Any, list[list[int]]]:
+    """A tree after 1 2: 3, then 4 and 5; the drafter, and the paths to all of its tokens."""
+    drafter = create_drafter("suffix")
+    drafts = Drafts(drafter, 1, 16, **{"vocab_size": 100, "ends": (), "tree_width": 4, **changes})
+    drafts.begin(0, np.array([1, 2, 3, 4, 9, 6, 1, 2, 3, 5, 8, 7, 1], np.int32))
+    drafts.accept(0, np.array([2], np.int32), 0)
+    propose(drafts, [0], 16)
+    paths: list[list[int]] = []
+    for token, parent in zip(
+        drafts.tokens[0], drafts.parents[0, : drafts.lengths[0]], strict=False
+    ):
+        paths.append([*(paths[parent] if parent >= 0 else []), int(token)])
+    # The drafter's own tree is as long: a path of it is accepted, and no other.
+    drafter.accept(0, np.array([*paths[-1], 50], np.int32), len(paths[-1]))
+    assert drafter.stats()["suffix"].num_draft_tokens == len(paths)
+    return drafts, paths
+
+
+def test_trees_come_with_their_parents_and_end_where_nothing_useful_follows() -> None:
+    _, paths = forked()
+    assert [3, 4, 9] in paths
+    assert [3, 5, 8] in paths
+    whole = len(paths)
+    _, paths = forked(ends=(3,))
+    assert paths == [[3]]
+    # Behind one end only: the other branch goes on, and what has come before it stays.
+    _, paths = forked(ends=(8,))
+    assert [3, 4, 9] in paths
+    assert paths[-1][-2:-1] != [8]
+    assert len(paths) <= whole
+    _, paths = forked(ends=(4, 5))
+    assert sorted(paths) == [[3], [3, 4], [3, 5]]
+    drafts, paths = forked(vocab_size=9)
+    assert all(9 not in path for path in paths)
+    assert 0 < drafts.lengths[0] < whole
 
 
 def test_a_drafter_that_fails_is_logged_once_and_drafts_no_more(caplog: Any) -> None:

@@ -6,41 +6,12 @@ from typing import Any
 
 import pytest
 
+from helpers.tiny_models import GEMMA, prompts, tiny
 from ngramspec.adapters.transformers import NgramSpeculator, checks, ngramspec_generate
 from ngramspec.errors import BackendError, InputError
 
 torch = pytest.importorskip("torch", reason="runs models of torch")
 transformers = pytest.importorskip("transformers", reason="drives transformers")
-
-SIZES = {
-    **{"vocab_size": 40, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0},
-    **{"eos_token_id": None, "bos_token_id": 1, "max_position_embeddings": 512},
-}
-
-
-def tiny(kind: str, attention: str = "sdpa", **changes: Any) -> Any:
-    """A model of random weights, in float64, so that rounding decides no token.
-
-    Not for eager attention, whose masks make NaN of it.
-    """
-    torch.manual_seed(1)
-    name = "Gemma3Text" if kind == "Gemma3" else kind
-    config = getattr(transformers, f"{name}Config")(**{**SIZES, **changes})
-    config._attn_implementation = attention
-    name = {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM")
-    model = getattr(transformers, name)(config).eval()
-    return model if attention == "eager" else model.double()
-
-
-def prompts(rows: int) -> dict[str, Any]:
-    """Prompts of unequal length, the first of them not padded."""
-    torch.manual_seed(2)
-    ids = torch.randint(2, 40, (rows, 12))
-    mask = torch.ones_like(ids)
-    for i in range(1, rows):
-        ids[i, : 3 * i] = mask[i, : 3 * i] = 0
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
@@ -53,9 +24,6 @@ def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
     stats = speculator.stats()["ngram-simple"]
     assert stats.num_accepted_tokens > 0
     return made, plain
-
-
-GEMMA = {"layer_types": ["sliding_attention", "full_attention"]}
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -96,7 +64,7 @@ def test_positions_may_come_from_the_mask_alone() -> None:
     model = tiny("Bloom", "eager", n_head=4, n_layer=2)
     made, plain = both(model, prompts(1))
     assert made.equal(plain)
-    refused(model, prompts(3), "Bloom.* does not take one position per token: batch size 1 only")
+    refused(model, prompts(3), "batch size 1 only: Bloom.* does not take one position per token")
 
 
 def refused(model: Any, inputs: Any, message: str, **options: Any) -> None:
@@ -196,10 +164,12 @@ def test_batches_that_need_more_than_a_mask_and_positions_are_refused() -> None:
     cache = transformers.DynamicCache(config=model.config)
     refused(model, inputs, "past_key_values of your own needs batch size 1", past_key_values=cache)
     refused(
-        tiny("Llama", "flex_attention"), inputs, 'needs attn_implementation="sdpa" or "eager", got'
+        tiny("Llama", "flex_attention"),
+        inputs,
+        'batch size 1 only: attn_impl.* must be "sdpa" or "eager", got',
     )
     model.create_masks_for_generate = lambda **_: None
-    refused(model, inputs, "LlamaForCausalLM makes masks of its own: batch size 1 only")
+    refused(model, inputs, "batch size 1 only: LlamaForCausalLM makes masks of its own")
     model = tiny("Llama")
     message = "rows of a batch end one by one: set pad_token_id"
     model.config.pad_token_id = model.generation_config.pad_token_id = None

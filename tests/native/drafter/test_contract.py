@@ -142,6 +142,33 @@ def test_a_batch_equals_single_proposals(
         assert set(out[i, lengths[i] :].tolist()) <= {-7}
 
 
+@each_drafter
+@SETTINGS
+@given(
+    texts_of_slots=st.lists(prompts, min_size=3, max_size=3),
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=5),
+    width=st.integers(0, 12),
+    most=st.integers(1, 4),
+)
+def test_a_batch_of_trees_equals_single_trees(
+    name: str, texts_of_slots: list[list[int]], rows: list[tuple[int, int]], width: int, most: int
+) -> None:
+    single, batch = drafter_of(name, 3), drafter_of(name, 3)
+    for slot, text in enumerate(texts_of_slots):
+        single.begin(slot, text)
+        batch.begin(slot, text)
+    out = np.full((len(rows), width), -7, dtype=np.int32)
+    parents = np.full((len(rows), width), -7, dtype=np.int32)
+    lengths = np.full(len(rows), -7, dtype=np.int32)
+    slots, limits = int32([s for s, _ in rows]), int32([m for _, m in rows])
+    batch.core.propose_batch(slots, limits, out, lengths, parents, most)
+    for i, (slot, limit) in enumerate(rows):
+        tokens, above, _ = single.core.propose_tree(slot, min(limit, width), most)
+        assert out[i, : lengths[i]].tolist() == tokens.tolist()
+        assert parents[i, : lengths[i]].tolist() == above.tolist()
+        assert {*out[i, lengths[i] :], *parents[i, lengths[i] :]} <= {-7}
+
+
 def python_replay(
     drafter: NativeDrafter, prompt: list[int], output: list[int], max_tokens: int
 ) -> tuple[int, int, list[int]]:

@@ -139,6 +139,25 @@ def test_propose_batch_checks_all_arrays_first(
 
 
 @pytest.mark.parametrize(
+    ("parents", "width", "message"),
+    [
+        (np.zeros((1, 4), np.int64), 8, "parents must be writable int32 of shape (b, w), like out"),
+        (np.zeros(4, np.int32), 8, "parents must be writable int32"),
+        (np.zeros((1, 3), np.int32), 8, "expected parents of shape (1, 4), like out, and max"),
+        (np.zeros((2, 4), np.int32), 8, "got (2, 4) and 8"),
+        (np.zeros((1, 4), np.int32), 0, "max_width >= 1, got (1, 4) and 0"),
+    ],
+)
+def test_propose_batch_checks_where_trees_go(
+    drafter: Drafter, parents: Any, width: int, message: str
+) -> None:
+    out, lens = np.zeros((1, 4), np.int32), np.zeros(1, np.int32)
+    with pytest.raises(InputError, match=re.escape(message)):
+        drafter.propose_batch([0], 4, out, lens, parents, width)
+    unchanged(drafter)
+
+
+@pytest.mark.parametrize(
     ("spec", "params", "message"),
     [
         ("ngram-mud", {}, "unknown drafter 'ngram-mud'; did you mean ngram-mod"),

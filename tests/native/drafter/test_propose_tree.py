@@ -175,6 +175,59 @@ def test_a_policy_learns_from_the_likeliest_path() -> None:
     assert policies[0].rate == pytest.approx(policies[1].rate)
 
 
+@pytest.mark.parametrize("rise", [0.001, 0.1, 0.9])
+def test_a_batch_of_one_slot_sends_the_tree_of_the_slot(rise: float) -> None:
+    rng = np.random.default_rng(5)
+    text = rng.choice(4, 600, p=[0.5, 0.3, 0.15, 0.05]).astype(np.int32)
+    costs = CostTable(((1, 1.0), (2, 1.0 + rise)))
+    single, batch = (create_drafter("suffix", policy=AutoPolicy(costs=costs)) for _ in range(2))
+    out, parents = np.zeros((1, 24), np.int32), np.zeros((1, 24), np.int32)
+    lens, at, branches = np.zeros(1, np.int32), 300, 0
+    for drafter in (single, batch):
+        drafter.begin(0, text[:at])
+    while at < len(text) - 25:
+        tokens, above, _ = single.propose_tree(0, 24, 4)
+        batch.propose_batch([0], 24, out, lens, parents, 4)
+        assert out[0, : lens[0]].tolist() == tokens.tolist()
+        assert parents[0, : lens[0]].tolist() == above.tolist()
+        branches += int((above != np.arange(-1, len(above) - 1)).any())
+        path, node = [], -1
+        while True:
+            after = [i for i in np.flatnonzero(above == node) if tokens[i] == text[at + len(path)]]
+            if not after:
+                break
+            node = int(after[0])
+            path.append(node)
+        for drafter in (single, batch):
+            drafter.accept(0, text[at : at + len(path) + 1], len(path))
+        at += len(path) + 1
+    assert (branches > 10) == (rise < 0.9)
+
+
+def test_slots_of_a_pass_branch_where_that_pays_for_all() -> None:
+    def sent(rise: float) -> tuple[list[int], list[bool]]:
+        drafter = create_drafter(
+            "suffix", slots=3, policy=AutoPolicy(costs=CostTable(((1, 1.0), (2, 1.0 + rise))))
+        )
+        for slot in range(3):
+            drafter.begin(slot, FORK if slot < 2 else [*range(20, 28)])
+        out, parents = np.zeros((3, 16), np.int32), np.zeros((3, 16), np.int32)
+        lens = np.zeros(3, np.int32)
+        drafter.propose_batch([0, 1, 2], 16, out, lens, parents)
+        assert drafter.check() == ""
+        chain = np.arange(-1, 15)
+        forks = [bool((row[:n] != chain[:n]).any()) for row, n in zip(parents, lens, strict=True)]
+        return lens.tolist(), forks
+
+    cheap, forks = sent(0.001)
+    assert cheap[0] == cheap[1] > 2
+    assert cheap[2] == 0
+    assert forks == [True, True, False]
+    dear, forks = sent(0.5)
+    assert max(dear) < min(cheap[:2])
+    assert forks == [False] * 3
+
+
 def test_bounds_and_states_are_checked_and_nothing_changes() -> None:
     drafter = begun("suffix")
     draft = drafter.propose(0, 5)

@@ -274,3 +274,38 @@ def test_dear_branches_are_not_sent() -> None:
     for _ in range(200):
         policy.observe_branches(2, 0.001)
     assert policy.choose_tree(0, "a", claims, parents, 8).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        FLAT,
+        LINE,
+        CostTable(((1, 1.0), (4, 1.6), (5, 1.61)), "flattening"),
+        PROFILES["h100-8b"],
+    ],
+    ids=lambda table: table.name,
+)
+def test_no_slot_of_a_pass_would_send_less_beside_what_the_others_send(table: CostTable) -> None:
+    slots, room = 3, 24
+    rng = np.random.default_rng(7)
+    odds = ([0.4, 0.3, 0.2, 0.05, 0.05], [0.8, 0.1, 0.05, 0.03, 0.02], [0.2] * 5)
+    texts = [rng.choice(5, 400, p=p).astype(np.int32) for p in odds]
+    out, above = np.zeros((slots, room), np.int32), np.zeros((slots, room), np.int32)
+    lens, forks, alone = np.zeros(slots, np.int32), 0, 0
+    for at in range(150, 390, 6):
+        policy = AutoPolicy(costs=table)
+        drafter = create_drafter("suffix", slots=slots, policy=policy)
+        for slot, text in enumerate(texts):
+            drafter.begin(slot, text[:at])
+        drafter.propose_batch([0, 1, 2], room, out, lens, above, 4)
+        total = slots + int(lens.sum())
+        for slot, n in enumerate(lens.tolist()):
+            tree = drafter.confidence(slot), above[slot, :n].copy()
+            others = total - n
+            sent = policy.choose_tree(slot, "suffix", *tree, room, others, slots)
+            assert len(sent) == n
+            forks += above[slot, :n].tolist() != list(range(-1, n - 1))
+            alone += len(drafter.propose_tree(slot, room, 4)[0]) - n
+    assert forks > 20
+    assert alone > 20  # a slot that has the pass to itself sends more

@@ -208,27 +208,36 @@ cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
         drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
 
 
-cdef void _write_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t chosen, token_t* row, int32_t* length) noexcept nogil:
+cdef void _write_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t chosen, token_t* row, int32_t* parents,
+                     int32_t* length) noexcept nogil:
+    cdef SlotC* s = &drafter.d.slots[slot]
     driver_shorten(&drafter.d, slot, chosen)
-    length[0] = <int32_t>drafter.d.slots[slot].draft_len
-    memcpy(row, drafter.d.slots[slot].draft, <size_t>length[0] * sizeof(token_t))
+    length[0] = <int32_t>s.draft_len
+    memcpy(row, s.draft, <size_t>length[0] * sizeof(token_t))
+    if parents != NULL and length[0]:
+        memcpy(parents, s.parents, <size_t>length[0] * sizeof(int32_t))
 
 
 cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t[::1] limits, token_t[:, ::1] rows,
-                        int32_t[::1] lens, OfferC* offers) noexcept nogil:
-    """Draft for all slots, let the policy divide the pass among them, and write what is sent."""
-    cdef Py_ssize_t i, n = slots.shape[0]
-    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, 0, 0)
+                        int32_t* parents, Py_ssize_t width, int32_t[::1] lens, OfferC* offers) noexcept nogil:
+    """Draft for all slots, let the policy divide the pass among them, and write what is sent.
+
+    parents: rows like `rows`, NULL = chains. width: most tokens at one depth of a tree, 0 = chains.
+    """
+    cdef Py_ssize_t i, n = slots.shape[0], step = rows.shape[1] if parents != NULL else 0
+    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, width, 0)
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
         drafter_offer(drafter, slots[i], &ask, &offers[i])
         if drafter._judge is None:  # at once: a slot may come twice
-            _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], &lens[i])
+            _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], parents, &lens[i])
+            parents += step
     if drafter._judge is None:
         return
     drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
     for i in range(n):
-        _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], &lens[i])
+        _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], parents, &lens[i])
+        parents += step
 
 
 cdef enum:
@@ -853,8 +862,10 @@ cdef class Drafter:
                 memcpy(&claim_view[0], s.confidence, <size_t>n * sizeof(float))
         return tokens, parents, confidence
 
-    def propose_batch(self, slots, max_tokens, out, out_lens):
+    def propose_batch(self, slots, max_tokens, out, out_lens, parents=None, Py_ssize_t max_width=8):
         """Draft for many slots in one call; with a policy, it divides one pass among them.
+
+        Drafts are those of propose, or with `parents` those of propose_tree.
 
         Args:
             slots: int32, shape (b,). Each must have an active request.
@@ -862,9 +873,11 @@ cdef class Drafter:
             out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
                 drafts are cut to w tokens; the rest of the row is left as it was.
             out_lens: int32, shape (b,), writable. Receives the draft lengths.
+            parents: None = chains; or int32 like `out`. Row i receives the parents of its tokens.
+            max_width: Most tokens of a tree at the same depth, >= 1.
 
         Raises:
-            InputError: An array is not as described, or a slot is out of range. Nothing is changed.
+            InputError: An array is not as described, a slot is out of range or max_width < 1. Nothing is changed.
             StateError: A slot has no active request. Nothing is changed.
 
         Cost: O(b + drafted tokens). Threads: releases the GIL, except with a policy.
@@ -873,8 +886,10 @@ cdef class Drafter:
         if isinstance(max_tokens, int):
             max_tokens = [max_tokens] * slot_view.shape[0]
         cdef const int32_t[::1] limits = token_view(max_tokens, "max_tokens")
-        cdef int32_t[:, ::1] rows
+        cdef int32_t[:, ::1] rows, links
         cdef int32_t[::1] lens
+        cdef int32_t* above = NULL
+        cdef Py_ssize_t width = 0
         cdef OfferC* offers
         cdef Py_ssize_t i
         try:
@@ -885,6 +900,16 @@ cdef class Drafter:
         if not slot_view.shape[0] == limits.shape[0] == rows.shape[0] == lens.shape[0]:
             raise InputError(f"slots, max_tokens, out and out_lens must have equal lengths, got {slot_view.shape[0]}, "
                              f"{limits.shape[0]}, {rows.shape[0]} and {lens.shape[0]}")
+        if parents is not None:
+            try:
+                links = parents
+            except (ValueError, TypeError, BufferError) as error:
+                raise InputError(f"parents must be writable int32 of shape (b, w), like out: {error}") from None
+            if links.shape[0] != rows.shape[0] or links.shape[1] != rows.shape[1] or max_width < 1:
+                raise InputError(f"expected parents of shape ({rows.shape[0]}, {rows.shape[1]}), like out, and max_width "
+                                 f">= 1, got ({links.shape[0]}, {links.shape[1]}) and {max_width}")
+            width = max_width
+            above = &links[0, 0] if links.shape[0] and links.shape[1] else NULL
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
         offers = <OfferC*>calloc(<size_t>slot_view.shape[0] + 1, sizeof(OfferC))
@@ -895,10 +920,10 @@ cdef class Drafter:
                 drafter_judge(self, self._policy)
                 if self._policy is None:
                     with nogil:
-                        _propose_rows(self, slot_view, limits, rows, lens, offers)
+                        _propose_rows(self, slot_view, limits, rows, above, width, lens, offers)
                 else:
                     self._policy.reserve(slot_view.shape[0])
-                    _propose_rows(self, slot_view, limits, rows, lens, offers)
+                    _propose_rows(self, slot_view, limits, rows, above, width, lens, offers)
         finally:
             free(offers)
 
