@@ -82,12 +82,17 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     assert "exact: 1 thread" in server.text
 
 
+ONE_STATE = (
+    "drafts have no branches: the model is recurrent, or partly so: it keeps one state for a text"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "drafts"),
     [
-        ("lfm2", "by policy gate, 564 B of state for each of them in each slot\n"),
-        ("mamba", "by policy gate, 19.1 KiB of state saved for a draft\n"),
-        ("llama", "by policy auto\n"),
+        ("lfm2", f"by policy gate, 564 B of state for each of them in each slot; {ONE_STATE}\n"),
+        ("mamba", f"by policy gate, 19.1 KiB of state saved for a draft; {ONE_STATE}\n"),
+        ("llama", "by policy auto; drafts have no branches: each slot has a cache of its own\n"),
     ],
 )
 def test_the_start_tells_what_drafts_of_a_recurrent_model_cost(
@@ -222,3 +227,43 @@ def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
         assert context.params["slots"] is False
         assert context.params["cors_origins"] == "a,b"
         assert context.params["predict"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "drafts", "branches"),
+    [
+        (("-np", "2", "-kvu"), "up to 62 tokens in 4 branches by policy auto\n", 4),
+        (("-np", "1", "-c", "512", "--spec-tree", "2"), "in 2 branches by policy auto\n", 2),
+        (("-np", "2", "-kvu", "--spec-tree", "off"), "up to 62 tokens by policy auto\n", 1),
+        (("-np", "2", "-kvu", "--policy", "fixed"), "up to 62 tokens by policy fixed\n", 1),
+    ],
+)
+def test_the_start_tells_how_many_branches_a_draft_has(
+    spawn: Any, options: tuple[str, ...], drafts: str, branches: int
+) -> None:
+    server = spawn(*options)
+    told = httpx.get(f"{server.url()}/props").json()["speculative"]
+    assert drafts in server.text
+    assert told["branches"] == branches
+    body = {"prompt": "a b c d a b c e a b c d a b", "n_predict": 20, "temperature": 0}
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert made["tokens_predicted"] > 0
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--spec-tree", "many"), "neither a number >= 1 nor auto nor off"),
+        (("--spec-tree", "0"), "neither a number >= 1 nor auto nor off"),
+        (("-np", "2", "-c", "512", "--spec-tree", "2"), "branches need kv_unified"),
+        (("-np", "9", "-kvu", "--spec-tree", "30"), r"branches must be in 1..28 with 9 slots"),
+        (("--policy", "fixed", "--spec-tree", "2"), "only the policy auto chooses branches"),
+    ],
+)
+def test_branches_that_cannot_be_had_are_an_error(
+    spawn: Any, options: tuple[str, ...], message: str
+) -> None:
+    server = spawn(*options)
+    assert server.process.wait(60) != 0
+    wait_until(lambda: message in server.text)

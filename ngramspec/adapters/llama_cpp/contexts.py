@@ -55,8 +55,10 @@ class Buffers:
         return self.kept + self.outputs + sum(self.compute.values())
 
 
-def make_context(model: Loaded, params: Any) -> tuple[Handle, Buffers]:
+def make_context(model: Loaded, params: Any, slots: int | None = None) -> tuple[Handle, Buffers]:
     """Return a context and what it takes.
+
+    slots: Texts that it is for, where it has more sequences than that.
 
     Raises:
         NoContextError: It cannot be made; says how large it would have been.
@@ -67,7 +69,7 @@ def make_context(model: Loaded, params: Any) -> tuple[Handle, Buffers]:
         address = lib.llama_init_from_model(model.handle.address, params)
     if not address:
         reason = reasons(native_llama.log_since(position))
-        sizes = f"{params.n_ctx:,} tokens for {params.n_seq_max} sequences"
+        sizes = f"{params.n_ctx:,} tokens for {slots or params.n_seq_max} sequences"
         raise NoContextError(f"llama.cpp cannot make a context of {sizes}{reason}")
     return Handle(lib.llama_free, address, model.handle), buffers_in(lines)
 

@@ -75,4 +75,5 @@ def draft_context(
         max_outputs=0,
         n_rs_seq="auto",
         pad=False,
+        branches=1,
     )

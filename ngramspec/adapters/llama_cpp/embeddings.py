@@ -74,6 +74,7 @@ class Embedder:
                 max_outputs=0,
                 n_rs_seq=0,
                 pad=False,
+                branches=1,
             ),
         )
         params.embeddings = True

@@ -113,8 +113,8 @@ def open_exact(
     target = open_setting(model, found.setting, slots, context_size, **made)
     target.exact_batch = found.limit()
     if target.max_branches > 1:
-        rows = min(QUICK_ROWS, context_size // 2)
-        ids = test_tokens(model, min(ENOUGH_TOKENS, context_size))
+        count = min(ENOUGH_TOKENS, context_size * 3 // 4)  # wrong branches need room, too
+        rows, ids = min(QUICK_ROWS, count // 2), test_tokens(model, count)
         sizes = [size for size in (3, 9, 33, 63) if size <= target.exact_batch]
         if trees_differ(target, ids, sizes, rows):
             target.close()

@@ -94,7 +94,7 @@ class ContextSettings:
         _check(
             self.kv_unified or not self.pad, "pad needs kv_unified: the copy must be in one pass"
         )
-        least = self.slots + self.pad
+        least = self.slots * self.branches + self.pad  # llama.cpp keeps a row for each
         for name in ("n_batch", "n_ubatch", "max_outputs", "context_size", "cells"):
             value = getattr(self, name)
             _check(0 <= value < 1 << 31, f"{name} must be in 0..2147483647, got {value}")
@@ -182,11 +182,13 @@ def with_branches(settings: ContextSettings, tree: int | str) -> ContextSettings
     if tree == OFF:
         return replace(settings, branches=1)
     unified = settings.kv_unified or settings.slots == 1
-    most = (MAX_SEQUENCES - settings.pad) // settings.slots
-    wanted = min(USUAL_BRANCHES, most) if isinstance(tree, str) else tree
-    if isinstance(tree, str) and not unified:
+    if isinstance(tree, int):
+        return replace(settings, kv_unified=unified, branches=tree)
+    if not unified:
         return settings
-    return replace(settings, kv_unified=unified, branches=wanted)
+    room = min(MAX_SEQUENCES, settings.n_batch, settings.max_outputs or MAX_SEQUENCES)
+    most = max(1, (room - settings.pad) // settings.slots)
+    return replace(settings, kv_unified=True, branches=min(USUAL_BRANCHES, most))
 
 
 def branches_of(model: Runnable, settings: ContextSettings) -> int:

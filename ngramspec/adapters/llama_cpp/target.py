@@ -63,7 +63,7 @@ class LlamaTarget:
         self._lib = model.library.lib
         self._closed = True  # until it is fully made
         params = context_params(model, settings)
-        self._handle, self.buffers = make_context(model, params)
+        self._handle, self.buffers = make_context(model, params, settings.slots)
         address = self._handle.address
         plans, counts = settings.thread_plans, settings.num_threads
         self._threads = attach_threads(self._lib, address, plans, counts) if plans else []
