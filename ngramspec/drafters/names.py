@@ -14,7 +14,9 @@ DRAFTER_NAMES = (
     "ngram-mod",
     "ngram-cache",
     "suffix",
+    "recycle",
 )
+FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
 
 
