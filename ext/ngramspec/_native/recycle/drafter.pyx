@@ -181,7 +181,7 @@ cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
 
 cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
                     float all_right, bint first) noexcept nogil:
-    """Judge what may come after a node, and offer it."""
+    """Judge what may come after a node, and offer it: the given draft's tokens as they are, and other successors."""
     cdef TreeC* t = c.tree
     cdef const NodeC* node = &s.nodes[at]
     cdef ContextC* context = &s.contexts[at]
@@ -191,7 +191,7 @@ cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const
     cdef float most = 0, total = 0, p
     cdef token_t before
     cdef bint pair
-    cdef int num = 0, best = 0, verdict, k
+    cdef int num = 0, best, verdict, k
     if node.given != OUTSIDE:
         child = t.child[node.given + 1]
     i = child
@@ -215,15 +215,11 @@ cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const
             while i >= 0 and given.tokens[i] != found.tokens[k]:
                 i = t.sibling[i]
             context.claims[k] = <uint16_t>_claim(pair, node.depth, verdict, i >= 0 and i == top, k, found.p[k])
-            p = adapt_probability(&c.claims[context.claims[k]])
-            p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
             if i < 0:
+                p = adapt_probability(&c.claims[context.claims[k]])
+                p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
                 choices[num] = LeafC(0, p, found.tokens[k], at, OUTSIDE, False)
                 num += 1
-                continue
-            for best in range(num):
-                if choices[best].given == i:
-                    choices[best].p = choices[best].p
     best = 0
     for k in range(1, num):
         if choices[k].p > choices[best].p:
