@@ -11,7 +11,7 @@ drafted, so one recording serves all settings; one drafter sees the texts of a k
 keeps what it learns.
 
 A pass gives logits after every drafted token, wrong ones too: the model computes them, once for
-each place. With --right-path the drafters see only those of the recorded text, which needs no model.
+each place. With --right-path the drafters see those of the recorded text only.
 """
 
 from __future__ import annotations

@@ -170,8 +170,17 @@ def _suffix(slots: int, config: Any) -> Source:
 
 def _recycle(slots: int, config: Any) -> Source:
     c = cast("RecycleConfig", config)
+    file = None
     pool = c.pool or SuccessorPool(c.capacity, c.top)
-    return RecycleSource(slots, pool, c.max_draft, c.min_probability, c.key_tokens == 2)
+    if not isinstance(pool, SuccessorPool):
+        from ngramspec.drafters.statistics import open_successor_file, save_with
+
+        file = open_successor_file(c)
+        pool = file.pool
+    source = RecycleSource(slots, pool, c.max_draft, c.min_probability, c.key_tokens == 2)
+    if file is not None:
+        save_with(source, file, c.save_interval)
+    return source
 
 
 _SOURCES: dict[str, Callable[[int, Any], Source]] = {

@@ -17,6 +17,7 @@ NAMESPACE_CAPACITY = 1 << 20
 NAMESPACE_TOKENS = 1 << 17
 NAMESPACE_NGRAMS = 1 << 17
 NAMESPACE_CONTEXTS = 1 << 16
+_SUCCESSOR_KEYS = ("pool", "capacity", "top", "save_interval", "tokenizer", "any_tokenizer")
 _HASH_KEYS = ("pool", "capacity", "check_bits", "max_occupancy", "tokenizer", "any_tokenizer")
 
 
@@ -88,15 +89,25 @@ class Pools:
         return {**params, "pool": pool}
 
     def _with_recycle(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
-        given = params.pop("pool", None)
-        capacity = params.pop("capacity", RecycleConfig.capacity)
-        top = params.pop("top", RecycleConfig.top)
+        shape = {key: params.pop(key) for key in _SUCCESSOR_KEYS if key in params}
         pool = self.recycle.get(namespace)
         if pool is None:
             if namespace:
-                given, capacity = None, min(capacity, NAMESPACE_CONTEXTS)
-            pool = self.recycle[namespace] = given or SuccessorPool(capacity, top)
+                shape.pop("pool", None)
+                shape["capacity"] = min(shape.get("capacity", 1 << 26), NAMESPACE_CONTEXTS)
+            pool = self.recycle[namespace] = self._open_successors(RecycleConfig(**shape))
         return {**params, "pool": pool}
+
+    def _open_successors(self, config: RecycleConfig) -> SuccessorPool:
+        if isinstance(config.pool, SuccessorPool):
+            return config.pool
+        if config.pool is None:
+            return SuccessorPool(config.capacity, config.top)
+        from ngramspec.drafters.statistics import open_successor_file, save_with
+
+        file = open_successor_file(config)
+        save_with(self, file, config.save_interval)
+        return file.pool
 
 
 def _open_hash(config: ModConfig) -> HashPool:

@@ -9,7 +9,7 @@ cimport cython
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.locks cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport (
-    ngs_acquire32, ngs_fence, ngs_give_way, ngs_load32, ngs_load64, ngs_lock, ngs_prefetch_read, ngs_release,
+    ngs_acquire32, ngs_add64, ngs_fence, ngs_give_way, ngs_load32, ngs_load64, ngs_lock, ngs_prefetch_read, ngs_release,
     ngs_release32, ngs_store32, ngs_store64, ngs_take, ngs_unlock, uint64_t,
 )
 
@@ -110,21 +110,25 @@ cdef uint32_t* _place_for(SuccessorsC* s, uint32_t* entry) noexcept nogil:
 
 
 cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said) noexcept nogil:
+    if said.n > 0:
+        _put(s, before, last, said, 0)
+        ngs_add64(&s.num_observed, 1)
+
+
+cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said, uint32_t used) noexcept nogil:
+    """Write an entry; `used`: how often it was observed, 0 = once more than what is known says."""
     cdef uint32_t* entry = _set(s, before, last)
     cdef uint32_t* place = NULL
-    cdef uint32_t used = 1
+    cdef uint32_t known = 0
     cdef int i
-    if said.n <= 0:
-        return
     ngs_lock(&s.lock)
     for i in range(WAYS):
         if _is(entry + i * s.stride, before, last):
             place = entry + i * s.stride
-            used = min((place[COUNTS] >> 8) + 1, <uint32_t>MOST_USED)
+            known = place[COUNTS] >> 8
     if place == NULL:
         place = _place_for(s, entry)
-    _write(s, place, before, last, used, said)
-    ngs_store64(&s.num_observed, s.num_observed + 1)
+    _write(s, place, before, last, used if used else min(known + 1, <uint32_t>MOST_USED), said)
     if ngs_unlock(&s.lock):
         ngs_give_way(&s.lock)
 
@@ -255,6 +259,73 @@ cdef class SuccessorPool:
         for i in range(found.n):
             tokens[i], probabilities[i] = found.tokens[i], found.p[i] / 65535.0
         return tokens, probabilities
+
+    def entries(self):
+        """Return all that the pool holds, for files, in the order of the contexts.
+
+        Returns:
+            uint32, shape (n, 3 + top + (top + 1) // 2), a row per context: the token before the last one or -1, the
+            last one, number of successors | times observed << 8, successors, their probabilities * 65535, two to a
+            word. Unused words are 0. A new array.
+
+        Cost: O(capacity). Threads: releases the GIL; other threads may observe meanwhile, an entry at a time.
+        """
+        cdef Py_ssize_t width = HEAD - 1 + self.c.top + (self.c.top + 1) // 2
+        cdef Py_ssize_t i, k, n = 0, num = self.c.num_sets * WAYS
+        cdef uint32_t[:, ::1] rows
+        cdef const uint32_t* entry
+        found = np.zeros((num, width), np.uint32)
+        rows = found
+        with nogil:
+            for i in range(num):
+                ngs_lock(&self.c.lock)
+                entry = self.c.words + i * self.c.stride
+                if entry[COUNTS]:
+                    for k in range(HEAD - 1 + <Py_ssize_t>(entry[COUNTS] & 0xFF)):
+                        rows[n, k] = entry[k + 1]
+                    for k in range(<Py_ssize_t>(entry[COUNTS] & 0xFF) + 1 >> 1):
+                        rows[n, HEAD - 1 + self.c.top + k] = entry[HEAD + self.c.top + k]
+                    n += 1
+                if ngs_unlock(&self.c.lock):
+                    ngs_give_way(&self.c.lock)
+        found = found[:n]
+        return found[np.lexsort((found[:, 1], found[:, 0]))]
+
+    def insert(self, entries):
+        """Take in what `entries` of a pool with the same `top` returned.
+
+        Args:
+            entries: As `entries` returns them, C-contiguous. Contexts that the pool knows are replaced.
+
+        Raises:
+            InputError: A row is impossible; those before it were taken in.
+
+        Cost: O(n). Threads: keeps the GIL; other threads may observe meanwhile, an entry at a time.
+        """
+        cdef const uint32_t[:, ::1] rows
+        cdef FollowersC said
+        cdef Py_ssize_t i, pairs = HEAD - 1 + self.c.top
+        cdef uint32_t used
+        cdef int k
+        cdef bint sound
+        try:
+            rows = entries
+        except (ValueError, TypeError, BufferError) as error:
+            raise InputError(f"entries must be uint32 of shape (n, {pairs + (self.c.top + 1) // 2}): {error}") from None
+        if rows.shape[1] != pairs + (self.c.top + 1) // 2:
+            raise InputError(f"entries must have {pairs + (self.c.top + 1) // 2} columns for top={self.c.top}, "
+                             f"got {rows.shape[1]}")
+        for i in range(rows.shape[0]):
+            said.n, used = <int>(rows[i, COUNTS - 1] & 0xFF), rows[i, COUNTS - 1] >> 8
+            sound = (0 < said.n <= self.c.top and used <= MOST_USED and <token_t>rows[i, LAST - 1] >= 0
+                     and <token_t>rows[i, BEFORE - 1] >= NONE_BEFORE)
+            for k in range(said.n if sound else 0):
+                said.tokens[k] = <token_t>rows[i, HEAD - 1 + k]
+                said.p[k] = <uint16_t>(rows[i, pairs + k // 2] >> 16 * (k & 1))
+                sound = sound and said.tokens[k] >= 0 and said.p[k] > 0 and (k == 0 or said.p[k] <= said.p[k - 1])
+            if not sound:
+                raise InputError(f"entries: row {i} is no context with its successors")
+            _put(&self.c, <token_t>rows[i, BEFORE - 1], <token_t>rows[i, LAST - 1], &said, used)
 
     def clear(self):
         """Forget all contexts. Threads: releases the GIL; others may observe meanwhile."""
