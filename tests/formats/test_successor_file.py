@@ -164,3 +164,11 @@ def test_it_is_described_but_has_no_counts(tmp_path: Path) -> None:
 
 def pool_counts(path: Path) -> list[int]:
     return [int(row[2]) for row in open_successors(path).entries()]
+
+
+def test_how_often_a_context_was_seen_is_kept_when_it_is_worn_down(tmp_path: Path) -> None:
+    pool = filled([(token % 40, token % 37) for token in range(400)])
+    used = pool.entries()[:, 2] >> 8
+    assert 0 in used
+    write_successors(tmp_path / "pool", pool, Origin())
+    assert open_successors(tmp_path / "pool").entries().tolist() == pool.entries().tolist()

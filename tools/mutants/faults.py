@@ -140,7 +140,7 @@ FAULTS = (
     Fault("a new context takes the place of the one seen most", NATIVE + "recycle/successors.pyx",
           "other[COUNTS] >> 8 < least[COUNTS] >> 8", "other[COUNTS] >> 8 > least[COUNTS] >> 8", RECYCLE),
     Fault("a saved pool forgets how often contexts were seen", NATIVE + "recycle/successors.pyx",
-          "used if used else min(known + 1, <uint32_t>MOST_USED), said)", "min(known + 1, <uint32_t>MOST_USED), said)", (*RECYCLE, "tests/formats/test_successor_file.py")),
+          "<uint32_t>used if used >= 0 else min(known + 1, <uint32_t>MOST_USED), said)", "min(known + 1, <uint32_t>MOST_USED), said)", (*RECYCLE, "tests/formats/test_successor_file.py")),
     Fault("tenants share what recycle learned", PACKAGE + "engine/pools.py",
           "            pool = self.recycle[namespace] = self._open_successors(RecycleConfig(**shape))",
           "            pool = self.recycle[namespace] = self.recycle.get(\"\") or self._open_successors(RecycleConfig(**shape))", ("tests/engine/test_recycle.py",)),

@@ -111,12 +111,12 @@ cdef uint32_t* _place_for(SuccessorsC* s, uint32_t* entry) noexcept nogil:
 
 cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said) noexcept nogil:
     if said.n > 0:
-        _put(s, before, last, said, 0)
+        _put(s, before, last, said, -1)
         ngs_add64(&s.num_observed, 1)
 
 
-cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said, uint32_t used) noexcept nogil:
-    """Write an entry; `used`: how often it was observed, 0 = once more than what is known says."""
+cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said, int used) noexcept nogil:
+    """Write an entry; `used`: how often it was observed, -1 = once more than what is known says."""
     cdef uint32_t* entry = _set(s, before, last)
     cdef uint32_t* place = NULL
     cdef uint32_t known = 0
@@ -128,7 +128,7 @@ cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* s
             known = place[COUNTS] >> 8
     if place == NULL:
         place = _place_for(s, entry)
-    _write(s, place, before, last, used if used else min(known + 1, <uint32_t>MOST_USED), said)
+    _write(s, place, before, last, <uint32_t>used if used >= 0 else min(known + 1, <uint32_t>MOST_USED), said)
     if ngs_unlock(&s.lock):
         ngs_give_way(&s.lock)
 
@@ -305,8 +305,7 @@ cdef class SuccessorPool:
         cdef const uint32_t[:, ::1] rows
         cdef FollowersC said
         cdef Py_ssize_t i, pairs = HEAD - 1 + self.c.top
-        cdef uint32_t used
-        cdef int k
+        cdef int used, k
         cdef bint sound
         try:
             rows = entries
@@ -316,7 +315,7 @@ cdef class SuccessorPool:
             raise InputError(f"entries must have {pairs + (self.c.top + 1) // 2} columns for top={self.c.top}, "
                              f"got {rows.shape[1]}")
         for i in range(rows.shape[0]):
-            said.n, used = <int>(rows[i, COUNTS - 1] & 0xFF), rows[i, COUNTS - 1] >> 8
+            said.n, used = <int>(rows[i, COUNTS - 1] & 0xFF), <int>(rows[i, COUNTS - 1] >> 8)
             sound = (0 < said.n <= self.c.top and used <= MOST_USED and <token_t>rows[i, LAST - 1] >= 0
                      and <token_t>rows[i, BEFORE - 1] >= NONE_BEFORE)
             for k in range(said.n if sound else 0):
