@@ -122,16 +122,18 @@ cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssi
     return True
 
 
-cdef void _observe_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, const float* logits,
-                       Py_ssize_t vocab_size) noexcept nogil:
-    """Take the likeliest tokens out of a row and tell the sources."""
+cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t first, const float* rows,
+                        Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
+    """Take the likeliest tokens out of rows, of which `rows` is number `first`, and tell the sources."""
     cdef token_t[NGS_TOP_MOST] tokens
     cdef float[NGS_TOP_MOST] p
     cdef token_t before = -1, last = -1
+    cdef Py_ssize_t i
     cdef int n
-    if _context(drafter, slot, position, row, &before, &last):
-        n = ngs_top(logits, vocab_size, <int>drafter.d.top, tokens, p)
-        driver_observe(&drafter.d, before, last, tokens, p, n)
+    for i in range(num_rows if drafter.d.top else 0):
+        if _context(drafter, slot, position, first + i, &before, &last):
+            n = ngs_top(rows + i * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
+            driver_observe(&drafter.d, before, last, tokens, p, n)
 
 
 cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noexcept nogil:
@@ -143,9 +145,7 @@ cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noe
 
 cdef void drafter_observe(Drafter drafter, Py_ssize_t slot, Py_ssize_t first, const float* rows, Py_ssize_t num_rows,
                           Py_ssize_t vocab_size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(num_rows if drafter.d.top else 0):
-        _observe_row(drafter, slot, -1, first + i, rows + i * vocab_size, vocab_size)
+    _observe_rows(drafter, slot, -1, first, rows, num_rows, vocab_size)
 
 
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
@@ -785,11 +785,12 @@ cdef class Drafter:
         cdef const float[:, ::1] rows = logits_view(logits)
         cdef SlotC* s = self._active(slot, "observe_logits")
         cdef Py_ssize_t position = -1 if first is None else first
-        cdef Py_ssize_t most = 0, i
+        cdef Py_ssize_t most = 0
+        cdef bint placed = first is not None
         with nogil, self._lock:
-            most = _most_rows(s, first is not None, position)
-            for i in range(rows.shape[0] if rows.shape[0] <= most and rows.shape[1] and self.d.top else 0):
-                _observe_row(self, slot, position, i, &rows[i, 0], rows.shape[1])
+            most = _most_rows(s, placed, position)
+            if 0 < rows.shape[0] <= most and rows.shape[1]:
+                _observe_rows(self, slot, position, 0, &rows[0, 0], rows.shape[0], rows.shape[1])
         if rows.shape[0] > most:
             raise _bad_observation("logits", rows.shape[0], most, first)
 
