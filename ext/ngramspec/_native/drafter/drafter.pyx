@@ -20,8 +20,8 @@ from ngramspec._native.core.types cimport (
 )
 from ngramspec._native.drafter.driver cimport (
     ReplayC, SlotC, SourceCountsC, branches_check, branches_prune, draft_right, driver_accept, driver_ask_all,
-    driver_begin, driver_context, driver_end, driver_observe, driver_propose, driver_propose_tree, driver_replay, driver_shorten, driver_take,
-    driver_truncate, history_context,
+    driver_begin, driver_context, driver_end, driver_observe, driver_propose, driver_propose_tree, driver_replay,
+    driver_shorten, driver_take, driver_truncate, history_context,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC

@@ -22,7 +22,7 @@ from ngramspec._native.drafter.source cimport (
     JOINED_OUTPUT, GivenC, Joined, Source, SourceC, ignore_feedback, ignore_finish,
 )
 from ngramspec._native.recycle.successors cimport (
-    MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_prefetch, successors_put,
+    MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
 )
 
 from ngramspec.errors import InputError
@@ -41,8 +41,10 @@ cdef enum:
     PRIOR = 3             # observations that a claim counts for at first
 
 # Upper bounds of the buckets but the last, in 65,535ths.
-cdef uint16_t[BUCKETS - 1] BOUNDS = [66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258, 64224]
-cdef float[BUCKETS] MIDDLES = [0.0005, 0.002, 0.006, 0.014, 0.03, 0.06, 0.11, 0.2, 0.32, 0.47, 0.62, 0.75, 0.85, 0.92, 0.965, 0.99]
+cdef uint16_t[BUCKETS - 1] BOUNDS = [
+    66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258, 64224]
+cdef float[BUCKETS] MIDDLES = [
+    0.0005, 0.002, 0.006, 0.014, 0.03, 0.06, 0.11, 0.2, 0.32, 0.47, 0.62, 0.75, 0.85, 0.92, 0.965, 0.99]
 cdef float[VERDICTS - 2] LEVELS = [0.2, 0.5, 0.8, 0.95]
 cdef float SURE = 0.97        # where an earlier source is this sure, nothing is added
 cdef float LEAST = 0.0005     # probabilities stay in LEAST..1 - LEAST
@@ -188,7 +190,7 @@ cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const
     cdef FollowersC* found = &context.found
     cdef LeafC[MOST + MAX_DRAFT] choices
     cdef int32_t top = -1, child = -1, i
-    cdef float most = 0, total = 0, p
+    cdef float most = 0, p
     cdef token_t before
     cdef bint pair
     cdef int num = 0, best, verdict, k

@@ -29,7 +29,6 @@ cdef struct FollowersC:
 
 # read what follows `last`, or `before` and `last`
 cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* found) noexcept nogil
-cdef void successors_prefetch(const SuccessorsC* s, token_t before, token_t last) noexcept nogil
 # keep what the target said, in place of what was known; takes the lock
 cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said) noexcept nogil
 

@@ -9,7 +9,7 @@ cimport cython
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.locks cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport (
-    ngs_acquire32, ngs_add64, ngs_fence, ngs_give_way, ngs_load32, ngs_load64, ngs_lock, ngs_prefetch_read, ngs_release,
+    ngs_acquire32, ngs_add64, ngs_fence, ngs_give_way, ngs_load32, ngs_load64, ngs_lock, ngs_release,
     ngs_release32, ngs_store32, ngs_store64, ngs_take, ngs_unlock, uint64_t,
 )
 
@@ -40,13 +40,6 @@ cdef inline uint32_t* _set(const SuccessorsC* s, token_t before, token_t last) n
 cdef inline bint _is(const uint32_t* entry, token_t before, token_t last) noexcept nogil:
     return (ngs_load32(entry + LAST) == <uint32_t>last and ngs_load32(entry + BEFORE) == <uint32_t>before
             and ngs_load32(entry + COUNTS) & 0xFF)
-
-
-cdef void successors_prefetch(const SuccessorsC* s, token_t before, token_t last) noexcept nogil:
-    cdef uint32_t* entry = _set(s, before, last)
-    cdef int i
-    for i in range(WAYS):
-        ngs_prefetch_read(entry + i * s.stride)
 
 
 cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* found) noexcept nogil:
@@ -138,10 +131,10 @@ cdef const char* _check(const SuccessorsC* s) noexcept nogil:
     cdef const uint32_t* entry = s.words
     cdef const uint32_t* pairs
     cdef int64_t used = 0
-    cdef Py_ssize_t i
+    cdef Py_ssize_t _i
     cdef uint32_t n
     cdef int k
-    for i in range(s.num_sets * WAYS):
+    for _i in range(s.num_sets * WAYS):
         n = entry[COUNTS] & 0xFF
         if n:
             used += 1
