@@ -7,6 +7,7 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec._version import __version__
 from ngramspec.drafters import DRAFTER_NAMES, create_drafter
@@ -38,6 +39,7 @@ __all__ = [
     "Replay",
     "SourceStats",
     "StaticCache",
+    "SuccessorPool",
     "SuffixPool",
     "__version__",
     "attach",

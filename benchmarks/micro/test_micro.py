@@ -39,6 +39,8 @@ def test_begin_of_32k_tokens(benchmark: Any, name: str) -> None:
 def test_propose_8_tokens(benchmark: Any, name: str) -> None:
     drafter = create_drafter(name)
     drafter.begin(0, TEXT)
+    ids, logs = TEXT[1:, None].copy(), np.full((len(TEXT) - 1, 1), -0.001, np.float32)
+    drafter.observe_top(0, ids, logs, first=0)  # so that recycle has a draft too
     assert len(benchmark(drafter.propose, 0, 8)) == 8
 
 
@@ -47,6 +49,22 @@ def test_accept_4_tokens(benchmark: Any, name: str) -> None:
     drafter = create_drafter(name)
     drafter.begin(0, TEXT)
     benchmark(drafter.accept, 0, TEXT[:4].copy(), 0)
+
+
+ROW = np.random.default_rng(1).normal(scale=3, size=(1, 150_000)).astype(np.float32)
+
+
+@pytest.mark.parametrize("how", ["observe_logits", "largest alone", "argpartition"])
+def test_8_likeliest_of_150_000_logits(benchmark: Any, how: str) -> None:
+    """Beside a plain pass over the row, and numpy's selection without any probabilities."""
+    drafter = create_drafter("recycle")
+    drafter.begin(0, TEXT[:9])
+    if how == "observe_logits":
+        benchmark(drafter.observe_logits, 0, ROW)
+    elif how == "largest alone":
+        benchmark(ROW.max)
+    else:
+        benchmark(np.argpartition, ROW[0], -8)
 
 
 @pytest.mark.parametrize("length", [1, 8, 64])

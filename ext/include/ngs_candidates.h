@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ngs_wide.h"
+#include "ngs_rows.h"
 
 /* As in llama.h; the installed library is checked against their sizes. */
 struct ngs_candidate {
@@ -67,19 +67,6 @@ static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
         out[i].logit = ngs_sane(row[i]);
         out[i].p = 0.0f;
     }
-}
-
-/* First block of NGS_LANES logits from index `start` on, a multiple of NGS_LANES, that holds a logit
- * above `bound` or is marked (marks may be NULL); n when there is none. */
-NGS_WIDE static ptrdiff_t ngs_next_block(const float *row, ptrdiff_t start, ptrdiff_t n, float bound,
-                                         const uint8_t *marks) {
-    ptrdiff_t i = start;
-    for (; i + NGS_LANES <= n; i += NGS_LANES) {
-        int found = 0;
-        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] > bound;
-        if (found || (marks && marks[i / NGS_LANES])) return i;
-    }
-    return i < n ? i : n;
 }
 
 static inline void ngs_sink(float *heap, ptrdiff_t k, ptrdiff_t at) {

@@ -34,4 +34,17 @@ NGS_WIDE static ptrdiff_t ngs_row_find(const float *row, ptrdiff_t n, float valu
     return n;
 }
 
+/* First block of NGS_LANES logits from index `start` on, a multiple of NGS_LANES, that holds a logit
+ * above `bound` or is marked (marks may be NULL); n when there is none. */
+NGS_WIDE static ptrdiff_t ngs_next_block(const float *row, ptrdiff_t start, ptrdiff_t n, float bound,
+                                         const uint8_t *marks) {
+    ptrdiff_t i = start;
+    for (; i + NGS_LANES <= n; i += NGS_LANES) {
+        int found = 0;
+        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] > bound;
+        if (found || (marks && marks[i / NGS_LANES])) return i;
+    }
+    return i < n ? i : n;
+}
+
 #endif

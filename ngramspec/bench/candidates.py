@@ -13,7 +13,7 @@ from ngramspec.bench.subjects import AUTO, DrafterPlayer
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafters.names import DRAFTER_NAMES, FROM_LOGITS
 
 MAPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 MOD, CACHE = "ngram-mod", "ngram-cache"
@@ -117,7 +117,7 @@ DEFAULT = Candidate(AUTO, {}, True)
 def grid() -> list[Candidate]:
     """Return all candidates: the default, every drafter and chain as it is, then other sizes."""
     made = [DEFAULT]
-    for spec in (*reversed(DRAFTER_NAMES), *CHAINS):
+    for spec in (*(name for name in reversed(DRAFTER_NAMES) if name not in FROM_LOGITS), *CHAINS):
         made += [_candidate(spec, {}, adaptive) for adaptive in (True, False)]
     made += [_candidate(spec, sizes, True) for spec, sizes in _auto_sizes()]
     made += [_candidate(spec, sizes, False) for spec, sizes in _fixed_sizes()]

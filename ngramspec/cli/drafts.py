@@ -33,6 +33,7 @@ FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, optio
     "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
     "pool_file": ("ngram-mod", "pool", "--pool-file"),
     "suffix_index": ("suffix", "static", "--suffix-index"),
+    "recycle_file": ("recycle", "pool", "--recycle-file"),
 }
 
 
@@ -148,6 +149,8 @@ def drafter_options() -> Decorator:
         option(SECTION, "--pool-file", type=FILE,
                help="Pool of ngram-mod, shared by all processes that use the file."),
         option(SECTION, "--suffix-index", type=FILE, help="Index of a corpus that suffix reads."),
+        option(SECTION, "--recycle-file", type=FILE,
+               help="Pool of recycle: what it learns is saved to it."),
         option(SECTION, "--any-tokenizer", is_flag=True,
                help="Accept files that were built with another tokenizer."),
         *_parameters(),

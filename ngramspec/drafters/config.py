@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ngramspec._native.cache.ngram_cache import NgramCache
     from ngramspec._native.cache.static import StaticCache
     from ngramspec._native.mod.pool import HashPool
+    from ngramspec._native.recycle.successors import SuccessorPool
     from ngramspec._native.suffix.index import SuffixIndex
     from ngramspec._native.suffix.pool import SuffixPool
     from ngramspec.formats.dynamic_file import DynamicFile
@@ -44,6 +45,16 @@ def _option(default: T, help: str) -> T:
 def _check_bool(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, got {value!r}")
+
+
+def _check_interval(value: object) -> None:
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise InputError(f"save_interval must be >= 0 seconds, got {value!r}")
+
+
+def _check_probability(name: str, value: object) -> None:
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InputError(f"{name} must be a number in 0..1, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -144,8 +155,7 @@ class CacheConfig:
         check_int("static_min_sample", self.static_min_sample, 0, 1 << 30)
         check_int("static_min_percent", self.static_min_percent, 0, 100)
         _check_bool("static_veto", self.static_veto)
-        if not isinstance(self.save_interval, (int, float)) or not self.save_interval >= 0:
-            raise InputError(f"save_interval must be >= 0 seconds, got {self.save_interval!r}")
+        _check_interval(self.save_interval)
         _check_bool("dynamic_update", self.dynamic_update)
 
     def _check_sizes(self, name: str, high: int) -> None:
@@ -191,14 +201,50 @@ class SuffixConfig:
         check_int("capacity", self.capacity, 4096, 29_000_000)
         _check_bool("share", self.share)
         _check_bool("pool_prompts", self.pool_prompts)
-        value = self.min_probability
-        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise InputError(f"min_probability must be a number in 0..1, got {value!r}")
+        _check_probability("min_probability", self.min_probability)
         if self.pool is not None and type(self.pool).__name__ != "SuffixPool":
             raise InputError(f"pool must be a SuffixPool, got {type(self.pool).__name__}")
 
 
-Config = SuffixConfig | SimpleConfig | MapKConfig | MapK4vConfig | ModConfig | CacheConfig
+@dataclass(frozen=True)
+class RecycleConfig:
+    """Parameters of recycle; capacity and top shape a new pool if none is given."""
+
+    max_draft: int = _option(64, "Longest draft, in tokens.")
+    min_probability: float = _option(0.01, "End drafts whose total probability is below this.")
+    key_tokens: int = _option(2, "Newest tokens looked up: 1, or 2 and then 1.")
+    top: int = _option(8, "Successors kept of a context.")
+    capacity: int = _option(1 << 17, "Contexts kept, 64 bytes each for 8 successors.")
+    pool: SuccessorPool | PathLike | None = None  # shared with other drafters; a file is saved
+    save_interval: float = 300.0  # seconds between saves of that file; 0 = at the end only
+    tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with
+    any_tokenizer: bool = False  # take files of another tokenizer
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_int("max_draft", self.max_draft, 1, MAX_SUFFIX_DRAFT)
+        check_int("key_tokens", self.key_tokens, 1, 2)
+        check_int("top", self.top, 1, 16)
+        check_int("capacity", self.capacity, 64, 1 << 26)
+        _check_probability("min_probability", self.min_probability)
+        _check_interval(self.save_interval)
+        given = self.pool
+        if not isinstance(given, (str, os.PathLike, type(None))) and (
+            type(given).__name__ != "SuccessorPool"
+        ):
+            kind = type(given).__name__
+            raise InputError(f"pool must be a SuccessorPool or a path, got {kind}")
+
+
+Config = (
+    RecycleConfig
+    | SuffixConfig
+    | SimpleConfig
+    | MapKConfig
+    | MapK4vConfig
+    | ModConfig
+    | CacheConfig
+)
 CONFIGS: dict[str, type[Config]] = {
     "ngram-simple": SimpleConfig,
     "ngram-map-k": MapKConfig,
@@ -206,6 +252,7 @@ CONFIGS: dict[str, type[Config]] = {
     "ngram-mod": ModConfig,
     "ngram-cache": CacheConfig,
     "suffix": SuffixConfig,
+    "recycle": RecycleConfig,
 }
 
 

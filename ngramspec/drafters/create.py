@@ -13,6 +13,8 @@ from ngramspec._native.map.drafter import MapSource, SimpleSource
 from ngramspec._native.mod.drafter import ModSource
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.recycle.drafter import RecycleSource
+from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters.config import (
@@ -21,6 +23,7 @@ from ngramspec.drafters.config import (
     MapK4vConfig,
     MapKConfig,
     ModConfig,
+    RecycleConfig,
     SimpleConfig,
     SuffixConfig,
     check_int,
@@ -165,6 +168,21 @@ def _suffix(slots: int, config: Any) -> Source:
     return SuffixSource(slots, pool, c.max_draft, c.min_probability, c.pool_prompts, weights, index)
 
 
+def _recycle(slots: int, config: Any) -> Source:
+    c = cast("RecycleConfig", config)
+    file = None
+    pool = c.pool or SuccessorPool(c.capacity, c.top)
+    if not isinstance(pool, SuccessorPool):
+        from ngramspec.drafters.statistics import open_successor_file, save_with
+
+        file = open_successor_file(c)
+        pool = file.pool
+    source = RecycleSource(slots, pool, c.max_draft, c.min_probability, c.key_tokens == 2)
+    if file is not None:
+        save_with(source, file, c.save_interval)
+    return source
+
+
 _SOURCES: dict[str, Callable[[int, Any], Source]] = {
     "ngram-simple": _simple,
     "ngram-map-k": _map_k,
@@ -172,4 +190,5 @@ _SOURCES: dict[str, Callable[[int, Any], Source]] = {
     "ngram-mod": _mod,
     "ngram-cache": _cache,
     "suffix": _suffix,
+    "recycle": _recycle,
 }

@@ -14,8 +14,10 @@ DRAFTER_NAMES = (
     "ngram-mod",
     "ngram-cache",
     "suffix",
+    "recycle",
 )
-WITH_TREES = ("suffix",)  # whose drafts can have branches
+WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
+FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
 
 

@@ -14,19 +14,20 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.suffix.index import SuffixIndex
-from ngramspec.drafters.config import CacheConfig, ModConfig, SuffixConfig
+from ngramspec.drafters.config import CacheConfig, ModConfig, RecycleConfig, SuffixConfig
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache
 from ngramspec.formats.container import is_container
-from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFile
+from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFile, SavedFile
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.formats.llama_lookup import read_lookup_entries
 from ngramspec.formats.pool_file import PoolShape, create_pool, open_pool
+from ngramspec.formats.successor_file import SuccessorFile
 from ngramspec.formats.suffix_file import open_suffix_index
 from ngramspec.tokenizers import Fingerprint, fingerprint_of
 
-DRAFTERS_WITH_FILES = ("ngram-mod", "ngram-cache", "suffix")
-AnyConfig: TypeAlias = CacheConfig | ModConfig | SuffixConfig
+DRAFTERS_WITH_FILES = ("ngram-mod", "ngram-cache", "suffix", "recycle")
+AnyConfig: TypeAlias = CacheConfig | ModConfig | SuffixConfig | RecycleConfig
 
 
 def open_static(config: CacheConfig) -> StaticCache | None:
@@ -67,7 +68,17 @@ def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | 
     return file.cache, file
 
 
-def save_with(owner: object, file: DynamicFile, seconds: float) -> None:
+def open_successor_file(config: RecycleConfig) -> SuccessorFile:
+    """Open the file that a config names as the pool of recycle.
+
+    Raises:
+        As SuccessorFile.
+    """
+    path = _path("pool", "a SuccessorPool", config.pool)
+    return SuccessorFile(path, config.capacity, config.top, _origin(config), config.any_tokenizer)
+
+
+def save_with(owner: object, file: SavedFile, seconds: float) -> None:
     """Save the file at intervals, when `owner` is freed and when the process ends."""
     if seconds > 0:
         weakref.finalize(owner, Autosave(file, seconds).stop)
@@ -82,7 +93,8 @@ def open_shared(
 
     Args:
         params: Parameters by drafter name. A pool stays a path: every user maps it.
-        saves: Closing it saves a dynamic cache; until then, that is saved at intervals.
+        saves: Closing it saves a dynamic cache and recycle's pool; until then, they are saved at
+            intervals.
 
     Returns:
         The parameters with opened files, as a copy.
@@ -92,7 +104,7 @@ def open_shared(
         written does not exist.
     """
     made = {name: dict(own) for name, own in params.items()}
-    mod, cache, suffix = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
+    mod, cache, suffix, recycle = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
     if isinstance(mod.get("pool"), (str, os.PathLike)):
         _need_folder(mod["pool"])
     if suffix.get("static") is not None:
@@ -106,9 +118,19 @@ def open_shared(
         bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
         file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
         cache["dynamic"] = file
-        saving = Autosave(file, config.save_interval) if config.save_interval else None
-        saves.callback(file.close if saving is None else saving.stop)
+        _save_until(saves, file, config.save_interval)
+    if isinstance(recycle.get("pool"), (str, os.PathLike)):
+        _need_folder(recycle["pool"])
+        settings = RecycleConfig(**recycle)
+        successors = open_successor_file(settings)
+        recycle["pool"] = successors.pool
+        _save_until(saves, successors, settings.save_interval)
     return made
+
+
+def _save_until(saves: contextlib.ExitStack, file: SavedFile, seconds: float) -> None:
+    saving = Autosave(file, seconds) if seconds else None
+    saves.callback(file.close if saving is None else saving.stop)
 
 
 def _need_folder(path: str | os.PathLike[str]) -> None:

@@ -25,8 +25,8 @@ Params = Mapping[str, Mapping[str, Any]]
 MAX_KINDS = 32  # combinations of types, sizes and namespace that are kept for one tenant
 KEPT_BYTES = 1 << 30  # memory kept for all tenants together
 # What a request may not set: memory, files, and what others share.
-OWNED = ("pool", "capacity", "check_bits", "max_occupancy", "static", "dynamic", "dynamic_update",
-         "max_ngrams", "save_interval", "tokenizer", "any_tokenizer")  # fmt: skip
+OWNED = ("pool", "capacity", "top", "check_bits", "max_occupancy", "static", "dynamic",
+         "dynamic_update", "max_ngrams", "save_interval", "tokenizer", "any_tokenizer")  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -181,6 +181,7 @@ class Drafters:
                 self._given("ngram-cache", "dynamic"),
             ),
             "suffix": (self.suffix_pool(), self._given("suffix", "static")),
+            "recycle": (self._pools.recycle.get(""),),
         }
         return {name: sum(map(_nbytes, found.get(name, ()))) for name in self.types}
 
@@ -207,7 +208,12 @@ class Drafters:
         """Return which pools and caches the engine was given; only the namespace "" uses them."""
         return tuple(
             f"{key} of {name}"
-            for name, key in (("ngram-mod", "pool"), ("ngram-cache", "dynamic"), ("suffix", "pool"))
+            for name, key in (
+                ("ngram-mod", "pool"),
+                ("ngram-cache", "dynamic"),
+                ("suffix", "pool"),
+                ("recycle", "pool"),
+            )
             if self._params.get(name, {}).get(key) is not None
         )
 

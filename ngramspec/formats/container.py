@@ -20,7 +20,7 @@ from ngramspec.formats.files import new_file
 
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1
-KINDS = {1: "ngram-cache", 2: "hash-pool", 3: "suffix", 4: "slot"}
+KINDS = {1: "ngram-cache", 2: "hash-pool", 3: "suffix", 4: "slot", 5: "successors"}
 HEAD_BYTES = 1024  # header and table of sections; sections follow
 ALIGNMENT = 64
 MOST_SECTIONS = 28

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from ngramspec.formats.pool_file import CONFIDENCE_SHIFT
-from ngramspec.formats.statistics import INDEX_KIND, POOL_COUNTERS, POOL_KIND, Statistics
+from ngramspec.formats.statistics import (
+    INDEX_KIND,
+    POOL_COUNTERS,
+    POOL_KIND,
+    SUCCESSORS_KIND,
+    Statistics,
+)
+from ngramspec.formats.successor_file import facts_of
 from ngramspec.formats.survey import survey
 
 
@@ -21,7 +28,7 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
 
     Returns:
         path, kind, sizes and dates, the tokenizer's fingerprint in hexadecimal digits, `about`
-        (the provenance), and "pool", "index" or "sizes", with an entry per n-gram size.
+        (the provenance), and "pool", "index", "successors" or "sizes", with an entry per size.
 
     Cost: O(n-grams) with top, O(cells) for a pool.
     """
@@ -37,6 +44,8 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
         facts["pool"] = _pool(found)
     elif found.kind == INDEX_KIND:
         facts["index"] = _index(found)
+    elif found.kind == SUCCESSORS_KIND:
+        facts["successors"] = facts_of(found.opened(SUCCESSORS_KIND))
     else:
         num = sum(found.cache.num_ngrams(size) for size in found.sizes)
         facts["ngram_min"] = min(found.sizes, default=0)

@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -228,14 +229,28 @@ class DynamicFile:
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
+class SavedFile(Protocol):
+    """What Autosave saves."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    def close(self) -> None:
+        """Save; may be called again."""
+
+    def failed(self, error: BaseException) -> None:
+        """Count a save that failed."""
+
+
 class Autosave:
-    """Autosave(file, seconds): saves a DynamicFile at intervals until it is stopped.
+    """Autosave(file, seconds): saves a file, such as a DynamicFile, at intervals until stopped.
 
     The file counts every failed save; the first of several in a row is also a warning. What was
     learned stays in the cache for the next save.
     """
 
-    def __init__(self, file: DynamicFile, seconds: float) -> None:
+    def __init__(self, file: SavedFile, seconds: float) -> None:
         self._file = file
         self._seconds = seconds
         self._stopped = threading.Event()

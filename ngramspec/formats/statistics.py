@@ -24,6 +24,8 @@ from ngramspec.formats.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape, check_pool, shape_of
 from ngramspec.formats.slot_file import KIND as SLOT_KIND
+from ngramspec.formats.successor_file import KIND as SUCCESSORS_KIND
+from ngramspec.formats.successor_file import pool_of
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.formats.suffix_file import check_index, index_of
 
@@ -36,7 +38,7 @@ POOL_COUNTERS = ("num_used", "hand", "num_replaced", "num_collided", "num_aged")
 class Statistics:
     """An open statistics file; see open_statistics.
 
-    kind: "ngram-cache", "hash-pool", "suffix" or LOOKUP_KIND.
+    kind: "ngram-cache", "hash-pool", "suffix", "successors" or LOOKUP_KIND.
     container: None for a lookup cache.
     entries: By n-gram size, for a lookup cache only.
     """
@@ -120,7 +122,9 @@ class Statistics:
         return self.container
 
     def need_statistics(self, task: str) -> None:
-        """Raise InputError if this is an index, which holds the texts themselves."""
+        """Raise InputError if this is an index, which holds texts, or holds what a target said."""
+        if self.kind == SUCCESSORS_KIND:
+            raise InputError(f"{self.path} is of kind successors: it has no counts to {task}")
         if self.kind == INDEX_KIND:
             raise InputError(
                 f"{self.path} is an index of kind suffix: it holds texts, no statistics to {task}"
@@ -147,6 +151,8 @@ class Statistics:
             check_pool(self.container)
         elif self.kind == INDEX_KIND:
             check_index(self.container)
+        elif self.kind == SUCCESSORS_KIND:
+            pool_of(self.container)
         else:
             check_cache(self.cache)
 
@@ -193,5 +199,5 @@ def _entries_if_any(path: Path) -> dict[int, Entries]:
 
 __all__ = [
     "CACHE_KIND", "INDEX_KIND", "LOOKUP_KIND", "LOOKUP_SUFFIX", "POOL_COUNTERS", "POOL_KIND",
-    "Statistics", "open_statistics",
+    "SUCCESSORS_KIND", "Statistics", "open_statistics",
 ]  # fmt: skip

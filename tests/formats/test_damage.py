@@ -85,7 +85,7 @@ HEADER_PATCHES: dict[str, tuple[int, str, int, str, type[Exception]]] = {
     "newest": (8, "<H", 65535, "version 65535 at offset 8", FormatVersionError),
     "version 0": (8, "<H", 0, "kind 1, version 0 or", FormatError),
     "kind 0": (10, "<H", 0, "kind 0, version 1", FormatError),
-    "kind 5": (10, "<H", 5, "kind 5, version 1", FormatError),
+    "kind 6": (10, "<H", 6, "kind 6, version 1", FormatError),
     "wrong kind": (10, "<H", 2, "of kind ngram-cache, found hash-pool", FormatError),
     "29 sections": (12, "<I", 29, "29 sections: unknown", FormatError),
     "huge number of sections": (12, "<I", 2**32 - 1, "4294967295 sections", FormatError),

@@ -48,6 +48,13 @@ class NativeDrafter:
     def accept(self, slot: int, tokens: list[int], num_accepted: int) -> None:
         self.core.accept(slot, int32(tokens), num_accepted)
 
+    def observe_top(
+        self, slot: int, tokens: list[list[int]], logprobs: list[list[float]], first: int | None
+    ) -> None:
+        shape = (len(tokens), len(tokens[0]) if tokens else 8)
+        ids = np.array(tokens, np.int32).reshape(shape)
+        self.core.observe_top(slot, ids, np.array(logprobs, np.float32).reshape(shape), first)
+
     def truncate(self, slot: int, length: int) -> None:
         self.core.truncate(slot, length)
 
@@ -145,6 +152,11 @@ class Native:
 
         return SuffixPool(capacity)
 
+    def successor_pool(self, capacity: int, top: int = 8) -> Any:
+        from ngramspec import SuccessorPool
+
+        return SuccessorPool(capacity, top)
+
     def suffix_index(self, texts: list[list[int]]) -> Any:
         from ngramspec._native.files.suffix_image import SuffixImage
         from ngramspec._native.suffix.index import SuffixIndex
@@ -176,6 +188,9 @@ class Reference:
 
     def suffix_pool(self, capacity: int) -> slow.SuffixPool:
         return slow.SuffixPool(capacity)
+
+    def successor_pool(self, capacity: int, top: int = 8) -> slow.SuccessorPool:
+        return slow.SuccessorPool(capacity, top)
 
     def suffix_index(self, texts: list[list[int]]) -> slow.SuffixIndex:
         return slow.SuffixIndex(texts)

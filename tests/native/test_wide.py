@@ -23,12 +23,16 @@ KERNELS = """
 #include "ngs_suffix.h"
 #include "ngs_rows.h"
 #include "ngs_candidates.h"
+#include "ngs_top.h"
 extern "C" {
 int wide(void) { return NGS_AVX2; }
 float row_max(const float *row, long n) { return ngs_row_max(row, n); }
 long row_find(const float *row, long n, float value) { return ngs_row_find(row, n, value); }
 long next_block(const float *row, long start, long n, float bound, const uint8_t *marks) {
     return ngs_next_block(row, start, n, bound, marks);
+}
+int top(const float *row, long n, int k, int32_t *tokens, float *p) {
+    return ngs_top(row, n, k, tokens, p);
 }
 uint32_t alike(const int32_t *a, const int32_t *b, int n) { return ngs_alike(a, b, n); }
 float net_logit(const ngs_net *net, const float *x) { return ngs_net_logit(net, x); }
@@ -145,6 +149,13 @@ def test_blocks_of_logits(both: Any) -> None:
                 block(row, start, len(row), bound, marks)
         marks[-1] = 1
         block(row, 0, len(row), np.inf, marks)
+
+
+def test_the_likeliest_tokens_of_rows(both: Any) -> None:
+    top = both("top", [FLOATS, ctypes.c_long, ctypes.c_int, INTS, FLOATS], ctypes.c_int)
+    for row in rows(6):
+        for k in (1, 8, 16):
+            top(row, len(row), k, np.zeros(16, np.int32), np.zeros(16, np.float32))
 
 
 def test_compared_texts(both: Any) -> None:

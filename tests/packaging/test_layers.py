@@ -48,6 +48,7 @@ NATIVE_LEVELS = {
     "map": 3,
     "mod": 3,
     "cache": 3,
+    "recycle": 3,
     "suffix": 3,
     "files": 4,
     "engine": 4,

@@ -8,6 +8,7 @@ from .cache import CacheSource, NgramCache
 from .chain import ReferenceDrafter, reference_drafter
 from .map import MapSource
 from .mod import HashPool, ModSource
+from .recycle import RecycleSource, SuccessorPool
 from .simple import SimpleSource
 from .source import InputError, Source, StateError
 from .suffix_index import SuffixIndex
@@ -21,10 +22,12 @@ __all__ = [
     "MapSource",
     "ModSource",
     "NgramCache",
+    "RecycleSource",
     "ReferenceDrafter",
     "SimpleSource",
     "Source",
     "StateError",
+    "SuccessorPool",
     "SuffixIndex",
     "SuffixPool",
     "TreeSource",

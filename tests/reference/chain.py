@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .cache import CacheSource
 from .map import MapSource
 from .mod import HashPool, ModSource
+from .recycle import Claims, RecycleSource, SuccessorPool
 from .simple import SimpleSource
 from .source import InputError, Source, StateError, Tree, common_prefix, right_path
 from .suffix_model import Model
@@ -23,6 +24,7 @@ MAKERS: dict[str, Callable[..., Source]] = {  # in the order of priority
     "ngram-mod": ModSource,
     "ngram-cache": CacheSource,
     "suffix": TreeSource,
+    "recycle": RecycleSource,
 }
 POOL_PARAMETERS = ("capacity", "check_bits", "max_occupancy")
 
@@ -130,6 +132,33 @@ class ReferenceDrafter:
         if state.owner is not None and state.draft:
             state.owner.feedback(state.draft, tokens)
         self._join(state, tokens, committed=True)
+
+    def observe_top(
+        self, slot: int, tokens: list[list[int]], logprobs: list[list[float]], first: int | None
+    ) -> None:
+        """Rows of the pending draft's pass, or from a position of the request on."""
+        state = self._active(slot)
+        texts = self._texts(state) if first is None else self._prefixes(state.history, first)
+        if len(tokens) > len(texts):
+            raise InputError(f"{len(tokens)} rows for {len(texts)} places")
+        for text, row, logs in zip(texts, tokens, logprobs, strict=False):
+            for source in state.sources:
+                source.observe(text, row, logs)
+
+    def _prefixes(self, history: list[int], first: int) -> list[list[int]]:
+        if not 0 <= first <= len(history):
+            raise InputError(f"first must be 0 to {len(history)}, got {first}")
+        return [history[: i + 1] for i in range(first, len(history))]
+
+    def _texts(self, state: Slot) -> list[list[int]]:
+        """The history, and what each token of the pending draft comes at the end of."""
+        if not state.history:
+            return []
+        texts = [state.history]
+        for i, token in enumerate(state.draft):
+            parent = i - 1 if state.parents is None else state.parents[i]
+            texts.append([*texts[parent + 1], token])
+        return texts
 
     def truncate(self, slot: int, length: int) -> None:
         state = self._active(slot)
@@ -243,4 +272,9 @@ def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
         if options.get("pool") is None:
             options["pool"] = SuffixPool(options.get("capacity", 1 << 20))
         options["model"] = Model()
+    if name == "recycle":
+        if options.get("pool") is None:
+            shape = {key: given[key] for key in ("capacity", "top") if key in given}
+            options["pool"] = SuccessorPool(**shape)
+        options["model"] = Claims()
     return options

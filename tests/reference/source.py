@@ -47,6 +47,9 @@ class Source:
     def adopt(self, history: list[int], draft: list[int]) -> None:
         """After an ambiguous proposal: the other side drafted this."""
 
+    def observe(self, text: list[int], tokens: list[int], logprobs: list[float]) -> None:
+        """After `text`, the target held these tokens likeliest."""
+
     def finish(self) -> None:
         """The request is over."""
 

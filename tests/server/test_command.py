@@ -173,6 +173,7 @@ def test_an_unknown_host_is_told() -> None:
         (("--pool-per-key",), "--pool-per-key needs keys"),
         (("--api-key", "a,b", "--pool", "x.ngp"), "--pool: such a file would hold what all keys"),
         (("--api-key", "a,b", "-lcd", "x.ngc"), "or let them share with --share-between-keys"),
+        (("--api-key", "a,b", "--recycle-file", "x.ngr"), "--recycle-file: such a file would hold"),
         (("--kept-memory", "much"), "expected a size"),
         (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
     ],

@@ -20,6 +20,11 @@ SUFFIX = (
     "tests/native/suffix/test_machine.py",
     "tests/native/suffix/test_tree_machine.py",
 )
+RECYCLE = (
+    "tests/native/recycle/test_observe.py",
+    "tests/native/recycle/test_graft.py",
+    "tests/native/recycle/test_machine.py",
+)
 COSTS = (
     "tests/native/policy/test_costs.py",
     "tests/native/policy/test_machine.py",
@@ -118,6 +123,27 @@ FAULTS = (
           "    size = longest\n    while size >= k.ngram_min:\n        g = walked", "    size = min(longest, k.ngram_min)\n    while size >= k.ngram_min:\n        g = walked", DRAFTERS),
     Fault("cache weighs followers by their rank in static", NATIVE + "cache/drafter.pyx",
           "<double>count * 100 * weight if weight > 0", "<double>count + 100 * weight if weight > 0", DRAFTERS),
+    # -- recycle -------------------------------------------------------------------------------
+    Fault("a row of logits follows the token after its own", NATIVE + "drafter/driver.pyx",
+          "    last[0] = s.draft[row - 1]\n", "    last[0] = s.draft[row - 1 if row < s.draft_len else 0]\n", RECYCLE),
+    Fault("a chain's draft is what a tree's row follows", NATIVE + "drafter/driver.pyx",
+          "parent = s.parents[row - 1] if s.branched else row - 2", "parent = row - 2", RECYCLE),
+    Fault("recycle keeps the pair of a token as its single key", NATIVE + "recycle/drafter.pyx",
+          "successors_put(c.pool, before, last, &said)", "successors_put(c.pool, last, before, &said)", RECYCLE),
+    Fault("recycle learns only from what was drafted", NATIVE + "recycle/drafter.pyx",
+          "adapt_learn(&c.claims[context.claims[k]], context.found.tokens[k] == h.tokens[i])",
+          "adapt_learn(&c.claims[context.claims[k]], k == 0 and context.found.tokens[k] == h.tokens[i])", RECYCLE),
+    Fault("recycle adds a token that its stem has", NATIVE + "recycle/drafter.pyx",
+          "            if i < 0:\n                p = adapt", "            if True:\n                p = adapt", RECYCLE),
+    Fault("recycle forgets where it is in its stem", NATIVE + "recycle/drafter.pyx",
+          "NodeC(leaf.token, leaf.after, leaf.given, depth + 1)", "NodeC(leaf.token, leaf.after, OUTSIDE, depth + 1)", RECYCLE),
+    Fault("a new context takes the place of the one seen most", NATIVE + "recycle/successors.pyx",
+          "other[COUNTS] >> 8 < least[COUNTS] >> 8", "other[COUNTS] >> 8 > least[COUNTS] >> 8", RECYCLE),
+    Fault("a saved pool forgets how often contexts were seen", NATIVE + "recycle/successors.pyx",
+          "<uint32_t>used if used >= 0 else min(known + 1, <uint32_t>MOST_USED), said)", "min(known + 1, <uint32_t>MOST_USED), said)", (*RECYCLE, "tests/formats/test_successor_file.py")),
+    Fault("tenants share what recycle learned", PACKAGE + "engine/pools.py",
+          "            pool = self.recycle[namespace] = self._open_successors(RecycleConfig(**shape))",
+          "            pool = self.recycle[namespace] = self.recycle.get(\"\") or self._open_successors(RecycleConfig(**shape))", ("tests/engine/test_recycle.py",)),
     # -- suffix --------------------------------------------------------------------------------
     Fault("suffix counts the votes of the pool as its own", NATIVE + "suffix/drafter.pyx",
           "choices[k].num_pool += 1", "choices[k].num_own += 1", SUFFIX),

@@ -74,6 +74,16 @@ class Drafter:
     def accept(
         self, slot: int, token_ids: npt.NDArray[np.int32] | Sequence[int], num_accepted: int
     ) -> None: ...
+    def observe_logits(
+        self, slot: int, logits: npt.NDArray[np.float32], first: int | None = None
+    ) -> None: ...
+    def observe_top(
+        self,
+        slot: int,
+        token_ids: npt.NDArray[np.int32],
+        logprobs: npt.NDArray[np.float32],
+        first: int | None = None,
+    ) -> None: ...
     def follow(
         self, slot: int, token_ids: npt.NDArray[np.int32] | Sequence[int], vocab_size: int = 0
     ) -> int: ...

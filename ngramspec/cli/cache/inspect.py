@@ -109,6 +109,11 @@ def _head_lines(facts: Facts) -> Lines:
         tokens = f"{index['num_tokens']:,} in {number_of(index['num_texts'], 'text')}"
         yield "tokens", tokens + _each(index["bytes_per_token"])
         yield "contexts", f"{index['num_positions']:,} positions where one was seen"
+    elif "successors" in facts:
+        held = facts["successors"]
+        contexts = f"{held['num_tokens']:,} tokens and {held['num_pairs']:,} pairs of tokens"
+        yield "contexts", f"{contexts}, of {held['capacity']:,} that fit"
+        yield "successors", f"{held['num_successors']:,}, {held['top']} at most each"
     else:
         yield "n-grams", f"{facts['num_ngrams']:,}" + _each(facts["bytes_per_ngram"])
 

@@ -52,7 +52,11 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-SHARED_FILES = {"pool_file": "--pool", "lookup_dynamic": "--lookup-cache-dynamic"}  # written to
+SHARED_FILES = {  # written to
+    "pool_file": "--pool",
+    "lookup_dynamic": "--lookup-cache-dynamic",
+    "recycle_file": "--recycle-file",
+}
 _PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),

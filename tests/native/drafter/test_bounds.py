@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.files import finished
+from helpers.logits import teach
 from ngramspec import DRAFTER_NAMES, HashPool, NgramCache, create_drafter
 
 SMALL = {"size_n": 3, "n_match": 3, "n_min": 1}
@@ -20,6 +21,7 @@ def small(name: str, **params: object):
         "ngram-mod": {"n_match": 3, "n_min": 1, "capacity": 1024},
         "ngram-cache": {},
         "suffix": {"capacity": 4096},
+        "recycle": {"capacity": 4096},
     }.get(name, {"size_n": 3})
     return create_drafter(name, **known, **params)
 
@@ -36,6 +38,7 @@ def test_a_history_beyond_its_bound_drops_the_older_half_and_drafts_on(name: str
     assert drafter.check() == ""
     assert drafter.length(0) == 5000
     assert drafter.history(0).tolist() == text[-len(drafter.history(0)) :].tolist()
+    teach(drafter)
     draft = drafter.propose(0, 4)
     assert draft.tolist() == np.resize(loop, 5004)[5000:].tolist()
 
@@ -47,6 +50,7 @@ def test_a_prompt_beyond_the_bound_keeps_its_newest_tokens(name: str) -> None:
     drafter.begin(0, text)
     assert drafter.length(0) == 3000
     assert drafter.history(0).tolist() == text[-768:].tolist()
+    teach(drafter)
     assert len(drafter.propose(0, 4)) == 4
     drafter.truncate(0, 2990)
     assert drafter.history(0).tolist() == text[-768:-10].tolist()
@@ -111,6 +115,7 @@ def test_the_largest_token_ids_are_drafted(name: str) -> None:
     drafter = small(name)
     top = 2**31 - 1
     drafter.begin(0, [top, top - 1, top - 2, top - 3, 5, top, top - 1, top - 2])
+    teach(drafter)
     assert drafter.propose(0, 1).tolist() == [top - 3]
 
 

@@ -8,12 +8,18 @@ import threading
 import numpy as np
 import pytest
 
+from helpers.logits import teach
 from ngramspec import DRAFTER_NAMES, AutoPolicy, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError, StateError
 
-OPTIONS = {"ngram-mod": {"n_match": 3, "n_min": 1}, "ngram-cache": {"n_draft": 16}, "suffix": {}}
+OPTIONS = {
+    "ngram-mod": {"n_match": 3, "n_min": 1},
+    "ngram-cache": {"n_draft": 16},
+    "suffix": {},
+    "recycle": {},
+}
 LOOP = np.resize(np.arange(9, dtype=np.int32), 100)
 # After 1 2 comes 3, after that 4 or 5; the tree must have both.
 FORK = [1, 2, 3, 4, 9, 6, 1, 2, 3, 5, 8, 7, 1, 2]
@@ -24,6 +30,7 @@ def begun(name: str, **options: object) -> Drafter:
         name, slots=2, params={name: OPTIONS.get(name, {"size_n": 3})}, **options
     )
     drafter.begin(0, LOOP)
+    teach(drafter)
     return drafter
 
 

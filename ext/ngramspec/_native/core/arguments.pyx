@@ -93,6 +93,35 @@ cdef object _refusal(object values, str name, str expected="an int32 array of sh
     return InputError(f"{name} must be {expected}, got {got}")
 
 
+cdef const token_t[:, ::1] token_rows_view(object values, str name):
+    """View rows of token ids: int32, shape (n, k), C-contiguous, all >= 0; InputError names what it got instead."""
+    cdef const token_t[:, ::1] view = None
+    cdef Py_ssize_t i, k
+    try:
+        view = values
+    except (ValueError, TypeError, BufferError):
+        pass
+    if view is None:
+        raise _refusal(values, name, "an int32 array of shape (n, k), C-contiguous")
+    for i in range(view.shape[0]):
+        for k in range(view.shape[1]):
+            if view[i, k] < 0:
+                raise InputError(f"{name} must hold token ids >= 0, got {view[i, k]} at ({i}, {k})")
+    return view
+
+
+cdef const float[:, ::1] logits_view(object values, str name="logits"):
+    """View rows of numbers: float32, shape (n, vocab_size), C-contiguous; InputError names what it got instead."""
+    cdef const float[:, ::1] view
+    try:
+        view = values
+        if view is not None:
+            return view
+    except (ValueError, TypeError, BufferError):
+        pass
+    raise _refusal(values, name, "a float32 array of shape (n, k), C-contiguous")
+
+
 cdef const uint64_t[:, ::1] entries_view(object entries):
     """View packed entries: uint64, shape (n, 2), C-contiguous; InputError names what it got instead."""
     cdef const uint64_t[:, ::1] view

@@ -7,18 +7,21 @@ best draft, chooses how much of it to send, and learns from all.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from libc.math cimport exp
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from ngramspec._native.core.arguments cimport TokensC, bad_token, token_view, tokens_release, tokens_view
+from ngramspec._native.core.arguments cimport (
+    TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
+)
 from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
 from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t,
 )
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_prune, draft_right, driver_accept, driver_ask_all,
-    driver_begin, driver_end, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_shorten,
-    driver_take, driver_truncate,
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_prune, draft_right, driver_accept,
+    driver_ask_all, driver_begin, driver_context, driver_end, driver_observe, driver_propose, driver_propose_tree,
+    driver_prune, driver_replay, driver_shorten, driver_take, driver_truncate, history_context,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
@@ -29,6 +32,11 @@ import numpy as np
 
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import Replay, SourceStats
+
+cdef extern from "ngs_top.h" nogil:
+    enum:
+        NGS_TOP_MOST
+    int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
@@ -95,6 +103,49 @@ cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t
         if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
             return i
     return n
+
+
+cdef Py_ssize_t drafter_top(Drafter drafter) noexcept nogil:
+    return drafter.d.top
+
+
+cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
+                   token_t* last) noexcept nogil:
+    """Set the tokens that a row follows; position -1: it is of the pending draft's pass. False: they are gone."""
+    cdef SlotC* s = &drafter.d.slots[slot]
+    if position < 0:
+        driver_context(&drafter.d, slot, row, before, last)
+    elif position + row >= s.base:
+        history_context(&s.history, position + row - s.base, before, last)
+    else:
+        return False
+    return True
+
+
+cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t first, const float* rows,
+                        Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
+    """Take the likeliest tokens out of rows, of which `rows` is number `first`, and tell the sources."""
+    cdef token_t[NGS_TOP_MOST] tokens
+    cdef float[NGS_TOP_MOST] p
+    cdef token_t before = -1, last = -1
+    cdef Py_ssize_t i
+    cdef int n
+    for i in range(num_rows if drafter.d.top else 0):
+        if _context(drafter, slot, position, first + i, &before, &last):
+            n = ngs_top(rows + i * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
+            driver_observe(&drafter.d, before, last, tokens, p, n)
+
+
+cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noexcept nogil:
+    """How many rows of logits there can be: of the pending draft's pass, or from a position of the request on."""
+    if not placed:
+        return s.draft_len + 1 if s.history.len else 0
+    return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
+
+
+cdef void drafter_observe(Drafter drafter, Py_ssize_t slot, Py_ssize_t first, const float* rows, Py_ssize_t num_rows,
+                          Py_ssize_t vocab_size) noexcept nogil:
+    _observe_rows(drafter, slot, -1, first, rows, num_rows, vocab_size)
 
 
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
@@ -369,6 +420,15 @@ cdef object _bad_rows(str result, error):
 cdef object _float32 = np.dtype(np.float32)
 
 
+cdef object _bad_observation(str name, Py_ssize_t num_rows, Py_ssize_t most, first):
+    if most < 0:
+        return InputError(f"first must be a position of the request, got {first}")
+    if first is not None:
+        return InputError(f"{name} must have at most {most} rows, as the request has {first + most} tokens, got {num_rows}")
+    return InputError(f"{name} must have at most {most} rows, one after the slot's newest token and one for each token "
+                      f"of the pending draft, got {num_rows}")
+
+
 cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_ssize_t draft_len):
     if num_accepted < 0 or num_accepted > num_tokens:
         return InputError(f"num_accepted must be in 0..{num_tokens} (the number of token_ids), got {num_accepted}")
@@ -419,6 +479,7 @@ cdef class Drafter:
             self.d.sources[i] = (<Source>self._sources[i]).c
             (<Source>self._sources[i])._taken = True
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
+            self.d.top = max(self.d.top, self.d.sources[i].top)
         for i in range(self.d.num_sources):
             self.d.counts[i].accepted_len = <int64_t*>calloc(<size_t>self.d.max_draft + 1, sizeof(int64_t))
             if self.d.counts[i].accepted_len == NULL:
@@ -712,6 +773,82 @@ cdef class Drafter:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
         if status != STATUS_OK:
             raise MemoryError(f"accept: no memory for {tokens.len} more tokens")
+
+    def observe_logits(self, Py_ssize_t slot, logits, first=None):
+        """Show the logits of the pass that verified the slot's pending draft; call it before accept.
+
+        For sources that learn from them (recycle). Rows of drafted tokens that were wrong are worth as much as
+        others: they tell what the target would have said there.
+
+        Args:
+            slot: A slot with an active request and at least one token.
+            logits: float32, shape (n, vocab_size), C-contiguous, 0 <= n <= tokens of the pending draft + 1. Row 0
+                follows the slot's newest token, row i + 1 the draft's token i (of a tree: parents as
+                propose_tree gave them). Not copied, not kept.
+            first: None; or row i follows the token at position first + i of the request instead, such as where an
+                engine has the logits of a prompt. 0 <= first <= length(slot) - n. Tokens that the slot no longer
+                holds are passed over.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            StateError: No request is active on the slot.
+
+        Cost: O(n * vocab_size), about 45 us for a row of 150,000; nothing if no source learns from logits.
+        Threads: releases the GIL.
+        """
+        cdef const float[:, ::1] rows = logits_view(logits)
+        cdef SlotC* s = self._active(slot, "observe_logits")
+        cdef Py_ssize_t position = -1 if first is None else first
+        cdef Py_ssize_t most = 0
+        cdef bint placed = first is not None
+        with nogil, self._lock:
+            most = _most_rows(s, placed, position)
+            if 0 < rows.shape[0] <= most and rows.shape[1]:
+                _observe_rows(self, slot, position, 0, &rows[0, 0], rows.shape[0], rows.shape[1])
+        if rows.shape[0] > most:
+            raise _bad_observation("logits", rows.shape[0], most, first)
+
+    def observe_top(self, Py_ssize_t slot, token_ids, logprobs, first=None):
+        """Show the likeliest tokens only, where a device has reduced the logits; otherwise as observe_logits.
+
+        Args:
+            slot: A slot with an active request and at least one token.
+            token_ids: int32, shape (n, k), C-contiguous: of each row the k likeliest tokens, likeliest first; with
+                torch, `torch.topk(torch.log_softmax(logits, -1), k)` makes both.
+            logprobs: float32, shape (n, k), C-contiguous: their log-probabilities, none larger than the one before.
+            first: As in observe_logits.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            StateError: No request is active on the slot.
+
+        Cost: O(n * k). Threads: keeps the GIL.
+        """
+        cdef const token_t[:, ::1] tokens = token_rows_view(token_ids, "token_ids")
+        cdef const float[:, ::1] logs = logits_view(logprobs, "logprobs")
+        cdef SlotC* s = self._active(slot, "observe_top")
+        cdef Py_ssize_t position = -1 if first is None else first
+        cdef token_t before = -1, last = -1
+        cdef float[NGS_TOP_MOST] p
+        cdef Py_ssize_t most, k, i, j
+        if tokens.shape[0] != logs.shape[0] or tokens.shape[1] != logs.shape[1]:
+            raise InputError(f"token_ids and logprobs must have the same shape, got ({tokens.shape[0]}, "
+                             f"{tokens.shape[1]}) and ({logs.shape[0]}, {logs.shape[1]})")
+        for i in range(logs.shape[0]):
+            for j in range(logs.shape[1]):
+                if not logs[i, j] <= (logs[i, j - 1] if j else <float>1e-3):
+                    raise InputError(f"logprobs must be at most 0 and fall along each row, got {logs[i, j]} at "
+                                     f"({i}, {j})")
+        k = min(tokens.shape[1], self.d.top)
+        with self._lock:
+            most = _most_rows(s, first is not None, position)
+            for i in range(tokens.shape[0] if tokens.shape[0] <= most and k else 0):
+                for j in range(k):
+                    p[j] = <float>min(exp(logs[i, j]), 1.0)
+                if _context(self, slot, position, i, &before, &last):
+                    driver_observe(&self.d, before, last, &tokens[i, 0], p, k)
+        if tokens.shape[0] > most:
+            raise _bad_observation("token_ids", tokens.shape[0], most, first)
 
     def follow(self, Py_ssize_t slot, token_ids, Py_ssize_t vocab_size=0):
         """Make the slot's history equal to token_ids, whatever happened since the last call.

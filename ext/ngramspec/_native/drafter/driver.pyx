@@ -8,7 +8,7 @@ from libc.string cimport memmove, memset
 
 from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
-from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Joined
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, GivenC, Joined
 
 
 cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
@@ -198,16 +198,33 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     return STATUS_OK
 
 
-cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, token_t* row, int32_t* parents,
-                       float* claims, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* row,
+                       int32_t* parents, float* claims, Py_ssize_t limit, Py_ssize_t width,
+                       const float* least) noexcept nogil:
     """Let a source write a draft, with parents if width > 0."""
     cdef Py_ssize_t length
+    if given.n:
+        return c.graft(c.state, slot, h, given, row, parents if width else NULL, claims, limit, width or 1, least)
     if width and c.propose_tree != NULL:
         return c.propose_tree(c.state, slot, h, row, parents, claims, limit, width, least)
     length = c.propose(c.state, slot, h, row, claims, limit)
     if width:
         branches_chain(parents, length)
     return length
+
+
+cdef void _find_stem(const DriverC* d, const SlotC* s, Py_ssize_t source, GivenC* given) noexcept nogil:
+    """Set the draft that a source may grow from: the first one of an earlier source."""
+    cdef Py_ssize_t i
+    given.n = 0
+    if d.sources[source].graft == NULL:
+        return
+    for i in range(source):
+        if s.made[i] > 0:
+            given.tokens, given.claims = s.rows + i * d.max_draft, s.claims + i * d.max_draft
+            given.parents = s.links + i * d.max_draft if s.branched else NULL
+            given.n = s.made[i]
+            return
 
 
 cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width,
@@ -219,15 +236,17 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     cdef token_t* row = s.rows + source * d.max_draft
     cdef float* claims = s.claims + source * d.max_draft
     cdef int32_t* parents = s.links + source * d.max_draft
+    cdef GivenC given
     cdef Py_ssize_t length
     cdef int64_t started
+    _find_stem(d, s, source, &given)
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return _draft(c, slot, &s.history, row, parents, claims, limit, width, least)
+        return _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least)
     started = ngs_now_ns()
-    length = _draft(c, slot, &s.history, row, parents, claims, limit, width, least)
+    length = _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
@@ -355,6 +374,31 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
         counts.accept_ns += ngs_now_ns() - started
         counts.timed_accepts += 1
     return STATUS_OK
+
+
+cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil:
+    last[0] = h.tokens[at]
+    before[0] = h.tokens[at - 1] if at > 0 else -1
+
+
+cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil:
+    cdef const SlotC* s = &d.slots[slot]
+    cdef const HistoryC* h = &s.history
+    cdef Py_ssize_t parent
+    if row == 0:
+        history_context(h, h.len - 1, before, last)
+        return
+    last[0] = s.draft[row - 1]
+    parent = s.parents[row - 1] if s.branched else row - 2
+    before[0] = s.draft[parent] if parent >= 0 else h.tokens[h.len - 1]
+
+
+cdef void driver_observe(DriverC* d, token_t before, token_t last, const token_t* tokens, const float* p,
+                         Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        if d.sources[i].top:
+            d.sources[i].observe(d.sources[i].state, before, last, tokens, p, min(n, d.sources[i].top))
 
 
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:

@@ -8,6 +8,13 @@ cdef enum Joined:
     JOINED_OUTPUT = 1     # the target emitted them
     JOINED_AGAIN = 2      # they were in it before, at later positions: shared pools and caches have learnt them
 
+# A draft to grow from; with n = 0, none.
+cdef struct GivenC:
+    const token_t* tokens
+    const int32_t* parents  # as propose_tree writes them; NULL = a chain
+    const float* claims
+    Py_ssize_t n
+
 # Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
 # the GIL; only `reserve` can fail, and then it has changed nothing.
 cdef struct SourceC:
@@ -37,6 +44,16 @@ cdef struct SourceC:
     # first broken invariant or NULL
     const char* (*check)(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
     size_t (*nbytes)(void* state) noexcept nogil
+    # propose_tree that grows from an earlier source's draft too, which it holds then as far as it fits; `parents`
+    # NULL: a draft without branches. NULL kernel: the source drafts by itself only
+    Py_ssize_t (*graft)(void* state, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* out,
+                        int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                        const float* least) noexcept nogil
+    # the target's n <= top likeliest tokens, likeliest first, after `before` (-1: none) and `last`, and their
+    # probabilities; called if top > 0, from any thread that holds the drafter's lock
+    void (*observe)(void* state, token_t before, token_t last, const token_t* tokens, const float* p,
+                    Py_ssize_t n) noexcept nogil
+    Py_ssize_t top        # tokens that `observe` takes, 0 = the target's logits are of no use
 
 # Claims for a draft copied from position `at`: the more tokens before `at` match the history's end, the higher.
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil

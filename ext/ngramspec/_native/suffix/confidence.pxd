@@ -1,26 +1,7 @@
-# AdaptC: a probability that adapts to what happens, in 4 bytes.
 # ModelC: how likely the target is to emit the tokens that the candidates propose.
+from ngramspec._native.core.adapt cimport AdaptC
 from ngramspec._native.core.types cimport token_t, uint16_t, uint32_t, uint8_t
 from ngramspec._native.suffix.match cimport NUM_PLACES, CandidateC
-
-cdef enum:
-    ADAPT_RATES = 400     # the rate falls as 1 / (n + 1.5) down to 1 / ADAPT_RATES
-
-cdef struct AdaptC:
-    uint16_t p            # probability * 65535
-    uint16_t n            # updates so far, saturating
-
-cdef inline float adapt_probability(const AdaptC* a) noexcept nogil:
-    return <float>a.p * <float>(1.0 / 65535.0)
-
-
-cdef inline void adapt_learn(AdaptC* a, bint right) noexcept nogil:
-    cdef float rate = 1.0 / (<float>a.n + 1.5)
-    cdef float p = <float>a.p
-    p += ((65535.0 if right else 0.0) - p) * rate
-    a.p = <uint16_t>(p + 0.5)
-    if a.n < ADAPT_RATES:
-        a.n += 1
 
 cdef extern from "ngs_suffix.h" nogil:
     enum:

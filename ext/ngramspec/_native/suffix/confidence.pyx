@@ -11,6 +11,7 @@ which scores drafts by follower counts alone.
 from libc.math cimport log
 from libc.string cimport memset
 
+from ngramspec._native.core.adapt cimport ADAPT_RATES, adapt_learn, adapt_probability
 from ngramspec._native.core.types cimport ngs_prefetch
 from ngramspec._native.suffix.match cimport PLACE_OWN
 

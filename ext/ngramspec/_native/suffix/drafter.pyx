@@ -19,11 +19,12 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from ngramspec._native.core.adapt cimport adapt_learn
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
 from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
 from ngramspec._native.suffix.confidence cimport (
-    NGS_FEATURES, ChoiceC, LatelyC, ModelC, adapt_learn, model_judge, model_learn, model_start, model_sure,
+    NGS_FEATURES, ChoiceC, LatelyC, ModelC, model_judge, model_learn, model_start, model_sure,
     reliable_key, sure_key,
 )
 from ngramspec._native.suffix.index cimport SuffixIndex, SuffixIndexC, index_next
@@ -612,7 +613,7 @@ cdef class SuffixSource(Source):
         self.take_weights(weights)
         model_start(self._state.model)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
-                         ignore_feedback, _finish, _check, _nbytes)
+                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0)
 
     cdef int make_slot(self, SuffixSlotC* s) except -1:
         s.records = <JudgedC*>calloc(<size_t>self._state.max_draft, sizeof(JudgedC))

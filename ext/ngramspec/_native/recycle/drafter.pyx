@@ -1,0 +1,433 @@
+"""recycle: draft what the target itself held likely after the same token, or the same two, before.
+
+Each row of logits of a pass tells the successors that the target held likeliest there, of drafted tokens
+too, right or not. They are kept in a pool of contexts. A draft grows from the newest tokens by the
+successor that is likeliest to be emitted, with all before it; with a draft of an earlier source given, from
+that draft's tokens as well: it gains branches and a longer end.
+
+A successor's probability is learnt: how often successors were right that had about this probability when
+they were observed, this rank, this place in the draft, a context of one or two tokens, and the same
+verdict of the earlier source. Every successor that was considered is compared with what the target emitted.
+
+Sources: Token Recycling (arXiv 2408.08696); differs: two tokens as key, learnt probabilities, grafting.
+"""
+
+cimport cython
+from libc.stdlib cimport calloc, free
+
+from ngramspec._native.core.adapt cimport AdaptC, adapt_learn, adapt_probability
+from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t, uint16_t, uint8_t
+from ngramspec._native.drafter.source cimport (
+    JOINED_OUTPUT, GivenC, Joined, Source, SourceC, ignore_feedback, ignore_finish,
+)
+from ngramspec._native.recycle.successors cimport (
+    MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
+)
+
+from ngramspec.errors import InputError
+
+cdef enum:
+    MAX_DRAFT = 64
+    NODES = MAX_DRAFT + 1  # tokens of a tree and the text before them
+    LEAVES = 2 * MAX_DRAFT  # choices that wait, the likeliest
+    OUTSIDE = -2          # a node that is not in the given draft
+    KEYS = 2              # contexts of one token, of two
+    PLACES = 3            # positions 0, 1, later
+    VERDICTS = 6          # by what the earlier source gives its likeliest token here; 0 = it says nothing
+    RANKS = 4             # 0, 1, 2, later
+    BUCKETS = 16          # of the observed probability
+    CLAIMS = KEYS * PLACES * VERDICTS * 2 * RANKS * BUCKETS
+    PRIOR = 3             # observations that a claim counts for at first
+
+# Upper bounds of the buckets but the last, in 65,535ths.
+cdef uint16_t[BUCKETS - 1] BOUNDS = [
+    66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258, 64224]
+cdef float[BUCKETS] MIDDLES = [
+    0.0005, 0.002, 0.006, 0.014, 0.03, 0.06, 0.11, 0.2, 0.32, 0.47, 0.62, 0.75, 0.85, 0.92, 0.965, 0.99]
+cdef float[VERDICTS - 2] LEVELS = [0.2, 0.5, 0.8, 0.95]
+cdef float SURE = 0.97        # where an earlier source is this sure, nothing is added
+cdef float LEAST = 0.0005     # probabilities stay in LEAST..1 - LEAST
+cdef uint8_t[1024] BUCKET_OF  # of a probability's upper 10 bits
+
+
+cdef void _prepare() noexcept:
+    cdef int i, bucket = 0
+    for i in range(1024):
+        while bucket < BUCKETS - 1 and i * 64 + 32 > BOUNDS[bucket]:
+            bucket += 1
+        BUCKET_OF[i] = <uint8_t>bucket
+
+
+_prepare()
+
+# What was considered after a node, the text or a drafted token.
+cdef struct ContextC:
+    FollowersC found
+    uint16_t[MOST] claims  # which claim each was judged by
+
+# A token that joined the tree.
+cdef struct NodeC:
+    token_t token
+    int32_t parent        # -1 = the text
+    int32_t given         # where it is in the given draft, -1 = before its first token, OUTSIDE
+    int32_t depth         # drafted tokens up to it
+
+cdef struct RecycleSlotC:
+    Py_ssize_t base       # length of the history at the last proposal, -1 = none
+    int num_nodes
+    NodeC[NODES] nodes    # 0 is the text; node i + 1 is the draft's token i, as it was proposed
+    ContextC* contexts    # NODES: what was considered after each
+
+# A choice that could join the tree next.
+cdef struct LeafC:
+    float all_right       # probability that it and all before it are right
+    float p
+    token_t token
+    int32_t after         # a node
+    int32_t given
+    bint first            # it and all before it are the likeliest after what is before them
+
+cdef struct TreeC:
+    LeafC[LEAVES] leaves  # the likeliest last
+    int num_leaves
+    int[MAX_DRAFT] width  # tokens of the tree, by depth
+    int32_t[MAX_DRAFT + 1] child  # of the given draft's tokens, and of the text: the first one after it, -1 = none
+    int32_t[MAX_DRAFT] sibling  # the next one after the same token
+    int32_t[MAX_DRAFT] chain  # parents of a draft without branches
+
+cdef struct RecycleC:
+    SuccessorsC* pool
+    bint pairs            # contexts of two tokens too
+    float floor           # a draft ends where the probability that all of it is right falls below it
+    Py_ssize_t max_draft
+    Py_ssize_t num_slots
+    RecycleSlotC* slots
+    AdaptC* claims        # CLAIMS
+    TreeC* tree           # one for all slots: the driver's calls are serialised
+
+
+cdef inline int _place(int depth) noexcept nogil:
+    return depth if depth < 2 else 2
+
+
+cdef inline int _verdict(float given) noexcept nogil:
+    """Class of the probability that an earlier source gives its likeliest token, 0 when it says nothing."""
+    cdef int i
+    if given <= 0:
+        return 0
+    for i in range(VERDICTS - 2):
+        if given < LEVELS[i]:
+            return i + 1
+    return VERDICTS - 1
+
+
+cdef inline int _claim(bint pair, int depth, int verdict, bint same, int rank, uint16_t p) noexcept nogil:
+    return ((((pair * PLACES + _place(depth)) * VERDICTS + verdict) * 2 + same) * RANKS
+            + (rank if rank < RANKS else RANKS - 1)) * BUCKETS + BUCKET_OF[p >> 6]
+
+
+cdef void claims_start(AdaptC* claims) noexcept nogil:
+    """Set first claims: what was observed, and less where the context is short or an earlier source disagrees."""
+    cdef float p, given
+    cdef int pair, place, verdict, same, rank, bucket
+    for pair in range(KEYS):
+        for place in range(PLACES):
+            for verdict in range(VERDICTS):
+                for same in range(2):
+                    for rank in range(RANKS):
+                        for bucket in range(BUCKETS):
+                            p = MIDDLES[bucket] * <float>(0.9 if pair else 0.6)
+                            if verdict:
+                                given = <float>0.98 if verdict == VERDICTS - 1 else LEVELS[verdict - 1]
+                                p = (p + given) * <float>0.5 if same else p * (1 - given)
+                            claims[_claim(pair, place, verdict, same, rank, 0) + bucket] = AdaptC(
+                                <uint16_t>(65535 * p), PRIOR)
+
+
+cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* found) noexcept nogil:
+    """Find the successors of the longest known context; True if it has two tokens."""
+    if c.pairs and before >= 0:
+        successors_find(c.pool, before, last, found)
+        if found.n:
+            return True
+    successors_find(c.pool, NONE_BEFORE, last, found)
+    return False
+
+
+cdef void _offer(TreeC* t, const LeafC* leaf) noexcept nogil:
+    """Add a choice; among equals the one added first is taken first. The least likely gives way to it."""
+    cdef int i = t.num_leaves
+    if i == LEAVES:
+        if leaf.all_right <= t.leaves[0].all_right:
+            return
+        for i in range(LEAVES - 1):
+            t.leaves[i] = t.leaves[i + 1]
+        i = t.num_leaves = LEAVES - 1
+    while i > 0 and t.leaves[i - 1].all_right >= leaf.all_right:
+        t.leaves[i] = t.leaves[i - 1]
+        i -= 1
+    t.leaves[i] = leaf[0]
+    t.num_leaves += 1
+
+
+cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
+    """Drop the choices at a depth that is full."""
+    cdef int i, kept = 0
+    for i in range(t.num_leaves):
+        if s.nodes[t.leaves[i].after].depth != depth:
+            t.leaves[kept] = t.leaves[i]
+            kept += 1
+    t.num_leaves = kept
+
+
+cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
+                    float all_right, bint first) noexcept nogil:
+    """Judge what may come after a node, and offer it: the given draft's tokens as they are, and other successors."""
+    cdef TreeC* t = c.tree
+    cdef const NodeC* node = &s.nodes[at]
+    cdef ContextC* context = &s.contexts[at]
+    cdef FollowersC* found = &context.found
+    cdef LeafC[MOST + MAX_DRAFT] choices
+    cdef int32_t top = -1, child = -1, i
+    cdef float most = 0, p
+    cdef token_t before
+    cdef bint pair
+    cdef int num = 0, best, verdict, k
+    if node.given != OUTSIDE:
+        child = t.child[node.given + 1]
+    i = child
+    while i >= 0:
+        if given.claims[i] > most:
+            most, top = given.claims[i], i
+        choices[num] = LeafC(0, given.claims[i], given.tokens[i], at, i, False)
+        num += 1
+        i = t.sibling[i]
+    found.n = 0
+    if most < SURE:
+        if at == 0:
+            before = h.tokens[h.len - 2] if h.len > 1 else NONE_BEFORE
+            pair = _look_up(c, before, h.tokens[h.len - 1], found)
+        else:
+            before = s.nodes[node.parent].token if node.parent > 0 else h.tokens[h.len - 1]
+            pair = _look_up(c, before, node.token, found)
+        verdict = _verdict(most)
+        for k in range(found.n):
+            i = child
+            while i >= 0 and given.tokens[i] != found.tokens[k]:
+                i = t.sibling[i]
+            context.claims[k] = <uint16_t>_claim(pair, node.depth, verdict, i >= 0 and i == top, k, found.p[k])
+            if i < 0:
+                p = adapt_probability(&c.claims[context.claims[k]])
+                p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
+                choices[num] = LeafC(0, p, found.tokens[k], at, OUTSIDE, False)
+                num += 1
+    best = 0
+    for k in range(1, num):
+        if choices[k].p > choices[best].p:
+            best = k
+    for k in range(num):
+        choices[k].all_right = all_right * choices[k].p
+        choices[k].first = first and k == best
+        _offer(t, &choices[k])
+
+
+cdef void _link(TreeC* t, const GivenC* given) noexcept nogil:
+    """Note the children of each token of the given draft, in their order."""
+    cdef Py_ssize_t i
+    cdef int32_t parent
+    for i in range(given.n + 1):
+        t.child[i] = -1
+    for i in range(given.n - 1, -1, -1):
+        parent = given.parents[i] if given.parents != NULL else <int32_t>(i - 1)
+        t.sibling[i] = t.child[parent + 1]
+        t.child[parent + 1] = <int32_t>i
+
+
+cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const GivenC* given, token_t* out,
+                             int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                             const float* least) noexcept nogil:
+    """Grow a tree from the text and the given draft; it ends where all of it is less likely than the floor.
+
+    Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
+    pass counts for the policy.
+    """
+    cdef TreeC* t = c.tree
+    cdef LeafC leaf
+    cdef int n = 0, depth
+    s.base = h.len
+    s.nodes[0] = NodeC(h.tokens[h.len - 1], -1, -1, 0)
+    s.num_nodes = 1
+    t.num_leaves = 0
+    for depth in range(MAX_DRAFT):
+        t.width[depth] = 0
+    _link(t, given)
+    _consider(c, s, h, given, 0, 1, True)
+    while t.num_leaves > 0 and n < limit:
+        t.num_leaves -= 1
+        leaf = t.leaves[t.num_leaves]
+        if leaf.all_right < c.floor:
+            break
+        if least != NULL and leaf.all_right < least[n] and not leaf.first:
+            continue
+        depth = s.nodes[leaf.after].depth
+        out[n], parents[n], confidence[n] = leaf.token, leaf.after - 1, leaf.p
+        n += 1
+        s.nodes[n] = NodeC(leaf.token, leaf.after, leaf.given, depth + 1)
+        s.contexts[n].found.n = 0
+        s.num_nodes = n + 1
+        t.width[depth] += 1
+        if t.width[depth] == width:
+            _leave(t, s, depth)
+        if n < limit:
+            _consider(c, s, h, given, n, leaf.all_right, leaf.first)
+    return n
+
+
+cdef void recycle_learn(const RecycleC* c, const RecycleSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
+    """Compare what was considered with what the target emitted."""
+    cdef const ContextC* context
+    cdef Py_ssize_t i
+    cdef int at = 0, next, k
+    for i in range(start, h.len):
+        context = &s.contexts[at]
+        for k in range(context.found.n):
+            adapt_learn(&c.claims[context.claims[k]], context.found.tokens[k] == h.tokens[i])
+        for next in range(at + 1, s.num_nodes):
+            if s.nodes[next].parent == at and s.nodes[next].token == h.tokens[i]:
+                break
+        else:
+            return
+        at = next
+
+
+cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
+    return STATUS_OK
+
+
+cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
+    (<RecycleC*>state).slots[slot].base = -1
+
+
+cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
+    cdef RecycleSlotC* s = &(<RecycleC*>state).slots[slot]
+    if how == JOINED_OUTPUT and s.base == start:
+        recycle_learn(<RecycleC*>state, s, h, start)
+    s.base = -1
+
+
+cdef Py_ssize_t _graft(void* state, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* out,
+                       int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                       const float* least) noexcept nogil:
+    cdef RecycleC* c = <RecycleC*>state
+    cdef GivenC known = given[0]
+    if known.n > MAX_DRAFT:
+        known.n = MAX_DRAFT
+    if parents == NULL:
+        parents = c.tree.chain
+    return recycle_tree(c, &c.slots[slot], h, &known, out, parents, confidence, limit, width, least)
+
+
+cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
+                              float* confidence, Py_ssize_t limit, Py_ssize_t width,
+                              const float* least) noexcept nogil:
+    cdef GivenC nothing = GivenC(NULL, NULL, NULL, 0)
+    return _graft(state, slot, h, &nothing, out, parents, confidence, limit, width, least)
+
+
+cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
+                         Py_ssize_t limit) noexcept nogil:
+    return _propose_tree(state, slot, h, out, NULL, confidence, limit, 1, NULL)
+
+
+cdef void _observe(void* state, token_t before, token_t last, const token_t* tokens, const float* p,
+                   Py_ssize_t n) noexcept nogil:
+    """Keep the successors whose probability 16 bits can tell from 0."""
+    cdef RecycleC* c = <RecycleC*>state
+    cdef FollowersC said
+    cdef float scaled
+    cdef Py_ssize_t i
+    said.n = 0
+    for i in range(n):
+        scaled = p[i] * 65535 + <float>0.5
+        if not scaled >= 1:
+            break
+        said.tokens[i], said.p[i] = tokens[i], <uint16_t>min(scaled, <float>65535)
+        said.n += 1
+    successors_put(c.pool, NONE_BEFORE, last, &said)
+    if c.pairs and before >= 0:
+        successors_put(c.pool, before, last, &said)
+
+
+cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+    cdef RecycleSlotC* s = &(<RecycleC*>state).slots[slot]
+    cdef int i
+    if s.base > h.len:
+        return "recycle: a proposal is remembered that is longer than the history"
+    for i in range(1, s.num_nodes):
+        if not 0 <= s.nodes[i].parent < i or s.nodes[i].depth != s.nodes[s.nodes[i].parent].depth + 1:
+            return "recycle: a token of a tree is out of order"
+    return NULL
+
+
+cdef size_t _nbytes(void* state) noexcept nogil:
+    cdef RecycleC* c = <RecycleC*>state
+    return (CLAIMS * sizeof(AdaptC) + sizeof(TreeC)
+            + <size_t>c.num_slots * (sizeof(RecycleSlotC) + NODES * sizeof(ContextC)))
+
+
+@cython.final
+cdef class RecycleSource(Source):
+    """RecycleSource(slots, pool, max_draft, floor, pairs): the source behind "recycle".
+
+    Args:
+        slots: Number of slots, >= 1.
+        pool: The SuccessorPool to read and fill; kept alive. Other sources can share it.
+        max_draft: Longest draft in tokens, 1..64.
+        floor: A draft ends where the probability that all of it is right falls below this, 0..1.
+        pairs: Look up the newest two tokens first, then the newest one; False: the newest one only.
+
+    Raises:
+        InputError: A value is out of its bounds.
+        MemoryError: The state cannot be allocated.
+    """
+
+    cdef RecycleC _state
+    cdef readonly SuccessorPool pool
+
+    def __cinit__(self, Py_ssize_t slots, SuccessorPool pool not None, Py_ssize_t max_draft, double floor, bint pairs):
+        cdef Py_ssize_t i
+        if slots < 1:
+            raise InputError(f"slots must be >= 1, got {slots}")
+        if not (1 <= max_draft <= MAX_DRAFT and 0 <= floor <= 1):
+            raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
+        self.name = "recycle"
+        self.slots = slots
+        self.pool = pool
+        self._state.pool = &pool.c
+        self._state.pairs = pairs
+        self._state.floor = <float>floor
+        self._state.max_draft = max_draft
+        self._state.num_slots = slots
+        self._state.slots = <RecycleSlotC*>calloc(<size_t>slots, sizeof(RecycleSlotC))
+        self._state.claims = <AdaptC*>calloc(CLAIMS, sizeof(AdaptC))
+        self._state.tree = <TreeC*>calloc(1, sizeof(TreeC))
+        if self._state.slots == NULL or self._state.claims == NULL or self._state.tree == NULL:
+            raise MemoryError("recycle: no memory for the slots")
+        for i in range(slots):
+            self._state.slots[i].base = -1
+            self._state.slots[i].contexts = <ContextC*>calloc(NODES, sizeof(ContextC))
+            if self._state.slots[i].contexts == NULL:
+                raise MemoryError("recycle: no memory for the slots")
+        claims_start(self._state.claims)
+        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
+                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        if self._state.slots != NULL:
+            for i in range(self._state.num_slots):
+                free(self._state.slots[i].contexts)
+        free(self._state.slots)
+        free(self._state.claims)
+        free(self._state.tree)

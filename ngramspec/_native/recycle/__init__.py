@@ -1,0 +1,1 @@
+"""recycle: SuccessorPool and the drafter that reads and fills it."""

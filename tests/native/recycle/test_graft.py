@@ -1,0 +1,162 @@
+"""Chains of drafters with a policy: recycle's draft grows from an earlier one's."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from helpers.logits import teach
+from helpers.machines import SETTINGS
+from ngramspec import AutoPolicy, SuccessorPool, create_drafter
+from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.costs import CostTable
+from reference.chain import reference_drafter
+from reference.recycle import RecycleSource
+
+CHEAP = CostTable(((1, 1.0), (2, 1.0000001)))  # whatever may be right is worth sending
+SIMPLE = {"size_n": 1, "size_m": 9}
+Row = tuple[list[int], list[int]]
+Nodes = dict[tuple[int, ...], float]
+
+
+def chain(spec: str, **options: object) -> Drafter:
+    params = {"ngram-simple": SIMPLE} if "simple" in spec else {}
+    return create_drafter(spec, params=params, policy=AutoPolicy(64, CHEAP), **options)
+
+
+def nodes(tokens: list[int], parents: list[int], claims: list[float]) -> Nodes:
+    """Each token's path from the root, and its claim."""
+    found: dict[tuple[int, ...], float] = {}
+    paths: list[tuple[int, ...]] = []
+    for token, parent, claim in zip(tokens, parents, claims, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+        found[paths[-1]] = claim
+    assert len(found) == len(tokens)  # siblings differ
+    return found
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[Row, list[int], int]]:
+    """For each step a row of the target's likeliest tokens, what it emits, and the tree's width."""
+    likely = st.lists(st.integers(100, 30_000), min_size=4, max_size=4)
+    rows = st.tuples(st.permutations(range(4)).map(list), likely.map(lambda p: sorted(p)[::-1]))
+    one = st.tuples(
+        rows, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from([1, 2, 8])
+    )
+    return draw(st.lists(one, min_size=3, max_size=25))
+
+
+@settings(SETTINGS, max_examples=3 * SETTINGS.max_examples)
+@given(text=st.lists(st.integers(0, 3), min_size=1, max_size=20), said=steps())
+def test_what_grows_is_what_the_reference_grows(
+    text: list[int], said: list[tuple[Row, list[int], int]]
+) -> None:
+    drafter, simple = chain("ngram-simple,recycle"), create_drafter("ngram-simple", **SIMPLE)
+    reference = reference_drafter("recycle")
+    source = reference.slots[0].sources[0]
+    assert isinstance(source, RecycleSource)
+    for side in (drafter, simple, reference):
+        side.begin(0, text)
+    grafted = 0
+    for (ids, p), emitted, width in said:
+        logs = [log(one / 65535) for one in p]
+        drafter.observe_top(0, np.array([ids], np.int32), np.array([logs], np.float32), None)
+        reference.observe_top(0, [ids], [logs], None)
+        stem = simple.propose(0, 9).tolist()
+        stem_tree = stem, list(range(-1, len(stem) - 1))
+        claims = simple.confidence(0).tolist()
+        if stem:
+            grown = source.graft(reference.history(0), 64, width, stem_tree, claims)
+        else:
+            grown = source.propose_tree(reference.history(0), 64, width)
+        expected = nodes(*grown, source.claims)
+        tree = [part.tolist() for part in drafter.propose_tree(0, 64, width)]
+        made = nodes(*tree)
+        if drafter.stats()["recycle"].num_drafts == grafted:  # ngram-simple's own draft was better
+            assert made.items() <= nodes(*stem_tree, claims).items()
+        else:  # some token at the end may not pay
+            assert made.items() <= expected.items()
+            assert len(made) >= 0.8 * len(expected)
+            grafted += 1
+        for side in (drafter, simple, reference):
+            side.accept(0, emitted, 0)
+    assert drafter.check() == ""
+    event(f"{min(grafted, 5)} drafts of recycle, of {min(len(said), 5)}")
+
+
+def test_it_adds_branches_and_a_longer_end() -> None:
+    drafter = chain("ngram-simple,recycle")
+    drafter.begin(0, [1, 2, 3, 4, 5, 1])
+    ids, logs = np.array([[3, 8]], np.int32), np.log(np.array([[0.6, 0.3]], np.float32))
+    drafter.observe_top(0, ids, logs, first=1)  # after 2, but ngram-simple knows 3 only
+    tokens, parents, _ = drafter.propose_tree(0, 30)
+    paths = nodes(tokens.tolist(), parents.tolist(), [0.0] * len(tokens))
+    assert (2, 3, 4, 5) in paths
+    assert (2, 8) in paths
+    drafter.accept(0, [2, 8, 9], 2)
+    assert drafter.stats()["recycle"].num_accepted_tokens == 2
+
+
+def test_a_chain_goes_on_where_the_other_ends() -> None:
+    pool = SuccessorPool(256)
+    teacher = create_drafter("recycle", pool=pool)
+    teacher.begin(0, [50, *range(1, 30)])
+    teach(teacher)
+    params = {"ngram-simple": {"size_n": 1, "size_m": 1}, "recycle": {"pool": pool}}
+    drafter = create_drafter("ngram-simple,recycle", params=params, policy=AutoPolicy(64, CHEAP))
+    drafter.begin(0, [10, 11, 12, 13, 10])
+    for _ in range(40):  # ngram-simple claims too much for what it drafts, and is trusted less
+        drafter.propose(0, 9)
+        drafter.accept(0, [15, 10], 0)
+        assert drafter.check() == ""
+    drafter.begin(0, [10, 11, 12, 13, 10])
+    assert drafter.propose(0, 9).tolist() == list(range(11, 20))
+    assert drafter.stats()["recycle"].num_drafts > 0
+
+
+def test_without_a_policy_the_first_draft_wins() -> None:
+    drafter = create_drafter("ngram-simple,recycle", params={"ngram-simple": SIMPLE})
+    drafter.begin(0, [1, 2, 3, 1])
+    teach(drafter)
+    assert drafter.propose(0, 2).tolist() == [2, 3]
+    assert drafter.stats()["recycle"].propose_calls == 0
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_where_it_knows_nothing_the_other_drafts_as_ever(tree: bool) -> None:
+    alone, both = (
+        create_drafter(spec, policy=AutoPolicy(64, CHEAP)) for spec in ("suffix", "suffix,recycle")
+    )
+    text = np.resize(np.random.default_rng(1).integers(0, 40, 90, np.int32), 600)
+    text[::7] = 3
+    for side in (alone, both):
+        side.begin(0, text[:200])
+    for at in range(200, 590, 3):
+        made = [
+            [part.tolist() for part in side.propose_tree(0, 20)]
+            if tree
+            else side.propose(0, 20).tolist()
+            for side in (alone, both)
+        ]
+        assert made[0] == made[1]
+        for side in (alone, both):
+            side.accept(0, text[at : at + 3], 0)
+    assert both.stats()["recycle"].num_drafts == 0
+
+
+def test_a_draft_longer_than_its_own_is_cut() -> None:
+    drafter = create_drafter(
+        "ngram-simple,recycle",
+        params={"ngram-simple": {"size_n": 2, "size_m": 500}},
+        policy=AutoPolicy(1024, CHEAP),
+    )
+    drafter.begin(0, np.resize(np.arange(300, dtype=np.int32), 900))
+    teach(drafter)
+    for draft in (drafter.propose(0, 400), drafter.propose_tree(0, 400, 8)[0]):
+        assert len(draft) in (64, 400)  # its own longest, or ngram-simple's
+        assert draft[:64].tolist() == list(range(64))
+    assert drafter.check() == ""
