@@ -26,7 +26,7 @@ def run(
 ) -> Engine:
     """Run requests side by side and compare each with plain decoding."""
     known = {"slots": target.num_sequences, "policy": AutoPolicy(costs=costs), **given}
-    engine = Engine(target, "suffix", **known)
+    engine = Engine(target, known.pop("drafter", "suffix"), **known)
     for made in engine.generate(requests):
         request = made.request
         assert made.error is None
@@ -91,7 +91,8 @@ def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
         )
         for _ in range(chance.randint(1, 8))
     ]
-    run(target, requests, exact=chance.random() < 0.3)
+    drafter = chance.choice(["suffix", "recycle", "suffix,recycle", "ngram-map-k,suffix"])
+    run(target, requests, exact=chance.random() < 0.3, drafter=drafter)
 
 
 def test_a_context_that_shifts_has_branches_too(still: None) -> None:

@@ -14,8 +14,10 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t, uint8_t
-from ngramspec._native.drafter.drafter cimport AskC, drafter_commit, drafter_judge, drafter_offer
-from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_keep, driver_shorten
+from ngramspec._native.drafter.drafter cimport (
+    AskC, Drafter, drafter_commit, drafter_judge, drafter_offer, drafter_top,
+)
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_keep, driver_observe, driver_shorten
 from ngramspec._native.engine.decode cimport Batch, CandidateC, Rows, Sampler, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.gate cimport policy_limit, policy_record
@@ -24,6 +26,15 @@ from ngramspec._native.engine.tree cimport MOST_BRANCHES, branch_of, tree_arrang
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 
 from ngramspec.errors import CapacityError, InputError
+
+
+cdef extern from "ngs_top.h" nogil:
+    enum:
+        NGS_TOP_MOST
+    int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)
+
+cdef enum:
+    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
 
 
 cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_t draft_len, Py_ssize_t row,
@@ -677,6 +688,8 @@ cdef class Verifier:
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.num_credited = accepted if slot.draft_source is not None else 0
         slot.begun = count > 0 and not slot.decoding
+        if slot.native is not None and drafter_top(slot.native):
+            self.observe(slot, count)
         slot.branch = 0
         if slot.branched and accepted:
             last = next_row(slot.guess, slot.parents, drafted, slot.rows[accepted - 1], slot.chosen[accepted - 1])
@@ -690,6 +703,16 @@ cdef class Verifier:
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
             self.count_draft(slot)
+        return 0
+
+    cdef int observe(self, Slot slot, Py_ssize_t count) except -1:
+        """Show a drafter that learns from logits the slot's rows: those that tokens were chosen from, then others."""
+        cdef const float* logits = self.rows.c.data + slot.first_row * self.rows.c.vocab_size
+        if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * self.rows.c.vocab_size < MUCH_TO_READ:
+            observe_rows(slot, slot.native, logits, self.rows.c.vocab_size, count)
+        else:
+            with nogil:
+                observe_rows(slot, slot.native, logits, self.rows.c.vocab_size, count)
         return 0
 
     cdef int note_step(self, Py_ssize_t n) except -1:
@@ -742,6 +765,39 @@ cdef class Verifier:
         elif slot.num_added:
             stats.inter_token_latency.add((now - timings.last_token) / <double>slot.num_added, slot.num_added)
         timings.last_token = now
+
+
+cdef void observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size,
+                       Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i, row, right = 0, left = MOST_OBSERVED
+    for i in range(min(count, left)):
+        observe_row(slot, drafter, logits, vocab_size, slot.rows[i])
+        left -= 1
+    for row in range(slot.num_guessed + 1):
+        if left == 0:
+            break
+        if right < count and slot.rows[right] == row:
+            right += 1
+            continue
+        observe_row(slot, drafter, logits, vocab_size, row)
+        left -= 1
+
+
+cdef void observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t row) noexcept nogil:
+    """Tell what the target would have said after the text, or after a token of the draft."""
+    cdef token_t[NGS_TOP_MOST] tokens
+    cdef float[NGS_TOP_MOST] p
+    cdef token_t before, last = slot.data[slot.length - 1]
+    cdef Py_ssize_t parent
+    cdef int n = ngs_top(logits + row * vocab_size, vocab_size, <int>drafter_top(drafter), tokens, p)
+    if row == 0:
+        before = slot.data[slot.length - 2] if slot.length > 1 else -1
+    else:
+        parent = slot.parents[row - 1] if slot.branched else row - 2
+        before = slot.guess[parent] if parent >= 0 else last
+        last = slot.guess[row - 1]
+    with drafter._lock:
+        driver_observe(&drafter.d, before, last, tokens, p, n)
 
 
 cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:

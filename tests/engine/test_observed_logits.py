@@ -1,0 +1,98 @@
+"""What the engine shows a drafter of the logits: rows of the text, then of wrong tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.backends import int32
+from helpers.fake_target import FakeTarget
+from ngramspec import SuccessorPool
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.costs import CostTable
+from ngramspec.engine import AutoPolicy, Engine, Request, Sampling
+
+FLAT = CostTable(((1, 1.0), (64, 1.05)))
+MOST_ROWS = 16  # of a slot and pass
+
+
+class Chains(FakeTarget):
+    """A target whose next token follows from the last one: t, t + 1, ... 40, 1, ..."""
+
+    def next_token(self, tokens: list[int]) -> int:
+        return 1 + tokens[-1] % 40
+
+
+class Noting(FakeTarget):
+    """Notes which two tokens every row of logits follows, pass by pass."""
+
+    def __init__(self, **given: object) -> None:
+        super().__init__(**given)
+        self.contexts: list[list[tuple[int, int, int]]] = []
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        before = list(self.held[0])
+        tokens, places, _, outputs = (part.tolist() for part in batch.arrays())
+        branches = batch.branches_of().tolist()
+        super().decode(batch, rows)
+        made = []
+        for i in range(len(tokens)):
+            if outputs[i]:
+                path = [
+                    tokens[k]
+                    for k in range(i + 1)
+                    if branches[k] & branches[i] == branches[i] and places[k] <= places[i]
+                ]
+                text = [*before, *path]
+                made.append((text[-2] if len(text) > 1 else -1, text[-1], self.next_token(text)))
+        self.contexts.append(made)
+
+
+def request(length: int, prompt: list[int]) -> Request:
+    greedy = Sampling(temperature=0.0)
+    return Request(prompt_ids=int32(prompt), sampling=greedy, max_tokens=length)
+
+
+@pytest.mark.parametrize("tree", ["off", "auto"])
+def test_what_another_text_was_told_is_drafted_at_once(still: None, tree: str) -> None:
+    """No text repeats itself, but the second one goes the way of the first."""
+    target = Chains(sequences=1)
+    engine = Engine(target, "recycle", policy=AutoPolicy(costs=FLAT), tree=tree)
+    passes = []
+    for _ in range(2):
+        before = len(target.batches)
+        made = engine.generate([request(30, [3])])[0]
+        assert list(made.token_ids) == target.expected([3], 30)
+        passes.append(len(target.batches) - before)
+    assert passes[0] == 30
+    assert passes[1] < 12
+
+
+@pytest.mark.parametrize("tree", ["off", "auto"])
+def test_a_drafter_is_shown_the_rows_of_right_and_wrong_tokens(still: None, tree: str) -> None:
+    target, pool = Noting(sequences=1, forks=3), SuccessorPool(1 << 12, 8)
+    params = {"recycle": {"pool": pool}}
+    policy = AutoPolicy(costs=FLAT)
+    engine = Engine(target, "suffix,recycle", policy=policy, params=params, tree=tree)
+    engine.generate([request(200, [3, 5, 7])])
+    rows = sum(min(len(made), MOST_ROWS) for made in target.contexts)
+    assert pool.num_observed == 2 * rows  # each after one token and after two
+    said: dict[tuple[int, int], set[int]] = {}
+    for before, last, token in (row for made in target.contexts for row in made):
+        said.setdefault((before, last), set()).add(token)
+    shown = {row for made in target.contexts if len(made) <= MOST_ROWS for row in made}
+    sure = [row for row in shown if len(said[row[:2]]) == 1]
+    assert len(sure) > 2
+    for before, last, token in sure:
+        assert pool.successors([before, last])[0][0] == token
+
+
+def test_the_first_rows_shown_are_those_of_the_text(still: None) -> None:
+    """Of a draft that is longer than what is shown, all right tokens are."""
+    target, pool = Noting(sequences=1, period=40), SuccessorPool(1 << 12, 8)
+    params = {"recycle": {"pool": pool}}
+    policy = AutoPolicy(fixed=40)
+    engine = Engine(target, "suffix,recycle", policy=policy, params=params, tree="off")
+    made = engine.generate([request(150, [3])])[0]
+    assert max(map(len, target.contexts)) > MOST_ROWS
+    text = [3, *made.token_ids]
+    assert all(len(pool.successors(text[i - 2 : i])[0]) for i in range(2, 40))
