@@ -14,7 +14,7 @@ from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Generation, Request, Sampling
-from ngramspec.errors import InputError
+from ngramspec.errors import CapacityError, InputError
 
 FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
 DEAR = CostTable(((1, 1.0), (2, 2.0), (64, 64.0)))  # every token costs a pass
@@ -29,6 +29,8 @@ def run(
     engine = Engine(target, known.pop("drafter", "suffix"), **known)
     for made in engine.generate(requests):
         request = made.request
+        if target.cells is not None and isinstance(made.error, CapacityError):
+            continue  # the texts of all requests do not fit, with drafts or without
         assert made.error is None
         expected = target.outcome(request.prompt_ids.tolist(), request.max_tokens, request.stop)
         assert (list(made.token_ids), made.text, made.finish_reason) == expected
