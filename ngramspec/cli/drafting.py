@@ -17,7 +17,9 @@ def drafting_line(drafting: Drafting) -> str:
         parts.append(f"{'then ' if parts else ''}draft model {small.name}{size}")
     if not drafting.active:
         return f"drafters none: {'; '.join(drafting.notes)}"
-    branches = f" in {drafting.branches} branches" if drafting.branches > 1 else ""
+    branches = ""
+    if drafting.branches > 1:
+        branches = f" in {drafting.branches} branches ({size_text(drafting.branch_bytes)} at most)"
     parts.append(f"up to {drafting.longest} tokens{branches} by policy {drafting.policy}")
     state = size_text(drafting.state_bytes)
     if drafting.rollback == "snapshots":

@@ -187,8 +187,9 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
             flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
             click.echo(f"--{flag} does nothing for {chosen}", err=True)
     rest: dict[str, Any] = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
-    if not names:
-        values["spec_tree"] = "off"  # the context's sequences depend on it, so it stays
+    # The context's sequences depend on it, so it stays among the values.
+    if not names or (rest["policy"] != "auto" and values["spec_tree"] == "auto"):
+        values["spec_tree"] = "off"
     rest["tree"] = values["spec_tree"]
     return DraftChoice(
         names, order, params, files, **rest, draft_max=draft_max, min_draft=draft_min or 0

@@ -48,6 +48,7 @@ class Drafting:
     policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
     longest: Tokens of the longest draft that can be sent, 0 if none can.
     branches: Most branches of a draft; 1 = none but the draft itself.
+    branch_bytes: What they take at most, in all slots.
     types: Drafters that a request can name; none where no draft can be sent.
     rollback: How rejected tokens are taken back: "cache" (any number of them), "snapshots" (of a
         state, one for each drafted token), "saved" (one state for each draft) or "none".
@@ -61,6 +62,7 @@ class Drafting:
     policy: str
     longest: int
     branches: int
+    branch_bytes: int
     types: tuple[str, ...]
     rollback: str
     state_bytes: int
@@ -82,6 +84,7 @@ class Drafting:
             "policy": self.policy,
             "n_max": self.longest,
             "branches": self.branches,
+            "branch_bytes": self.branch_bytes,
             "types": list(self.types),
             "rollback": self.rollback,
             "state_bytes": self.state_bytes,

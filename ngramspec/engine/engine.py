@@ -353,6 +353,7 @@ class Engine:
             policy=policy_name(self._policy),
             longest=longest,
             branches=self._branches if self._has_trees else 1,
+            branch_bytes=int(getattr(self._target, "branch_bytes", 0)),
             types=DRAFTER_NAMES if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=int(getattr(self._target, "state_bytes", 0)),

@@ -74,6 +74,7 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
         "policy": "gate",
         "n_max": 62,
         "branches": 1,
+        "branch_bytes": 0,
         "types": list(DRAFTER_NAMES),
         "rollback": "cache",
         "state_bytes": 0,

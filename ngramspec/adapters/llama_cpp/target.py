@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OK, NO_ROOM, REFUSED, ABORTED = 0, 1, -1, 2
+NODE_BYTES = 64  # of llama.cpp's table of a sequence's cells, per cell
 SHARED = 32  # fewest common tokens that are worth sharing
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 State = npt.NDArray[np.uint8]
@@ -83,6 +84,8 @@ class LlamaTarget:
         self.num_adapters = len(model.adapters)
         self.shares_copies = settings.kv_unified
         self.max_branches = branches_of(model, settings)
+        rows, text = 4 * self.vocab_size, NODE_BYTES * self.context_size
+        self.branch_bytes = self.num_sequences * (self.max_branches - 1) * (rows + text)
         self.no_branches = "" if self.max_branches > 1 else self._why_no_branches()
         self.exact_batch = 0  # until it is measured, see exact.py
         self._context = LlamaContext(

@@ -85,6 +85,27 @@ class Drafts:
         if policy is not None:
             self._guard(lambda: policy.observe(num_tokens, seconds))
 
+    @property
+    def top(self) -> int:
+        """Return how many of the model's likeliest tokens the drafter wants to know, 0 = none."""
+        return 0 if self._failed else self._drafter.top
+
+    def observe_top(
+        self, rows: npt.NDArray[np.int32], tokens: TokenIds, logprobs: npt.NDArray[np.float32]
+    ) -> None:
+        """Show what the model held likely in a pass, before `accept`.
+
+        Args:
+            rows: Those of the batch that are open.
+            tokens, logprobs: Shape (rows of the batch, queries, k): after the newest token and
+                after each drafted one, likeliest first.
+        """
+        for row in rows.tolist():
+            count = int(self.lengths[row]) + 1
+            shown = (row, tokens[row, :count], logprobs[row, :count])
+            if not self._guard(lambda shown=shown: self._drafter.observe_top(*shown)):  # type: ignore[misc]
+                return
+
     def end(self, row: int) -> None:
         """End a row's request, once; its text is now in the pool."""
         if self._begun[row]:

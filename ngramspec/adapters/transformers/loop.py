@@ -75,6 +75,7 @@ class Loop:
             logits = self._pass.prefill()
             for row, prompt in enumerate(self._prompts()):
                 self._drafts.begin(row, prompt)
+            self._show(logits)
             self._settle(self._verified(logits, self._nodes(0)), first=True)
             with self._model._optimize_model_for_decode():
                 while self._open.any():
@@ -93,9 +94,25 @@ class Loop:
         longest = self._drafts.propose(rows, limits.astype(np.int32))
         started = time.perf_counter()
         nodes = self._nodes(longest)
-        made = self._verified(self._pass.run(nodes), nodes)
+        logits = self._pass.run(nodes)
+        self._show(logits)
+        made = self._verified(logits, nodes)
         self._drafts.observe(int(rows.size + lengths[rows].sum()), time.perf_counter() - started)
         self._settle(made)
+
+    def _show(self, logits: Any) -> None:
+        """Show a drafter that learns from logits what the model held likely, reduced on its device.
+
+        Before processors write into them.
+        """
+        import torch
+
+        top = min(self._drafts.top, logits.shape[-1])
+        if top:
+            found = torch.topk(torch.log_softmax(logits, dim=-1), top, dim=-1)
+            tokens = found.indices.to(torch.int32).cpu().numpy()
+            rows = np.flatnonzero(self._open).astype(np.int32)
+            self._drafts.observe_top(rows, tokens, found.values.cpu().numpy())
 
     def _nodes(self, longest: int) -> Nodes:
         """Return the newest token of each row with its draft."""

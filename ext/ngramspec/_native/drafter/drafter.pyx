@@ -534,6 +534,11 @@ cdef class Drafter:
         return self.d.max_draft
 
     @property
+    def top(self):
+        """Return how many of the target's likeliest tokens a source wants to know, 0 = its logits are of no use."""
+        return self.d.top
+
+    @property
     def nbytes(self):
         """Return the memory of histories and sources in bytes, without shared pools and caches."""
         cdef size_t total = 0

@@ -78,4 +78,4 @@ cdef class LlamaContext:
     cdef void point(self, Batch batch) noexcept nogil
     cdef void cut_branches(self, int32_t sequence, int32_t length) noexcept nogil
     cdef void note(self, Batch batch) noexcept nogil
-    cdef void undo(self) noexcept nogil
+    cdef void undo(self, bint computed) noexcept nogil

@@ -306,8 +306,8 @@ cdef class LlamaContext:
                 self.last_counts[i] = 0
             for i in range(batch.len):
                 self.last_counts[batch.sequences[i]] += 1
-        elif status != 1 and status != -1:
-            self.undo()
+        else:
+            self.undo(status != 1 and status != -1)
         return status
 
     cdef int32_t branch_id(self, Py_ssize_t sequence, Py_ssize_t branch) noexcept nogil:
@@ -389,11 +389,14 @@ cdef class LlamaContext:
         for i in range(batch.len - 1, -1, -1):
             self.first_positions[batch.sequences[i]] = batch.positions[i]
 
-    cdef void undo(self) noexcept nogil:
-        """Remove what a failed decode may have left behind."""
+    cdef void undo(self, bint computed) noexcept nogil:
+        """Forget the branches of a failed decode, and remove what it may have left behind if a part was computed."""
         cdef int32_t i
         for i in range(<int32_t>self.num_sequences):
             if self.first_positions[i] < 0:
+                continue
+            if not computed:
+                self.used[i] = 0
                 continue
             self.last_counts[i] = 0
             if not ngs_seq_rm(self.calls.seq_rm, self.memory, i, self.first_positions[i], -1):
