@@ -88,7 +88,7 @@ class Drafts:
     @property
     def top(self) -> int:
         """Return how many of the model's likeliest tokens the drafter wants to know, 0 = none."""
-        return 0 if self._failed else self._drafter.top
+        return 0 if self._failed else int(getattr(self._drafter, "top", 0))
 
     def observe_top(
         self, rows: npt.NDArray[np.int32], tokens: TokenIds, logprobs: npt.NDArray[np.float32]
