@@ -37,7 +37,7 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 export PIP_NO_COMPILE := 1
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo docs dist quick test check types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo docs dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -75,10 +75,12 @@ demo: $(INSTALLED)
 	$(BIN)/ngramspec demo
 
 check: $(STAMP)
+	$(MAKE) -j2 lint types stubs
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
-	$(MAKE) -j2 types stubs
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -94,7 +96,8 @@ $(TORCH_STAMP): $(STAMP)
 	! $(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "transformers>=5.23"
 	touch $@
 
-test: check $(TORCH_STAMP)
+test: $(STAMP)
+	$(MAKE) -j2 lint types stubs $(TORCH_STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs no torch, Ray, browser or whole server, and least time; few examples of each property.

@@ -10,7 +10,10 @@ from hypothesis import settings
 # How long an example takes says more about the machine than about the code. The same examples every
 # time, unless more are asked for.
 settings.register_profile(
-    "repeatable", deadline=None, derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ
+    "repeatable",
+    deadline=None,
+    max_examples=int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "50")),
+    derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ,
 )
 settings.load_profile("repeatable")
 
