@@ -66,7 +66,7 @@ class LLM:
         context_size: Tokens of prompt and answer per request, capped at the model's trained
             context; 0 = that context, cut to free memory.
         threads: CPU threads, None = one per physical core.
-        n_gpu_layers: Layers on the GPU, -1 = all; "auto" = as many as fit, but none of the embedded
+        n_gpu_layers: Layers on the GPU, -1 = all; "auto" = those that fit, but none of the embedded
             model or with exact. A warning tells about a GPU that llama.cpp was not built for.
         placement: Where the weights lie, instead of n_gpu_layers.
         loading: How the file is read; None = mapped.
@@ -75,8 +75,8 @@ class LLM:
             how much to leave free.
         flash_attn: True, False or "auto".
         settings: Further fields of ContextSettings by name; not with `exact`.
-        tree: Most branches of a draft; "auto" = as many as pay, where the slots share a cache
-            (one slot, or settings={"kv_unified": True}); "off" = one.
+        tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
+            share a cache (one slot, or settings={"kv_unified": True}); "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.

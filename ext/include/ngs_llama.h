@@ -53,4 +53,15 @@ static inline bool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void *memory, int32_t sequen
     }
 }
 
+/* Copy a range of positions; false, with a part of it copied, where there is no memory. */
+static inline bool ngs_seq_cp(ngs_seq_cp_fn seq_cp, void *memory, int32_t source, int32_t sequence,
+                              int32_t first, int32_t end) {
+    try {
+        seq_cp(memory, source, sequence, first, end);
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
 #endif

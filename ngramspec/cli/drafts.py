@@ -127,8 +127,8 @@ def drafter_options() -> Decorator:
                help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
                "as long as the drafters propose."),
         option(SECTION, "--spec-tree", env="SPEC_TREE", type=TREE, default="auto",
-               help="Most branches of a draft, or auto: as many as pay, where all slots share a "
-               "cache; off: one. A branch is one way in which the text may go on."),
+               help="Most branches of a draft, each one way in which the text may go on; auto: up "
+               "to 4, if they pay and all slots share a cache; off: 1."),
         option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
                "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
                help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."

@@ -15,7 +15,7 @@ def most_branches(tree: int | str, target: Target, policy: DraftPolicy) -> tuple
     """Return how many branches a draft may have, and why only one if more were asked for.
 
     Args:
-        tree: At most so many, or "auto": as many as pay where the target can hold them; "off" = 1.
+        tree: The most; "auto" = USUAL_BRANCHES, or what the target can hold of them; "off" = 1.
         target: The model.
         policy: Only an AutoPolicy knows which branches pay.
 

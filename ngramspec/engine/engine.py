@@ -62,8 +62,9 @@ class Engine:
         min_draft: Shorter drafts are not sent, >= 0; a request may want another length.
         context_shift: A full context discards a part of its tokens and goes on, see
             Request.num_keep; otherwise it ends the answer.
-        tree: Most branches of a draft; "auto" = as many as pay, where target and policy know
-            branches; "off" = one. Your own drafter, a prediction and a draft model draft only one.
+        tree: Most branches of a draft; "auto" = 4, if the target can hold them and the policy is
+            "auto", which sends those that pay; "off" = 1. Your own drafter, a prediction and a
+            draft model draft only one.
 
     Raises:
         InputError: A value is out of its bounds.

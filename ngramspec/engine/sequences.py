@@ -92,8 +92,8 @@ class Sequences:
         if slot.branch and self._in_order:
             # A branch's cells would not lie in the order of its text: it is decoded again.
             kept -= slot.num_accepted
-        elif slot.branch:
-            self._target.adopt(slot.id, slot.branch)
+        elif slot.branch and not self._target.adopt(slot.id, slot.branch):
+            kept = slot.num_before
         if slot.saved is None:
             if self.cut(slot, kept) != kept:
                 self.num_failures += 1

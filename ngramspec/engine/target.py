@@ -54,10 +54,11 @@ class Target(Protocol):
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed."""
 
-    def adopt(self, sequence: int, branch: int) -> None:
+    def adopt(self, sequence: int, branch: int) -> bool:
         """Make a sequence hold what branch >= 1 of its last decode's tree holds.
 
-        Before that it holds what branch 0 holds. `truncate` comes next.
+        Before that it holds what branch 0 holds. `truncate` comes next. False where it cannot: then
+        it holds what it held before the decode.
         """
 
     def copy(self, source: int, sequence: int, length: int) -> None:

@@ -187,3 +187,19 @@ def test_a_number_that_cannot_be_had_is_refused(
     policy = given.pop("policy", "auto")
     with pytest.raises(InputError, match=message):
         Engine(FakeTarget(**given), "suffix", policy=policy, tree=tree)
+
+
+def test_a_branch_that_may_not_be_sent_takes_no_other_with_it(still: None) -> None:
+    """After 1 2 3 came the end token twice and 4 once: drafts hold no end token, but 4 they do."""
+
+    class Counting(FakeTarget):
+        def next_token(self, tokens: list[int]) -> int:
+            return tokens[-1] + 1
+
+    target = Counting(sequences=1)
+    prompt = [1, 2, 3, 0, 9, 1, 2, 3, 0, 8, 1, 2, 3, 4, 5, 6, 7, 1, 2]
+    engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT))
+    sampling = Sampling(temperature=0.0)
+    made = engine.generate([Request(prompt_ids=int32(prompt), sampling=sampling, max_tokens=40)])[0]
+    assert list(made.token_ids) == list(range(3, 43))
+    assert engine.stats().num_accepted_tokens == 4

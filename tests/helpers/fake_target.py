@@ -172,10 +172,15 @@ class FakeTarget:
         self.others[sequence].clear()
         return True
 
-    def adopt(self, sequence: int, branch: int) -> None:
+    def adopt(self, sequence: int, branch: int) -> bool:
         assert branch >= 1
+        if self.chance.random() < self.refusal:
+            held = self.held[sequence]
+            del held[len(held) - self.undoable[sequence] :]
+            return False
         self.held[sequence] = self.others[sequence][branch]
         self.adopted += 1
+        return True
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         assert self.min_copy is not None

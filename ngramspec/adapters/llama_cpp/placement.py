@@ -29,7 +29,7 @@ class Placement:
     """Where a model's weights lie.
 
     n_gpu_layers: Layers on the GPU, -1 = all; "auto" = all if there is a GPU that llama.cpp can
-        use. LLM and `ngramspec serve` make it as many as fit.
+        use. LLM and `ngramspec serve` then count how many fit.
     devices: Devices that may hold them, by llama.cpp's names; () = all, ("none",) = none.
     cpu_experts: Of how many layers, from the first, the experts of a mixture stay in the CPU's
         memory; -1 = of all.

@@ -139,14 +139,17 @@ class LlamaTarget:
             return False
         return bool(context.truncate(sequence, length))
 
-    def adopt(self, sequence: int, branch: int) -> None:
+    def adopt(self, sequence: int, branch: int) -> bool:
         """Make a sequence hold what branch >= 1 of its last tree holds; `truncate` comes next.
+
+        Returns:
+            bool: False where there is no memory; what was held before the decode is left.
 
         Raises:
             InputError: No such sequence, or its tree had no such branch.
             StateError: The target is closed.
         """
-        self._context.adopt(sequence, branch)
+        return bool(self._context.adopt(sequence, branch))
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy.

@@ -22,7 +22,7 @@ def layers_option(section: str) -> Decorator:
     """Return --n-gpu-layers."""
     return option(section, "-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers",
                   env="N_GPU_LAYERS", metavar="N",
-                  help="Layers on the GPU: a number, all, or auto: as many as fit.  "
+                  help="Layers on the GPU: a number, all, or auto: those that fit.  "
                   "[default: auto; the embedded model and --exact: 0]")  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def placement_of(values: Mapping[str, Any]) -> Placement:
 
 
 def layers_of(text: str | None, flag: str) -> int | Literal["auto"]:
-    """Return how many layers an option puts on the GPU: -1 = all, "auto" = as many as fit.
+    """Return how many layers an option puts on the GPU: -1 = all, "auto" = those that fit.
 
     Raises:
         InputError: It is neither a number nor one of the words.

@@ -34,13 +34,8 @@ cdef class Drafter:
     cdef SlotC* _slot(self, Py_ssize_t slot) except NULL
     cdef SlotC* _active(self, Py_ssize_t slot, str call) except NULL
 
-# The target's logits, for callers that hold the lock. How many of its likeliest tokens the drafter wants to know
-# after a text, 0 = its logits are of no use.
+# how many of the target's likeliest tokens the drafter wants to know after a text, 0 = its logits are of no use
 cdef Py_ssize_t drafter_top(Drafter drafter) noexcept nogil
-# Rows of the pass that verified the slot's pending draft, before drafter_commit: `first` is the number of the first
-# one, 0 = after the newest token, i + 1 = after the draft's token i. They are not kept.
-cdef void drafter_observe(Drafter drafter, Py_ssize_t slot, Py_ssize_t first, const float* rows, Py_ssize_t num_rows,
-                          Py_ssize_t vocab_size) noexcept nogil
 
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1
 cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil

@@ -19,7 +19,7 @@ from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t,
 )
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_prune, draft_right, driver_accept,
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, branches_prune, draft_right, driver_accept,
     driver_ask_all, driver_begin, driver_context, driver_end, driver_observe, driver_propose, driver_propose_tree,
     driver_prune, driver_replay, driver_shorten, driver_take, driver_truncate, history_context,
 )
@@ -122,16 +122,16 @@ cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssi
     return True
 
 
-cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t first, const float* rows,
+cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, const float* rows,
                         Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
-    """Take the likeliest tokens out of rows, of which `rows` is number `first`, and tell the sources."""
+    """Take the likeliest tokens out of rows, and tell the sources."""
     cdef token_t[NGS_TOP_MOST] tokens
     cdef float[NGS_TOP_MOST] p
     cdef token_t before = -1, last = -1
     cdef Py_ssize_t i
     cdef int n
     for i in range(num_rows if drafter.d.top else 0):
-        if _context(drafter, slot, position, first + i, &before, &last):
+        if _context(drafter, slot, position, i, &before, &last):
             n = ngs_top(rows + i * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
             driver_observe(&drafter.d, before, last, tokens, p, n)
 
@@ -143,9 +143,17 @@ cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noe
     return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
 
 
-cdef void drafter_observe(Drafter drafter, Py_ssize_t slot, Py_ssize_t first, const float* rows, Py_ssize_t num_rows,
-                          Py_ssize_t vocab_size) noexcept nogil:
-    _observe_rows(drafter, slot, -1, first, rows, num_rows, vocab_size)
+cdef Py_ssize_t _keep_valid(Drafter drafter, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
+    """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
+    cdef Py_ssize_t row = source * drafter.d.max_draft, n = s.made[source], i
+    cdef int32_t* place = s.links + drafter.d.num_sources * drafter.d.max_draft
+    if not s.branched:
+        return _leading_valid(ask, s.rows + row, n)
+    if _leading_valid(ask, s.rows + row, n) == n:
+        return n
+    for i in range(n):
+        place[i] = _leading_valid(ask, s.rows + row + i, 1) == 1
+    return branches_keep(s.rows + row, s.links + row, s.claims + row, n, place)
 
 
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
@@ -197,14 +205,14 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
         limit = min(limit, drafter._judge._max_draft)
         least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, limit)
     driver_ask_all(&drafter.d, slot, limit, ask.width, least)
-    if ask.branches:
-        driver_prune(&drafter.d, slot, ask.branches)
     best.n = best.room = best.chosen = 0
     best.calibration = NULL
     best.tree = TreeC(NULL, NULL, NULL)
     for i in range(drafter.d.num_sources):
-        s.made[i] = _leading_valid(ask, s.rows + i * drafter.d.max_draft, s.made[i])
+        s.made[i] = _keep_valid(drafter, s, i, ask)
         n += s.made[i] > 0
+    if ask.branches:
+        driver_prune(&drafter.d, slot, ask.branches)
     for i in range(drafter.d.num_sources):
         if s.made[i] <= 0:
             continue
@@ -809,7 +817,7 @@ cdef class Drafter:
         with nogil, self._lock:
             most = _most_rows(s, placed, position)
             if 0 < rows.shape[0] <= most and rows.shape[1]:
-                _observe_rows(self, slot, position, 0, &rows[0, 0], rows.shape[0], rows.shape[1])
+                _observe_rows(self, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
         if rows.shape[0] > most:
             raise _bad_observation("logits", rows.shape[0], most, first)
 

@@ -29,6 +29,7 @@ cdef extern from "ngs_llama.h" nogil:
     ctypedef cbool (*ngs_is_end_fn)(const void* vocab, int32_t token) noexcept
     int32_t ngs_decode(ngs_decode_fn decode, ngs_logits_fn logits, void* context, ngs_llama_batch batch,
                        Py_ssize_t num_outputs, float** rows)
+    cbool ngs_seq_cp(ngs_seq_cp_fn seq_cp, void* memory, int32_t source, int32_t sequence, int32_t first, int32_t end)
     cbool ngs_seq_rm(ngs_seq_rm_fn seq_rm, void* memory, int32_t sequence, int32_t first, int32_t end)
 
 cdef void* call_address(calls, str name) except? NULL
@@ -74,7 +75,7 @@ cdef class LlamaContext:
     cdef int known(self, int32_t sequence) except -1
     cdef int32_t run(self, Batch batch, float** rows) noexcept nogil
     cdef int32_t branch_id(self, Py_ssize_t sequence, Py_ssize_t branch) noexcept nogil
-    cdef void follow(self, Batch batch) noexcept nogil
+    cdef bint follow(self, Batch batch) noexcept nogil
     cdef void point(self, Batch batch) noexcept nogil
     cdef void cut_branches(self, int32_t sequence, int32_t length) noexcept nogil
     cdef void note(self, Batch batch) noexcept nogil

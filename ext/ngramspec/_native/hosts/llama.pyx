@@ -297,8 +297,9 @@ cdef class LlamaContext:
             self.sequences[1] = self.padded + 5
         b.n_tokens = <int32_t>n
         self.note(batch)
-        self.follow(batch)
-        status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
+        status = NGS_THREW
+        if self.follow(batch):
+            status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
         if n != batch.len:
             ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0, -1)
         if status == 0:
@@ -332,21 +333,23 @@ cdef class LlamaContext:
                     ids[self.sequence_counts[i]] = self.branch_id(batch.sequences[i], branch)
                     self.sequence_counts[i] += 1
 
-    cdef void follow(self, Batch batch) noexcept nogil:
-        """Let the ids of the batch's branches hold their sequences' text."""
+    cdef bint follow(self, Batch batch) noexcept nogil:
+        """Let the ids of the batch's branches hold their sequences' text; False where there is no memory."""
         cdef Py_ssize_t i, branch, s
         cdef int32_t* held
         if self.max_branches == 1:
-            return
+            return True
         for i in range(batch.len):
             self.used[batch.sequences[i]] |= batch.branches[i]
         for s in range(self.num_sequences):
             for branch in range(1, self.max_branches):
                 held = &self.branch_lengths[s * self.max_branches + branch]
                 if self.used[s] >> branch & 1 and held[0] < self.first_positions[s]:
-                    self.calls.seq_cp(self.memory, <int32_t>s, self.branch_id(s, branch), held[0],
-                                      self.first_positions[s])
+                    if not ngs_seq_cp(self.calls.seq_cp, self.memory, <int32_t>s, self.branch_id(s, branch), held[0],
+                                      self.first_positions[s]):
+                        return False
                     held[0] = self.first_positions[s]
+        return True
 
     cdef void cut_branches(self, int32_t sequence, int32_t length) noexcept nogil:
         """Let the ids of branches hold no more than the text's first `length` tokens, and nothing of the last tree."""
@@ -366,6 +369,9 @@ cdef class LlamaContext:
             sequence: Sequence id.
             branch: Of the last decode's tree, 1..max_branches - 1.
 
+        Returns:
+            bool: False where there is no memory; what was held before the decode is left, perhaps more.
+
         Raises:
             InputError: No such sequence, or it had no such branch.
             StateError: The context is closed.
@@ -373,13 +379,15 @@ cdef class LlamaContext:
         Cost: two walks over the cells of the cache.
         """
         cdef int32_t first
+        cdef bint done
         self.known(sequence)
         if not (1 <= branch < self.max_branches and self.used[sequence] >> branch & 1):
             raise InputError(f"the last tree of sequence {sequence} had no branch {branch}")
         first = self.branch_lengths[sequence * self.max_branches + branch]
         with nogil:
             ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, first, -1)
-            self.calls.seq_cp(self.memory, self.branch_id(sequence, branch), sequence, first, -1)
+            done = ngs_seq_cp(self.calls.seq_cp, self.memory, self.branch_id(sequence, branch), sequence, first, -1)
+        return done
 
     cdef void note(self, Batch batch) noexcept nogil:
         """Record where the sequences of the batch end."""
@@ -479,6 +487,7 @@ cdef class LlamaContext:
         Raises:
             InputError: No such sequence, length < 1, the source is shorter or the sequence not empty.
             StateError: The context is closed.
+            MemoryError: No room; the sequence is empty.
         """
         self.known(source)
         self.known(sequence)
@@ -486,11 +495,17 @@ cdef class LlamaContext:
         if not (1 <= length <= held and own == 0 and source != sequence):
             raise InputError(f"copying {length} tokens needs {length} in the source, which has {held}, and an empty "
                              f"sequence, which has {own}")
+        cdef bint done
         with nogil:
-            self.calls.seq_cp(self.memory, source, sequence, -1 if whole else 0, -1 if whole else length)
-            if whole and length < held:
+            done = ngs_seq_cp(self.calls.seq_cp, self.memory, source, sequence, -1 if whole else 0,
+                              -1 if whole else length)
+            if not done:
+                ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, 0, -1)
+            elif whole and length < held:
                 ngs_seq_rm(self.calls.seq_rm, self.memory, sequence, length, -1)
         self.last_counts[sequence] = 0
+        if not done:
+            raise MemoryError(f"llama.cpp has no memory to copy {length} tokens")
 
     def pos_min(self, int32_t sequence):
         """Return the smallest position that the cache still holds of a sequence, -1 when it is empty."""
