@@ -2,9 +2,9 @@
 
     python tools/train_confidence.py benchmarks/data/traces [--leave-one-out FOLDER]
 
-Replays each set through the suffix drafter, accepting drafts up to random lengths, notes what every
-judged choice looked like and whether it was what the target said, and fits one hidden layer of 32
-units to that (Adam, twenty passes, sets weighted by the inverse root of their size). Writes
+Replays each set through the suffix drafter, with branches in half of the drafts, accepting up to
+random lengths, notes what every judged choice looked like and whether it was what the target
+said, and fits one hidden layer of 32 units to that (Adam, twenty passes, sets weighted by the inverse root of their size). Writes
 ngramspec/models/suffix_confidence.npy. With --leave-one-out it also trains one network per set on
 all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto"
 and "auto:tree=64", and prints the modelled speed-ups over that of the best recorded peer: figures
@@ -28,13 +28,22 @@ from ngramspec.bench.traces import Trace, find_traces, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
 
-FEATURES, HIDDEN = 32, 32
+FEATURES, HIDDEN = 34, 32
 PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"
 ORACLE = "oracle"
 OUTPUT = Path(__file__).parents[1] / "ngramspec" / "models" / "suffix_confidence.npy"
 TREE = {"max_tokens": 64}
 DEEPEST = 24  # positions of a draft that are learnt from
 Rows = tuple[np.ndarray, np.ndarray]
+
+
+def path_of(draft: np.ndarray, parents: np.ndarray, output: np.ndarray) -> list[int]:
+    """Return the indices of the drafted tokens with which the output goes on."""
+    path: list[int] = []
+    for i, (token, parent) in enumerate(zip(draft, parents, strict=True)):
+        if parent == (path[-1] if path else -1) and output[len(path) : len(path) + 1] == token:
+            path.append(i)
+    return path
 
 
 def collect(trace, weights: np.ndarray, rng: np.random.Generator) -> Rows:
@@ -48,18 +57,21 @@ def collect(trace, weights: np.ndarray, rng: np.random.Generator) -> Rows:
         drafter.accept(0, output[:1], 0)
         at = 1
         while at < len(output):
-            draft = drafter.propose(0, min(64, len(output) - at))
-            length = min(len(draft), int(rng.choice([0, 2, 4, 8, 16, 64])))
-            same = draft[: len(output) - at] == output[at : at + len(draft)]
-            right = int(np.argmin(np.append(same, False)))
-            positions, tokens, _, _, x = source.considered(0)
-            known = (positions <= right) & (positions < min(len(output) - at, DEEPEST))
+            rest = output[at:]
+            length = int(rng.choice([0, 2, 4, 8, 16, 64]))
+            if rng.random() < 0.5:
+                draft, parents, _ = drafter.propose_tree(0, min(64, len(rest)))
+            else:
+                draft = drafter.propose(0, min(64, len(rest)))
+                parents = np.arange(-1, len(draft) - 1)
+            path = path_of(draft, parents, rest)
+            positions, after, tokens, _, _, x = source.considered(0)
+            known = np.isin(after, [-1, *path]) & (positions < min(len(rest), DEEPEST))
             if known.any():
                 features.append(x[known])
-                labels.append(tokens[known] == output[at + positions[known]])
-            accepted = min(right, length)
-            drafter.shorten(0, length)
-            drafter.accept(0, output[at : at + accepted + 1], accepted)
+                labels.append(tokens[known] == rest[positions[known]])
+            accepted = min(len(path), length)
+            drafter.accept(0, rest[: accepted + 1], accepted)
             at += accepted + 1
         drafter.end(0)
     return np.concatenate(features), np.concatenate(labels).astype(np.float32)
@@ -144,7 +156,7 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     start = np.zeros(FEATURES * HIDDEN + 2 * HIDDEN + 1, np.float32)
-    if OUTPUT.exists():
+    if OUTPUT.exists() and np.load(OUTPUT).shape == start.shape:
         start = np.load(OUTPUT)
     OUTPUT.parent.mkdir(exist_ok=True)
     traces = [load_trace(path) for path in find_traces([options.traces])]

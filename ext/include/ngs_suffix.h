@@ -8,7 +8,7 @@
 #include "ngs_native.h"
 #include "ngs_wide.h"
 
-enum { NGS_FEATURES = 32, NGS_HIDDEN = 32 };
+enum { NGS_FEATURES = 34, NGS_HIDDEN = 32 };
 
 /* Weights of one hidden layer, [feature][hidden], so that the inner loop runs over hidden units. */
 typedef struct {

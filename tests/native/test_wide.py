@@ -172,8 +172,8 @@ def test_the_network_of_confidence(both: Any) -> None:
     logit = both("net_logit", [FLOATS, FLOATS], ctypes.c_float)
     random = np.random.default_rng(4)
     for _ in range(200):
-        net = random.normal(size=32 * 32 + 32 + 32 + 1).astype(np.float32)
-        logit(net, random.normal(size=32).astype(np.float32))
+        net = random.normal(size=34 * 32 + 32 + 32 + 1).astype(np.float32)
+        logit(net, random.normal(size=34).astype(np.float32))
 
 
 def test_lines_of_positions(both: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 import ngramspec
 
-FEATURES, HIDDEN = 32, 32
+FEATURES, HIDDEN = 34, 32
 WEIGHTS = Path(ngramspec.__file__).parent / "models" / "suffix_confidence.npy"
 LEAST = 0.0005  # probabilities stay in LEAST..1 - LEAST
 OWN, POOL, STATIC = "own", "pool", "static"
@@ -143,10 +143,10 @@ class Choice:
         return sum(self.votes.values())
 
 
-def token_key(token: int, last: int, second: int, place: int) -> int:
-    """16 bits of a token, those before it and the place in the draft."""
-    h = token * 0x9E3779B1 ^ (last + 1) * 0x85EBCA77 ^ (second + 1) * 0xC2B2AE3D
-    h = (h + place * 0x27D4EB2F) % 2**32
+def token_key(a: int, b: int, how: int) -> int:
+    """16 bits of two tokens and a small number."""
+    h = a * 0x9E3779B1 ^ (b + 1) * 0x85EBCA77
+    h = (h + how * 0x27D4EB2F) % 2**32
     h ^= h >> 15
     return h * 0x2C1B3C6D % 2**32 >> 16
 
@@ -157,9 +157,9 @@ class Model:
     def __init__(self) -> None:
         self.reliable: dict[tuple, Adaptive] = {}
         self.sure: dict[tuple, Adaptive] = {}
-        self.tokens: list[dict[int, Adaptive]] = [{}, {}, {}]
+        self.tokens: list[dict[int, Adaptive]] = [{}, {}, {}, {}]
         self.shifts: dict[tuple[int, int], Adaptive] = {}
-        self.weights = [[1.0] + [0.0] * 5 for _ in range(4)]
+        self.weights = [[1.0] + [0.0] * 6 for _ in range(4)]
 
     def reliability(self, key: tuple) -> Adaptive:
         return self.reliable.setdefault(key, Adaptive(13107))
@@ -172,7 +172,7 @@ class Model:
         return self.shifts.setdefault(key, Adaptive(first, 20))
 
     def seen(self, choice: Choice) -> list[Adaptive]:
-        """How right the token was: as such, after the last one, after the last two."""
+        """How right such choices were, in each table."""
         keyed = zip(self.tokens, choice.token_keys, strict=True)
         return [table.setdefault(key, Adaptive()) for table, key in keyed]
 
@@ -184,10 +184,12 @@ class Model:
         place = place_in_draft(position)
         last, second = (text[-1], text[-2]) if len(text) > 1 else (text[-1], 0)
         for rank, choice in enumerate(choices[:num]):
+            how = 2 * bucket(choice.longest) + (rank > 0)
             choice.token_keys = [
-                token_key(choice.token, 0, 0, place),
-                token_key(choice.token, last, 0, place),
-                token_key(choice.token, last, second, place),
+                token_key(choice.token, 0, how),
+                token_key(choice.token, last, 0),
+                token_key(choice.token, second, 0),
+                token_key(last, 0, how),
             ]
             x = self.describe(choices, rank, lately, length, position)
             inputs, bias, out, out_bias = network()
@@ -215,18 +217,18 @@ class Model:
             lately.hits, log2(1 + lately.run) / 5, *newest,
             c.best.logit / 4,
             math.log(2) / 4 * log2(c.odds + 1e-3), math.log(2) / 4 * log2(total - c.odds + 1e-3),
-            *(x for one in seen for x in (one.logit / 4 * one.known, one.known)),
             sum(best.same) / 32, best.near == 3, best.near == 2,
             best.place == OWN and best.output, best.place != OWN and not best.output,
             best.place != OWN and best.output, log2(1 + back) / 16 if best.place == OWN else 0,
             rank > 0, bucket(c.longest) / 11,
+            *(x for one in seen for x in (one.logit / 4 * one.known, one.known)),
         ]  # fmt: skip
 
     def correct(self, choice: Choice, logit: float, x: list[float], place: int) -> None:
         """Let the network's logit pass the stage that follows the workload."""
         choice.shift = (place, min(max(int((logit + 6) * 2), 0), 23))
         shift = self.shift(choice.shift).logit - logit
-        choice.inputs = [logit, 0.5, x[17], x[19], x[21], shift]
+        choice.inputs = [logit, 0.5, shift, *x[26::2]]
         total = sum(a * b for a, b in zip(choice.inputs, self.weights[place], strict=True))
         choice.p = min(max(logistic(total), LEAST), 1 - LEAST)
 

@@ -35,6 +35,7 @@ class SuffixSource(Source):
     ) -> tuple[
         npt.NDArray[np.int32],
         npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
         npt.NDArray[np.bool_],
         npt.NDArray[np.float32],
         npt.NDArray[np.float32],

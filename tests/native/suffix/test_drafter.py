@@ -248,9 +248,9 @@ def test_wrong_parameters_are_named(params: dict[str, Any], message: str) -> Non
         ({"max_draft": 65}, "max_draft must be in 1..64"),
         ({"floor": 2.0}, "floor in 0..1, got 64 and 2.0"),
         ({"floor": float("nan")}, "floor in 0..1"),
-        ({"weights": np.zeros(1088, np.float32)}, r"shape \(1089,\), got float32 of \(1088,\)"),
-        ({"weights": np.zeros((1, 1089), np.float32)}, r"got float32 of \(1, 1089\)"),
-        ({"weights": np.zeros(1089)}, "got float64"),
+        ({"weights": np.zeros(1152, np.float32)}, r"shape \(1153,\), got float32 of \(1152,\)"),
+        ({"weights": np.zeros((1, 1153), np.float32)}, r"got float32 of \(1, 1153\)"),
+        ({"weights": np.zeros(1153)}, "got float64"),
         ({"weights": "none"}, r"of \(\)"),
     ],
 )
@@ -270,13 +270,14 @@ def test_a_source_tells_what_the_last_proposal_weighed() -> None:
     drafter = Drafter([source])
     assert source.pool is pool
     draft = drafted(drafter, [1, 2, 7, 1, 2, 8, 1, 2], 3)
-    positions, tokens, chosen, probabilities, features = source.considered(0)
+    positions, after, tokens, chosen, probabilities, features = source.considered(0)
     assert {token for token, at in zip(tokens, positions, strict=True) if at == 0} == {7, 8}
     assert tokens[chosen].tolist() == draft
     assert probabilities[chosen].tolist() == drafter.confidence(0).tolist()
-    assert features.shape == (len(tokens), 32)
+    assert features.shape == (len(tokens), 34)
+    assert after.tolist() == [at - 1 for at in positions.tolist()]  # it has no branches
     drafter.accept(0, [7], 0)
-    assert [len(part) for part in source.considered(0)] == [0] * 5
+    assert [len(part) for part in source.considered(0)] == [0] * 6
     for slot in (-1, 1):
         with pytest.raises(InputError, match=r"slot must be in 0..0"):
             source.considered(slot)
@@ -314,7 +315,7 @@ def test_the_bound_of_a_source_can_be_set() -> None:
 
 def test_the_weights_are_there_and_cannot_be_changed() -> None:
     weights = confidence_weights()
-    assert (weights.shape, weights.dtype) == ((1089,), np.float32)
+    assert (weights.shape, weights.dtype) == ((1153,), np.float32)
     assert np.isfinite(weights).all()
     with pytest.raises(ValueError, match="read-only"):
         weights[0] = 1

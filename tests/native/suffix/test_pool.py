@@ -124,7 +124,7 @@ def test_a_request_does_not_draft_from_what_it_gave_itself() -> None:
     drafter.accept(0, said, 0)
     drafter.accept(0, said[:20], 0)
     drafter.propose(0, 4)
-    features = source.considered(0)[4]
+    features = source.considered(0)[5]
     assert (features[:, 4] > 0.1).all()  # votes from its own text
     assert (features[:, 5] < 0.1).all()  # votes from the pool
 

@@ -8,7 +8,7 @@ cdef extern from "ngs_suffix.h" nogil:
         NGS_FEATURES
         NGS_HIDDEN
     ctypedef struct ngs_net:
-        float[32][32] inputs "in"
+        float[34][32] inputs "in"
         float[32] bias
         float[32] out
         float out_bias
@@ -19,8 +19,8 @@ cdef enum:
     NUM_RELIABLE = 12 * 4 * KINDS * 4 * 4
     TOKEN_BITS = 16
     NUM_TOKEN = 1 << TOKEN_BITS
-    TOKEN_TABLES = 3      # the token; with the one before it; with the two before it
-    CORRECTIONS = 6       # inputs of the last, online stage
+    TOKEN_TABLES = 4      # token, run, rank; token, the one before; token, the second before; the one before, run, rank
+    CORRECTIONS = 3 + TOKEN_TABLES  # inputs of the last, online stage
     SURE_RUN = 8          # shortest run for which a unanimous vote skips the network
     SURE_FROM = 2         # and first position
     NUM_SURE = 12 * 4 * 2

@@ -2,7 +2,7 @@
 
 The network was trained offline on recorded outputs (tools/train_confidence.py); its inputs are how
 long and how well the candidates agree with the history, how many propose the same token, how reliable
-such candidates were, how often this token was right after the one and two before it, and how the
+such candidates were, how often this token and what came after the newest one was right, and how the
 request's recent drafts did. A last stage of a few weights and a table adapts to the running workload.
 Published relatives: context mixing in compressors (lpaq), and SuffixDecoding (arXiv 2411.04975),
 which scores drafts by follower counts alone.
@@ -26,6 +26,7 @@ cdef enum:
     SHIFT_WEIGHT = 20     # observations that the uncorrected value counts for
     FIRST_RELIABLE = 13107  # 0.2
     FIRST_SURE = 63569      # 0.97
+    SEEN = 26             # the first input that the token tables give
 
 cdef float LEARN = 0.002
 cdef float LEAST = 0.0005   # probabilities stay in LEAST..1 - LEAST
@@ -67,6 +68,10 @@ cdef inline float _logit(const AdaptC* a) noexcept nogil:
     return LOGIT_OF[a.p >> LOGIT_SHIFT]
 
 
+cdef inline int _longest(const ChoiceC* c) noexcept nogil:
+    return c.run_own if c.run_own > c.run_pool else c.run_pool
+
+
 cdef inline int _bucket(Py_ssize_t run) noexcept nogil:
     return BUCKET_OF[run if run < 127 else 127]
 
@@ -81,7 +86,7 @@ cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept no
 
 
 cdef int sure_key(const ChoiceC* choice, int num_choices, const LatelyC* lately, Py_ssize_t position) noexcept nogil:
-    cdef int run = choice.run_own if choice.run_own > choice.run_pool else choice.run_pool
+    cdef int run = _longest(choice)
     cdef int votes = choice.num_own + choice.num_pool
     if num_choices != 1 or position < SURE_FROM or run < SURE_RUN:
         return -1
@@ -115,27 +120,28 @@ cdef void model_start(ModelC* m) noexcept nogil:
         m.weights[i][0] = 1
 
 
-cdef inline uint32_t _token_key(uint32_t a, uint32_t b, uint32_t c, int place) noexcept nogil:
-    cdef uint32_t h = (a * 0x9E3779B1u ^ (b + 1) * 0x85EBCA77u ^ (c + 1) * 0xC2B2AE3Du) + <uint32_t>place * 0x27D4EB2Fu
+cdef inline uint32_t _token_key(token_t a, token_t b, uint32_t how) noexcept nogil:
+    cdef uint32_t h = (<uint32_t>a * 0x9E3779B1u ^ (<uint32_t>b + 1) * 0x85EBCA77u) + how * 0x27D4EB2Fu
     h ^= h >> 15
     h *= 0x2C1B3C6Du
     return h >> (32 - TOKEN_BITS)
 
 
-cdef void _token_keys(ChoiceC* c, const token_t* before, Py_ssize_t length, int place) noexcept nogil:
-    cdef uint32_t last = <uint32_t>(before - 1)[0] if length >= 1 else 0
-    cdef uint32_t second = <uint32_t>(before - 2)[0] if length >= 2 else 0
-    cdef uint32_t token = <uint32_t>c.token
-    c.keys[0] = _token_key(token, 0, 0, place)
-    c.keys[1] = _token_key(token, last, 0, place)
-    c.keys[2] = _token_key(token, last, second, place)
+cdef void _token_keys(ChoiceC* c, const token_t* before, Py_ssize_t length) noexcept nogil:
+    """Set the cells that say how often such a choice was right, one in each table."""
+    cdef token_t last = (before - 1)[0] if length >= 1 else 0
+    cdef token_t second = (before - 2)[0] if length >= 2 else 0
+    cdef uint32_t how = 2 * _bucket(_longest(c)) + (c.rank > 0)
+    c.keys[0] = _token_key(c.token, 0, how)
+    c.keys[1] = _token_key(c.token, last, 0)
+    c.keys[2] = _token_key(c.token, second, 0)
+    c.keys[3] = _token_key(last, 0, how)
 
 
 cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_votes, float all_odds, int rival,
                     const CandidateC* best, const LatelyC* lately, Py_ssize_t length, Py_ssize_t position,
                     float* x) noexcept nogil:
     """Write the network's inputs."""
-    cdef int longest = c.run_own if c.run_own > c.run_pool else c.run_pool
     # The static index counts as a pool: the network has inputs for two places only.
     cdef bint own = best.place == PLACE_OWN
     cdef const AdaptC* seen
@@ -157,20 +163,20 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
     x[14] = LOGIT_OF[c.best >> LOGIT_SHIFT] * QUARTER
     x[15] = LN2_QUARTER * ngs_log2(c.odds + TINY)
     x[16] = LN2_QUARTER * ngs_log2(all_odds - c.odds + TINY)
+    x[17] = <float>ngs_ones(best.mask) * (QUARTER * QUARTER / 2)
+    x[18] = best.near == 3
+    x[19] = best.near == 2
+    x[20] = own and best.output
+    x[21] = not own and not best.output
+    x[22] = not own and best.output
+    x[23] = _log_of(length - best.position + position) * (QUARTER * QUARTER) if own else 0
+    x[24] = c.rank > 0
+    x[25] = <float>_bucket(_longest(c)) * ELEVENTH
     for i in range(TOKEN_TABLES):
         seen = &m.tokens[i][c.keys[i]]
         known = KNOWN_OF[seen.n]
-        x[17 + 2 * i] = _logit(seen) * QUARTER * known
-        x[18 + 2 * i] = known
-    x[23] = <float>ngs_ones(best.mask) * (QUARTER * QUARTER / 2)
-    x[24] = best.near == 3
-    x[25] = best.near == 2
-    x[26] = own and best.output
-    x[27] = not own and not best.output
-    x[28] = not own and best.output
-    x[29] = _log_of(length - best.position + position) * (QUARTER * QUARTER) if own else 0
-    x[30] = c.rank > 0
-    x[31] = <float>_bucket(longest) * ELEVENTH
+        x[SEEN + 2 * i] = _logit(seen) * QUARTER * known
+        x[SEEN + 2 * i + 1] = known
 
 
 cdef void _correct(const ModelC* m, ChoiceC* c, float logit, const float* x, int place) noexcept nogil:
@@ -182,10 +188,9 @@ cdef void _correct(const ModelC* m, ChoiceC* c, float logit, const float* x, int
     c.shift = <uint16_t>(place * SHIFTS + bucket)
     c.inputs[0] = logit
     c.inputs[1] = 0.5
-    c.inputs[2] = x[17]
-    c.inputs[3] = x[19]
-    c.inputs[4] = x[21]
-    c.inputs[5] = _correction(m, c.shift) - logit
+    c.inputs[2] = _correction(m, c.shift) - logit
+    for i in range(TOKEN_TABLES):
+        c.inputs[3 + i] = x[SEEN + 2 * i]
     for i in range(CORRECTIONS):
         total += c.inputs[i] * m.weights[place][i]
     c.p = ngs_logistic(total)
@@ -201,7 +206,8 @@ cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choice
     cdef int votes = 0
     cdef int rival, longest, i, k
     for i in range(num):
-        _token_keys(&choices[i], before, length + position, place)
+        choices[i].rank = <uint8_t>i
+        _token_keys(&choices[i], before, length + position)
         for k in range(TOKEN_TABLES):
             ngs_prefetch(&m.tokens[k][choices[i].keys[k]])
     for i in range(num_choices):
@@ -210,10 +216,9 @@ cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choice
     for i in range(num):
         rival = 0
         for k in range(num_choices):
-            longest = choices[k].run_own if choices[k].run_own > choices[k].run_pool else choices[k].run_pool
+            longest = _longest(&choices[k])
             if k != i and longest > rival:
                 rival = longest
-        choices[i].rank = <uint8_t>i
         _describe(m, &choices[i], num_choices, votes, all_odds, rival, &candidates[choices[i].best_candidate], lately,
                   length, position, features)
         _correct(m, &choices[i], ngs_net_logit(&m.net, features), features, place)

@@ -569,7 +569,7 @@ cdef class SuffixSource(Source):
         max_draft: Longest draft in tokens, 1..64.
         floor: A draft ends where the probability that all of it is right falls below this, 0..1.
         prompts: Write prompts to the pool too, not only output.
-        weights: The network's, float32, shape (1089,): inputs by feature, biases, outputs, bias.
+        weights: The network's, float32, shape (1153,): inputs by feature, biases, outputs, bias.
         index: The SuffixIndex to read, kept alive, or None: only the texts of requests are read.
         room: Tokens that a slot's own lines have room for at first, >= 1; they grow by half at a time.
 
@@ -698,8 +698,9 @@ cdef class SuffixSource(Source):
             slot: 0 <= slot < slots.
 
         Returns:
-            (positions, tokens, chosen, probabilities, features): int32 (n,), int32 (n,), bool (n,),
-            float32 (n,) and float32 (n, 32), one row per judged choice; copies.
+            (positions, after, tokens, chosen, probabilities, features): int32 (n,), int32 (n,), int32 (n,),
+            bool (n,), float32 (n,) and float32 (n, 34), one row per judged choice; copies. A choice may come
+            after `positions` drafted tokens, of which `after` is the index of the last, -1 = none.
 
         Raises:
             InputError: slot is out of range.
@@ -715,7 +716,7 @@ cdef class SuffixSource(Source):
         s = &self._state.slots[slot]
         for i in range(s.num_records):
             n += s.records[i].num if s.records[i].sure < 0 else 0
-        positions, tokens = np.empty(n, np.int32), np.empty(n, np.int32)
+        positions, after, tokens = (np.empty(n, np.int32) for _ in range(3))
         chosen, probabilities = np.empty(n, np.bool_), np.empty(n, np.float32)
         features = np.empty((n, <Py_ssize_t>NGS_FEATURES), np.float32)
         if n:
@@ -728,8 +729,9 @@ cdef class SuffixSource(Source):
                        <size_t>(s.records[i].num * NGS_FEATURES) * sizeof(float))
                 for k in range(s.records[i].num):
                     positions[n] = s.records[i].position
+                    after[n] = s.records[i].after
                     tokens[n] = s.records[i].choices[k].token
                     chosen[n] = k == s.records[i].chosen
                     probabilities[n] = s.records[i].choices[k].p
                     n += 1
-        return positions, tokens, chosen, probabilities, features
+        return positions, after, tokens, chosen, probabilities, features
