@@ -67,6 +67,7 @@ LLAMA = (
     "tests/adapters/llama_cpp/test_drop_in.py",
     "tests/adapters/llama_cpp/test_drop_in_sharing.py",
 )
+OBSERVER = ("tests/adapters/llama_cpp/test_observer.py",)
 ENGINE = (
     "tests/engine/test_engine.py",
     "tests/engine/test_engine_cache.py",
@@ -141,6 +142,20 @@ FAULTS = (
           "adapt_learn(&c.claims[context.claims[k]], k == 0 and context.found.tokens[k] == h.tokens[i])", RECYCLE),
     Fault("recycle adds a token that its stem has", NATIVE + "recycle/drafter.pyx",
           "            if i < 0:\n                p = adapt", "            if True:\n                p = adapt", RECYCLE),
+    Fault("a token copied from a stem counts as who grew on it", NATIVE + "drafter/driver.pyx",
+          "copied += place[i] != OUTSIDE", "copied += place[i] == i", RECYCLE),
+    Fault("a stem's token is looked for at its start", NATIVE + "drafter/driver.pyx",
+          "_in_stem(d, s, place[parent] if parent >= 0 else -1, s.draft[i])", "_in_stem(d, s, -1, s.draft[i])", RECYCLE),
+    Fault("right tokens of a stem count twice", NATIVE + "drafter/driver.pyx",
+          "_count_accepted(&d.counts[s.owner], copied, num_accepted)", "_count_accepted(&d.counts[s.owner], 0, num_accepted)", RECYCLE),
+    Fault("a row of the newest token is taken for evaluated", PACKAGE + "adapters/llama_cpp/observer.py",
+          "ids.size - 1 - first)", "ids.size - first)", OBSERVER),
+    Fault("rows of another draft are taken for the last one's", PACKAGE + "adapters/llama_cpp/observer.py",
+          "if not np.array_equal(shown, stream.draft[: shown.size]):", "if shown.size > stream.draft.size:", OBSERVER),
+    Fault("a batch's rows are taken for the text's, whatever it holds", PACKAGE + "adapters/llama_cpp/observer.py",
+          "if start < stop and np.array_equal(tokens[:stop], ids[first : first + stop]):", "if start < stop:", OBSERVER),
+    Fault("rows without logits are taken for rows with them", PACKAGE + "adapters/llama_cpp/batch.py",
+          "return int(without[-1]) + 1 if without.size else 0", "return 0", OBSERVER),
     Fault("recycle forgets where it is in its stem", NATIVE + "recycle/drafter.pyx",
           "NodeC(leaf.token, leaf.after, leaf.given, depth + 1)", "NodeC(leaf.token, leaf.after, OUTSIDE, depth + 1)", RECYCLE),
     Fault("a new context takes the place of the one seen most", NATIVE + "recycle/successors.pyx",
