@@ -245,8 +245,21 @@ def cut(llama: Any, prompt: list[int]) -> None:
         some(llama.generate(prompt, temp=0.0), 9)
 
 
+def verify_another(llama: Any, prompt: list[int]) -> None:
+    """Evaluate other tokens than the draft's, as an app that steps by itself may."""
+    some(llama.generate(prompt, temp=0.0), 3)
+    ids, length = llama.input_ids, llama.n_tokens
+    ids[length] = 201
+    others = [7] * llama.draft_model(ids[: length + 1]).size
+    llama.eval([201, *others])
+    ids[llama.n_tokens] = 9
+    llama.draft_model(ids[: llama.n_tokens + 1])
+
+
 @MODES
-@pytest.mark.parametrize("event", [interrupt, ask_again, start_anew, go_back, fill, say, cut])
+@pytest.mark.parametrize(
+    "event", [interrupt, ask_again, start_anew, go_back, fill, say, cut, verify_another]
+)
 def test_rows_are_paired_rightly_whatever_happens_between(
     make_llama: Any, mode: str, event: Any
 ) -> None:
@@ -257,6 +270,20 @@ def test_rows_are_paired_rightly_whatever_happens_between(
         check(pool, reference)
     assert draft.counters.failures == 0
     assert draft.counters.drafted > 0
+
+
+def test_a_batch_of_another_text_shows_nothing(make_llama: Any) -> None:
+    llama, draft, pool, _ = make(make_llama, "draft_model")
+    prompt = tokens_of(llama)
+    draft.bind(llama)
+    llama.eval(prompt)
+    ids, evaluated = llama.input_ids, llama.input_ids.copy()
+    ids[len(prompt) - 2] = 9
+    NgramDraft.__call__(draft, ids[: len(prompt) + 1])
+    assert pool.num_observed == 0
+    ids[:] = evaluated
+    NgramDraft.__call__(draft, ids[: len(prompt) + 1])
+    assert pool.num_observed == 2 * MOST_ROWS  # of each the token, and the pair
 
 
 def test_long_prompts_in_several_batches_show_the_last_one(make_llama: Any) -> None:
