@@ -277,7 +277,9 @@ def test_a_batch_of_another_text_shows_nothing(make_llama: Any) -> None:
     prompt = tokens_of(llama)
     draft.bind(llama)
     llama.eval(prompt)
-    ids, evaluated = llama.input_ids, llama.input_ids.copy()
+    ids = llama.input_ids
+    ids[len(prompt)] = 9  # as if it had been chosen
+    evaluated = ids.copy()
     ids[len(prompt) - 2] = 9
     NgramDraft.__call__(draft, ids[: len(prompt) + 1])
     assert pool.num_observed == 0
@@ -313,6 +315,7 @@ def test_a_batch_that_is_gone_has_no_rows(make_llama: Any) -> None:
     assert draft._streams.bind(llama).last_batch().rows(0, 1) is None
     llama.close()
     assert draft._streams.bind(llama).last_batch().tokens()[1].size == 0
+    ids[before] = 9
     NgramDraft.__call__(draft, ids[: before + 1])
     assert pool.num_observed == held
     assert draft.counters.failures == 0
