@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """Counts of one draft source since its drafter was made or reset, over all slots."""
+    """Counts of one draft source since its drafter was made or reset, over all slots.
+
+    A draft that recycle grew from another source's counts for both: for each, the tokens that are
+    its own.
+    """
 
     name: str
     begin_calls: int  # requests begun
     propose_calls: int  # times it was asked for a draft
-    accept_calls: int  # verifications of its drafts
-    num_drafts: int  # drafts it made, empty ones not counted
-    num_accepted_drafts: int  # drafts with at least one accepted token
+    accept_calls: int  # verified drafts with tokens of it
+    num_drafts: int  # drafts with tokens of it
+    num_accepted_drafts: int  # those with at least one accepted token of it
     num_draft_tokens: int  # tokens in its drafts, after cutting to max_tokens
     num_accepted_tokens: int
     accepted_per_position: tuple[

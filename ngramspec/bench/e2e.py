@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.bench.subjects import parse_spec
 from ngramspec.bench.tasks import Task
@@ -19,6 +20,7 @@ from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine import Engine, Generation, Request, Sampling
+from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.target import Target
@@ -281,7 +283,7 @@ def parse_mode(spec: str, **files: Any) -> Mode:
 
 
 class Bench:
-    """Bench(target, modes, policy, max_draft, costs): runs prompts on the first slot of a target.
+    """Bench(target, modes, policy, max_draft, costs, tree): runs prompts on a target's first slot.
 
     Each run has a fresh engine with fresh drafters, so that nothing is learned from the run before,
     which had the same text. The policy of a mode is kept, as in a server that has been running.
@@ -292,9 +294,10 @@ class Bench:
         policy: As for make_policy, for modes that name none.
         max_draft: Longest draft in tokens.
         costs: Of the target's passes, for "auto".
+        tree: As for Engine; for modes with the policy auto, which chooses branches.
 
     Raises:
-        InputError: No such policy, or the first mode drafts.
+        InputError: No such policy, the first mode drafts, or no mode can have so many branches.
     """
 
     def __init__(
@@ -304,6 +307,7 @@ class Bench:
         policy: str = "auto",
         max_draft: int = 62,
         costs: CostTable | None = None,
+        tree: int | str = AUTO,
     ) -> None:
         if not modes or modes[0].names:
             raise InputError("the first mode must be plain decoding")
@@ -314,6 +318,12 @@ class Bench:
             mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
             for mode in modes
         }
+        choosing = [m for m in modes if m.names and isinstance(self._policies[m], AutoPolicy)]
+        if not choosing and isinstance(tree, int) and tree > 1:
+            raise InputError(
+                f"drafts cannot have {tree} branches: only the policy auto chooses branches"
+            )
+        self._trees = {mode: tree if mode in choosing else OFF for mode in modes}
 
     def warm_up(self, prompt_ids: npt.NDArray[np.int32], sampling: Sampling) -> None:
         """Generate a little in each mode, so that no timed run pays for cold memory."""
@@ -366,6 +376,7 @@ class Bench:
             params=mode.params,
             policy=self._policies[mode],
             exact=self._exact,
+            tree=self._trees[mode],
         )
         made = _run_alone(engine, request)
         timings = made.timings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,15 @@ class DraftChoice:
         return ",".join(self.names) or NO_DRAFTS
 
 
+def tree_option(**more: Any) -> Decorator:
+    """Return --spec-tree, whose value is as for Engine."""
+    return option(
+        SECTION, "--spec-tree", type=TREE, default="auto",
+        help="Most branches of a draft, each one way in which the text may go on; auto: up "
+        "to 4, if they pay and all slots share a cache; off: 1.", **more,
+    )  # fmt: skip
+
+
 def drafter_options() -> Decorator:
     """Return --spec-type, the statistics files and all parameters of the drafters."""
     lookup = "Statistics file or lookup cache that ngram-cache reads."
@@ -126,9 +135,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
                help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
                "as long as the drafters propose."),
-        option(SECTION, "--spec-tree", env="SPEC_TREE", type=TREE, default="auto",
-               help="Most branches of a draft, each one way in which the text may go on; auto: up "
-               "to 4, if they pay and all slots share a cache; off: 1."),
+        tree_option(env="SPEC_TREE"),
         option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
                "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
                help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."
@@ -188,12 +195,19 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
             click.echo(f"--{flag} does nothing for {chosen}", err=True)
     rest: dict[str, Any] = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
     # The context's sequences depend on it, so it stays among the values.
-    if not names or (rest["policy"] != "auto" and values["spec_tree"] == "auto"):
-        values["spec_tree"] = "off"
+    values["spec_tree"] = tree_of(values["spec_tree"], [rest["policy"]] if names else [])
     rest["tree"] = values["spec_tree"]
     return DraftChoice(
         names, order, params, files, **rest, draft_max=draft_max, min_draft=draft_min or 0
     )
+
+
+def tree_of(tree: int | str, policies: Collection[str]) -> int | str:
+    """Return --spec-tree, "off" where nothing that drafts can choose branches.
+
+    policies: those of all that draft.
+    """
+    return tree if policies and (tree != "auto" or "auto" in policies) else "off"
 
 
 def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[str, Any]]) -> bool:

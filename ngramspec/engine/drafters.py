@@ -10,6 +10,7 @@ from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.mod.pool import HashPool
+from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
@@ -158,6 +159,15 @@ class Drafters:
         with self._lock:
             return dict(self._pools.suffix)
 
+    def successor_pool(self, namespace: str = "") -> SuccessorPool | None:
+        """Return the recycle pool of a namespace, None when there is none yet."""
+        return self._pools.recycle.get(namespace)
+
+    def successor_pools(self) -> dict[str, SuccessorPool]:
+        """Return all recycle pools by namespace."""
+        with self._lock:
+            return dict(self._pools.recycle)
+
     def of_namespace(self, namespace: str) -> list[Drafter]:
         """Return the native drafters of all chains of a namespace."""
         with self._lock:
@@ -181,7 +191,7 @@ class Drafters:
                 self._given("ngram-cache", "dynamic"),
             ),
             "suffix": (self.suffix_pool(), self._given("suffix", "static")),
-            "recycle": (self._pools.recycle.get(""),),
+            "recycle": (self.successor_pool(),),
         }
         return {name: sum(map(_nbytes, found.get(name, ()))) for name in self.types}
 

@@ -18,7 +18,7 @@ from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
-from ngramspec.engine import Sampling
+from ngramspec.engine import Engine, Sampling
 from ngramspec.errors import BackendError, InputError
 
 PROMPT = "Repeat this code:\n\n```python\ndef push(job):\n    jobs.append(job)\n```"
@@ -129,6 +129,46 @@ def test_what_a_bench_refuses() -> None:
     target.fail_next = BackendError("broken")
     with pytest.raises(BackendError, match="broken"):
         bench.warm_up(np.ones(3, np.int32), GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("given", "opened", "chosen"),
+    [
+        ((), 4, "auto"),
+        (("--spec-tree", "off"), 1, "off"),
+        (("--spec-tree", "3"), 3, 3),
+        (("--policy", "fixed"), 1, "off"),
+        (("--policy", "fixed", "--drafter", "suffix:policy=auto"), 4, "auto"),
+        (("--drafter", "none"), 4, "auto"),
+    ],
+)
+def test_drafts_may_have_branches(
+    run: Run,
+    prompt: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[str, ...],
+    opened: int,
+    chosen: Any,
+) -> None:
+    made: list[tuple[int, Any]] = []
+
+    def watched(target: Any, drafter: Any, **options: Any) -> Engine:
+        made.append((target.max_branches, options.get("tree") if drafter else None))
+        return Engine(target, drafter, **options)
+
+    monkeypatch.setattr("ngramspec.bench.e2e.Engine", watched)
+    drafters = ("--drafter", "suffix,recycle", *given)
+    result = run("--prompts", prompt, "--repeats", "1", "-n", "8", "--json", *drafters)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["settings"]["spec_tree"] == chosen
+    assert set(made) >= {(opened, None), (opened, chosen)}
+
+
+def test_branches_that_cannot_be_had_are_refused(run: Run, prompt: Path) -> None:
+    given = ("--prompts", prompt, "--drafter", "suffix")
+    message = "drafts cannot have 3 branches: only the policy auto chooses branches"
+    assert_one_error(run(*given, "--policy", "fixed", "--spec-tree", "3"), message, 2)
+    assert_one_error(run(*given, "--spec-tree", "many"), "neither a number >= 1 nor auto", 2)
 
 
 def test_the_command_knows_the_policies() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from helpers.backends import int32
@@ -96,3 +98,22 @@ def test_the_first_rows_shown_are_those_of_the_text(still: None) -> None:
     assert max(map(len, target.contexts)) > MOST_ROWS
     text = [3, *made.token_ids]
     assert all(len(pool.successors(text[i - 2 : i])[0]) for i in range(2, 40))
+
+
+@pytest.mark.parametrize("policy", ["auto", "fixed"])
+def test_rows_are_shown_beside_other_sources(still: None, policy: str) -> None:
+    """A slot with a prediction asks several sources; what they drafted makes no difference."""
+    target, pool = Noting(sequences=1, forks=3), SuccessorPool(1 << 12, 8)
+    chosen = AutoPolicy(costs=FLAT) if policy == "auto" else AutoPolicy(fixed=20)
+    engine = Engine(target, "recycle", policy=chosen, params={"recycle": {"pool": pool}})
+    text = target.expected([3, 5, 7], 60)
+    text[::9] = [1] * len(text[::9])
+    for _ in range(2):
+        asked = request(60, [3, 5, 7])
+        engine.generate([replace(asked, prediction_ids=int32(text))])
+    stats = engine.source_stats()
+    assert stats["prediction"].num_draft_tokens > stats["prediction"].num_accepted_tokens > 0
+    assert pool.num_observed == 2 * sum(min(len(made), MOST_ROWS) for made in target.contexts)
+    assert stats["recycle"].num_accepted_tokens > 0
+    for before, last, token in target.contexts[0]:
+        assert token in pool.successors([before, last])[0]

@@ -24,7 +24,8 @@ ENDINGS: dict[str, dict[str, Any]] = {
     "time": {"n_predict": 200, "ignore_eos": True, "t_max_predict_ms": 30},
     "a full slot": {"n_predict": -1, "ignore_eos": True},
 }
-PAIRS = (("ngram-simple", "auto"), ("ngram-mod,ngram-cache", "fixed"), ("suffix", "gate"))
+PAIRS = (("ngram-simple", "auto"), ("ngram-mod,ngram-cache", "fixed"), ("suffix", "gate"),
+         ("suffix,recycle", "auto"))  # fmt: skip
 
 
 def metric(text: str, name: str) -> float:

@@ -70,8 +70,8 @@ def labels_of(family: Any) -> set[str]:
 def test_documented_and_scraped_metrics_are_the_same(engine: Engine, tmp_path: Path) -> None:
     head = Head(model="tiny", tokenizer="", vocab_size=9, drafter="", started=0, apart=False)
     recorder = Recorder(RecordFile(tmp_path / "r.jsonl", head), "")
-    suffix = Speculation(types=("suffix",))
-    engine.generate([request(max_tokens=60), request(max_tokens=60, speculation=suffix)])
+    kinds = [Speculation(), *(Speculation(types=(name,)) for name in ("suffix", "recycle"))]
+    engine.generate([request(max_tokens=60, speculation=kind) for kind in kinds])
     text = client_of(engine, recorder, metrics=True).get("/metrics").text
     assert recorder.close()
     scraped = {}
@@ -146,7 +146,8 @@ def test_a_failing_source_is_counted(registry: CollectorRegistry) -> None:
     made.register(EngineCollector(engine, "tiny"))
     assert made.get_sample_value("ngramspec:source_failures_total", {"source": "broken"}) == 1
     assert registry.get_sample_value("ngramspec:source_failures_total", {"source": "ngram"}) == 0
-    assert made.get_sample_value("ngramspec:pool_cells") is None  # no pool, no figures
+    for name in ("pool_cells", "suffix_pool_tokens", "successor_pool_contexts"):
+        assert made.get_sample_value(f"ngramspec:{name}") is None  # no pool, no figures
 
 
 def test_slots_queue_and_pool(engine: Engine, registry: CollectorRegistry) -> None:
@@ -276,3 +277,21 @@ def test_pools_of_namespaces_are_told_together(engine: Engine, registry: Collect
     assert value("ngramspec:namespace_pool_used_cells") == pools["b"].num_used > 0
     kept = sum(engine.drafters.nbytes().values())
     assert value("ngramspec:kept_bytes") == kept > pools["b"].nbytes
+
+
+def test_the_pool_of_recycle_tells_what_it_holds() -> None:
+    engine, registry = Engine(FakeTarget(), "suffix,recycle", slots=2), CollectorRegistry()
+    registry.register(EngineCollector(engine, "tiny"))
+    value = registry.get_sample_value
+    engine.generate([request(max_tokens=90)])
+    engine.generate([request(max_tokens=90, speculation=Speculation(namespace="b"))])
+    pool, others = engine.drafters.successor_pool(), engine.drafters.successor_pools()
+    assert pool is not None
+    name = "ngramspec:successor_pool"
+    assert value(f"{name}_contexts") == pool.num_entries > 5
+    assert value(f"{name}_capacity_contexts") == pool.capacity
+    assert value(f"{name}_bytes") == pool.nbytes
+    assert value(f"{name}_observed_contexts_total") == pool.num_observed > 20
+    assert value(f"{name}_evicted_contexts_total") == pool.num_evicted
+    assert value("ngramspec:namespace_successor_pool_contexts") == others["b"].num_entries > 5
+    assert value("ngramspec:namespace_pools") == 1

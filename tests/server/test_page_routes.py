@@ -156,6 +156,17 @@ def test_live_figures_are_those_of_the_engine(engine: Engine) -> None:
     assert client.get(LIVE).json()["time"] > told["time"]
 
 
+def test_the_live_figures_tell_how_full_the_pool_of_recycle_is() -> None:
+    engine = Engine(FakeTarget(), "recycle", slots=1)
+    engine.generate([Request(prompt_ids=np.arange(1, 20, dtype=np.int32), max_tokens=60)])
+    pool = engine.drafters.successor_pool()
+    assert pool is not None
+    (told,) = client_of(engine, slots=True).get(LIVE).json()["pools"]
+    assert (told["name"], told["unit"]) == ("recycle", "contexts")
+    assert (told["used"], told["capacity"]) == (pool.num_entries, pool.capacity)
+    assert told["used"] > 5
+
+
 def test_without_a_pool_there_are_no_figures_of_one() -> None:
     client = client_of(Engine(FakeTarget(), None, slots=1), slots=True)
     told = client.get(LIVE).json()

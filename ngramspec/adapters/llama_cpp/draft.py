@@ -7,7 +7,8 @@ the request again at the cost of the changed suffix.
 
 How it learns what it must not propose: the first call for a buffer finds the Llama that owns it
 (see `host`), which gives batch size, vocabulary and end tokens, without any change in the app.
-`bind`, `attach` and the constructor's arguments give the same facts explicitly.
+`bind`, `attach` and the constructor's arguments give the same facts explicitly. Drafters that learn
+from logits are shown those of the last pass (see `observer`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import numpy as np
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
+from ngramspec.adapters.llama_cpp.batch import TokenIds
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.guard import guard_new_hosts
-from ngramspec.adapters.llama_cpp.host import Host, TokenIds
+from ngramspec.adapters.llama_cpp.host import Host
+from ngramspec.adapters.llama_cpp.observer import Observer
 from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
@@ -56,8 +59,9 @@ class NgramDraft:
             "fixed": as long as the drafters make them; or an AutoPolicy of your own.
         drafter: A ready Drafter to use instead of `spec` and `policy`; its slots are used and must
             not be shared.
-        pool: SuffixPool for suffix, or HashPool or pool file for ngram-mod; shared with other
-            drafters, threads and, as a file, processes. Kept, not copied.
+        pool: SuffixPool for suffix, SuccessorPool for recycle, or HashPool or pool file for
+            ngram-mod; shared with other drafters, threads and, as a file, processes. Kept, not
+            copied.
         n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
             tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
         eog_ids: Further token ids before which a draft ends.
@@ -107,6 +111,7 @@ class NgramDraft:
         chosen = _make_policy(policy, max_draft)
         self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params, chosen)
         self.clock = RoundClock(self.drafter.policy)
+        self._observer = Observer(self.drafter)
         self.max_draft = max_draft
         self.counters = DraftCounters()
         self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
@@ -192,8 +197,11 @@ class NgramDraft:
         if host is not None and host.attachment is not None:
             host.attachment.arm(EMPTY, ids.size)  # whatever happens below
         limit = self._limit(host, ids, given)
+        observed = self._observer.observe_draft(stream, ids)
         if self._learn(stream, ids) >= 0:
             self.clock.learn(stream, int(ids.size))
+        if not observed:
+            self._observer.observe_text(stream, ids)
         if host is not None and host.attachment is None and host.has_processor():
             limit = 0  # it would be shown draft tokens that are not verified yet
         if limit > 0:
@@ -250,6 +258,7 @@ class NgramDraft:
         if accepted > 0:
             self.counters.accepted += min(int(accepted), int(stream.draft.size))
         stream.saw(ids)
+        stream.draft = EMPTY
         return int(accepted)
 
     def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:

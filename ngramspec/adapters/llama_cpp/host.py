@@ -13,11 +13,9 @@ import weakref
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramspec._native.hosts.llama import leading_flagged
-
-TokenIds = npt.NDArray[np.int32]
+from ngramspec.adapters.llama_cpp.batch import LastBatch, TokenIds
 
 MAX_FRAMES = 10
 UNKNOWN, GOES_ON, ENDS = 0, 1, 2
@@ -39,7 +37,7 @@ class Host:
     """
 
     __slots__ = (
-        *("__weakref__", "_ends", "_vocab", "attachment", "heal_failed"),
+        *("__weakref__", "_batch", "_ends", "_vocab", "attachment", "heal_failed"),
         *("llama", "n_batch", "n_vocab", "refusal"),
     )
 
@@ -52,6 +50,7 @@ class Host:
         self.refusal = ""
         if getattr(llama, "_is_recurrent", False) or getattr(llama, "_is_hybrid", False):
             self.refusal = "a recurrent or hybrid model cannot take back rejected draft tokens"
+        self._batch: LastBatch | None = None
         self._vocab = llama._model.vocab
         self._ends = np.zeros(self.n_vocab, dtype=np.uint8)
 
@@ -63,6 +62,13 @@ class Host:
     def pending(self, length: int) -> int:
         """Return how many of the newest `length` ids the next batch decodes, at least 1."""
         return max(1, length - int(getattr(self.llama(), "n_tokens", length - 1)))
+
+    def last_batch(self) -> LastBatch | None:
+        """Return what the Llama decoded last, None where that cannot be known."""
+        llama = self.llama()
+        if self._batch is None and getattr(getattr(llama, "_batch", None), "batch", None):
+            self._batch = LastBatch(llama)
+        return self._batch
 
     def score_rows(self) -> int:
         """Return how many positions a batch with a draft may reach, in tokens.

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.host import Host, TokenIds, find_llama
+from ngramspec.adapters.llama_cpp.batch import TokenIds
+from ngramspec.adapters.llama_cpp.host import Host, find_llama
 
 TAIL = 16
 
@@ -17,7 +18,7 @@ TAIL = 16
 class Stream:
     """One sequence of tokens and the slot that follows it.
 
-    tail: the newest ids seen at `length`; recognises arrays that nobody owns.
+    length, tail: How many ids were seen last, and the newest of them.
     """
 
     __slots__ = ("draft", "host", "length", "slot", "tail", "used")
@@ -31,9 +32,7 @@ class Stream:
         self.tail = np.empty(0, dtype=np.intc)
 
     def saw(self, ids: TokenIds) -> None:
-        """Remember the length and the end of `ids`; a host's buffer needs neither."""
-        if self.host is not None:
-            return
+        """Remember the length and the end of `ids`, all that the slot holds."""
         self.length = int(ids.size)
         self.tail = ids[-TAIL:].copy()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
@@ -26,7 +27,7 @@ _CHANGING = ("dynamic", "pool")
 class CorpusSettings:
     """Drafters, and their parameters by name.
 
-    spec: names, the first non-empty draft wins; only suffix drafts trees.
+    spec: names, the first non-empty draft wins; only suffix drafts trees here.
     params: parameters by drafter name.
     """
 
@@ -64,7 +65,8 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
         environment: None = this process's.
 
     Raises:
-        InputError: A name or value is wrong, or a file is named that other processes write to.
+        InputError: A name or value is wrong, a file is named that other processes write to, or a
+            drafter would draft nothing.
     """
     given = os.environ if environment is None else environment
     spec = given.get(f"{ENVIRONMENT}DRAFTER", "") or "suffix"
@@ -90,6 +92,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
         for key in _CHANGING:
             if key in own:
                 raise InputError(f"{name}: {key} changes, and all ranks must draft the same")
+    refuse_untaught("SGLang", params)
     return CorpusSettings(spec=spec, params=params)
 
 

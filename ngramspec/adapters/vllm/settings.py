@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.errors import InputError
@@ -130,7 +131,8 @@ def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dic
     """Return the parameters of each drafter: the shared ones that it has, and its own.
 
     Raises:
-        InputError: No drafter has a parameter, or params names a drafter that is not used.
+        InputError: No drafter has a parameter, params names a drafter that is not used, or one
+            would draft nothing.
     """
     names = parse_names(options.drafter, "priority")
     known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
@@ -143,6 +145,7 @@ def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dic
         if name not in made:
             raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
         made[name].update(own)
+    refuse_untaught("vLLM", made)
     return made
 
 

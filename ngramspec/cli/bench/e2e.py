@@ -9,7 +9,7 @@ import click
 
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
-from ngramspec.cli.drafts import NO_DRAFTS
+from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
@@ -37,8 +37,8 @@ A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per
 "prompt" and maybe "name". The requests run one by one on the engine of `ngramspec serve`.
 """
 WARM_UP = 64  # tokens of the prompt before anything is timed
-SETTINGS = ("repeats", "n_predict", "temp", "seed", "policy", "max_draft", "exact", "threads",
-            "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers")  # fmt: skip
+SETTINGS = ("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact",
+            "threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers")  # fmt: skip
 COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
 NOTE = """\
 tok/s: after the prompt, median; ratio: over plain decoding, median of the
@@ -67,6 +67,7 @@ docs/explanation/exactness.md explains why."""
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
            "as proposed. NAME:policy=... sets it for one drafter."),
+    tree_option(),
     option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=62, help="Longest draft, in tokens."),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
            help="Timed runs of each prompt with each drafter."),
@@ -91,13 +92,16 @@ def e2e(**values: Any) -> None:
 
     tasks = load_tasks(values["files"]) if values["files"] else [*TASKS, FREE]
     modes = _modes(values)
+    policies = [mode.policy or values["policy"] for mode in modes if mode.names]
+    values["spec_tree"] = tree_of(values["spec_tree"], policies)
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
         size = int(min(room + 1, model.n_ctx_train))
         with open_target({**values, "ctx_size": size}, model) as target:
             costs = find_costs(model, target.settings)
-            bench = Bench(target, modes, values["policy"], values["max_draft"], costs)
+            chosen = (values["policy"], values["max_draft"], costs, values["spec_tree"])
+            bench = Bench(target, modes, *chosen)
             found = list(_results(values, model, bench, tasks, prompts, len(modes)))
     if values["as_json"]:
         print_json(_as_json(values, found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FINISHED = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "error"}
 MAX_POSITIONS = 64  # positions of a draft to report; a prediction may have thousands of tokens
 Value = Callable[[EngineStats], float]
+Named = tuple[str, str, str]  # a metric's name, its help, and the attribute that it shows
 VLLM_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("prompt_tokens_total", "Prompt tokens, those found in the cache included.",
      lambda s: s.num_prompt_tokens + s.num_cached_tokens),
@@ -79,6 +80,17 @@ SUFFIX_COUNTERS = (
     ("suffix_pool_known_tokens_total", "Prompt tokens already in the pool.", "num_known"),
     ("suffix_pool_evicted_tokens_total", "Tokens evicted for newer ones.", "num_evicted"),
 )
+SUCCESSOR_GAUGES = (
+    ("successor_pool_contexts", "Contexts in the shared pool of recycle.", "num_entries"),
+    ("successor_pool_capacity_contexts", "Contexts that the shared pool of recycle can hold.",
+     "capacity"),
+    ("successor_pool_bytes", "Memory of the shared pool of recycle.", "nbytes"),
+)  # fmt: skip
+SUCCESSOR_COUNTERS = (
+    ("successor_pool_observed_contexts_total", "Contexts seen in logits, each time.",
+     "num_observed"),
+    ("successor_pool_evicted_contexts_total", "Contexts evicted for newer ones.", "num_evicted"),
+)  # fmt: skip
 
 
 class EngineCollector(Collector):
@@ -242,17 +254,23 @@ def _calls(
 
 def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
     """Yield metrics of the pools: sums over namespaces, and the shared pools."""
-    pools, suffix_pools = engine.drafters.pools(), engine.drafters.suffix_pools()
+    drafters = engine.drafters
+    pools, suffix_pools = drafters.pools(), drafters.suffix_pools()
+    successor_pools = drafters.successor_pools()
     pool, suffix_pool = pools.pop("", None), suffix_pools.pop("", None)
-    used = sum(other.num_used for other in pools.values())
-    tokens = sum(other.num_tokens for other in suffix_pools.values())
-    count = len(pools.keys() | suffix_pools.keys())
+    successor_pool = successor_pools.pop("", None)
+    count = len(pools.keys() | suffix_pools.keys() | successor_pools.keys())
     yield make.gauge("namespace_pools", "Namespaces with pools of their own.", count)
+    used = sum(other.num_used for other in pools.values())
     text = "Cells in use in the ngram-mod pools of namespaces."
     yield make.gauge("namespace_pool_used_cells", text, used)
+    tokens = sum(other.num_tokens for other in suffix_pools.values())
     text = "Tokens in the suffix pools of namespaces."
     yield make.gauge("namespace_suffix_pool_tokens", text, tokens)
-    kept = sum(engine.drafters.nbytes().values())
+    contexts = sum(other.num_entries for other in successor_pools.values())
+    text = "Contexts in the recycle pools of namespaces."
+    yield make.gauge("namespace_successor_pool_contexts", text, contexts)
+    kept = sum(drafters.nbytes().values())
     yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
     if pool is not None:
         stats = pool.stats()
@@ -260,11 +278,20 @@ def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
             yield make.gauge(name, text, stats[key])
         for name, text, key in POOL_COUNTERS:
             yield make.counter(name, text, stats[key])
-    if suffix_pool is not None:
-        for name, text, key in SUFFIX_GAUGES:
-            yield make.gauge(name, text, getattr(suffix_pool, key))
-        for name, text, key in SUFFIX_COUNTERS:
-            yield make.counter(name, text, getattr(suffix_pool, key))
+    yield from _of_attributes(make, suffix_pool, SUFFIX_GAUGES, SUFFIX_COUNTERS)
+    yield from _of_attributes(make, successor_pool, SUCCESSOR_GAUGES, SUCCESSOR_COUNTERS)
+
+
+def _of_attributes(
+    make: MetricFamilies, pool: Any, gauges: Iterable[Named], counters: Iterable[Named]
+) -> Iterator[Metric]:
+    """Yield metrics that are attributes of a pool; none where there is no pool."""
+    if pool is None:
+        return
+    for name, text, key in gauges:
+        yield make.gauge(name, text, getattr(pool, key))
+    for name, text, key in counters:
+        yield make.counter(name, text, getattr(pool, key))
 
 
 def _of_dynamic_file(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:

@@ -41,9 +41,13 @@ def engine_counters(engine: Engine) -> dict[str, Any]:
 
 def _pools(engine: Engine) -> Iterator[dict[str, Any]]:
     suffix, mod = engine.drafters.suffix_pool(), engine.drafters.pool()
+    recycle = engine.drafters.successor_pool()
     if suffix is not None:
         used, capacity = suffix.num_tokens, suffix.capacity
         yield {"name": "suffix", "unit": "tokens", "used": used, "capacity": capacity}
     if mod is not None:
         used, capacity = mod.num_used, mod.capacity
         yield {"name": "ngram-mod", "unit": "cells", "used": used, "capacity": capacity}
+    if recycle is not None:
+        used, capacity = recycle.num_entries, recycle.capacity
+        yield {"name": "recycle", "unit": "contexts", "used": used, "capacity": capacity}

@@ -241,6 +241,7 @@ def test_other_drafters_give_chains(spec: str) -> None:
         ({"PARAMS": '{"ngram-mod": {}}'}, "names 'ngram-mod', which is not in suffix"),
         ({"DRAFTER": "ngram-mod", "PARAMS": '{"ngram-mod": {"pool": "x"}}'}, "pool changes"),
         ({"DRAFTER": "ngram-cache", "PARAMS": '{"ngram-cache": {"dynamic": "x"}}'}, "dynamic"),
+        ({"DRAFTER": "suffix,recycle"}, "logits, which SGLang never shows"),
     ],
 )
 def test_wrong_settings_are_named(environment: dict[str, str], message: str) -> None:

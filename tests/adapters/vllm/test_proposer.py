@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.logits import teach
 from helpers.paths import ROOT
 from helpers.vllm_calls import CALLS, batch_of
 from helpers.vllm_engine import config
@@ -97,6 +98,19 @@ def test_any_drafter_and_policy_serves(drafter: str, policy: str) -> None:
             assert all(len(draft) <= 4 for draft in drafts)
             assert all(type(token) is int for draft in drafts for token in draft)
             assert [not s for s in call["sampled"]] <= [not d for d in drafts]
+
+
+def test_recycle_drafts_what_a_file_of_its_pool_holds(tmp_path: Path) -> None:
+    path = tmp_path / "said.pool"
+    drafter = create_drafter("recycle", pool=path, any_tokenizer=True)
+    for call in CALLS:
+        for text in call["texts"]:
+            drafter.begin(0, text)
+            teach(drafter)
+    del drafter  # which saves the file
+    own = {"pool": str(path), "any_tokenizer": True}
+    proposer = Proposer(config(drafter="recycle", policy="fixed", params={"recycle": own}))
+    assert any(draft for _, drafts in replay(proposer) for draft in drafts)
 
 
 def test_equal_steps_give_equal_drafts_on_every_rank_of_the_external_launcher() -> None:
@@ -194,6 +208,8 @@ def test_options_come_from_the_configuration_and_from_the_environment() -> None:
         ({"capcity": 5}, "capacity"),
         ({"policies": "auto"}, "policy"),
         ({"drafter": "ngram-simple", "size_n": 0}, "size_n"),
+        ({"drafter": "recycle"}, "recycle learns from the target's logits, which vLLM never shows"),
+        ({"drafter": "suffix,recycle", "params": {"recycle": {"top": 4}}}, "leave it out"),
     ],
 )
 def test_wrong_options_are_refused_at_the_start(options: dict[str, Any], hint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import log
 
 import numpy as np
@@ -16,6 +17,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.costs import CostTable
 from reference.chain import reference_drafter
 from reference.recycle import RecycleSource
+from reference.source import Tree, right_path
 
 CHEAP = CostTable(((1, 1.0), (2, 1.0000001)))  # whatever may be right is worth sending
 SIMPLE = {"size_n": 1, "size_m": 9}
@@ -41,51 +43,97 @@ def nodes(tokens: list[int], parents: list[int], claims: list[float]) -> Nodes:
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[tuple[Row, list[int], int]]:
-    """For each step a row of the target's likeliest tokens, what it emits, and the tree's width."""
+    """For each step a row of the target's likeliest tokens, what it emits, and the tree's width.
+
+    A width of 0 asks for a chain.
+    """
     likely = st.lists(st.integers(100, 30_000), min_size=4, max_size=4)
     rows = st.tuples(st.permutations(range(4)).map(list), likely.map(lambda p: sorted(p)[::-1]))
     one = st.tuples(
-        rows, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from([1, 2, 8])
+        rows, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from([0, 1, 2, 8])
     )
     return draw(st.lists(one, min_size=3, max_size=25))
 
 
-@settings(SETTINGS, max_examples=3 * SETTINGS.max_examples)
+class Counts:
+    """What each source drafted and got right, counted by paths."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.drafted: Counter[str] = Counter()
+        self.drafts: Counter[str] = Counter()
+        self.right: dict[str, list[int]] = {name: [0] * 64 for name in drafter.sources}
+
+    def add(self, tree: Tree, stem: Tree, right: list[int]) -> None:
+        first, grown = self.drafter.sources
+        copied = nodes(*stem, [0.0] * len(stem[0])).keys()
+        paths = list(nodes(*tree, [0.0] * len(tree[0])))
+        owners = [first if path in copied else grown for path in paths]
+        self.drafted.update(owners)
+        self.drafts.update(set(owners))
+        for i in range(len(right)):
+            self.right[first if tuple(right[: i + 1]) in copied else grown][i] += 1
+
+    def check(self) -> None:
+        for name, stats in self.drafter.stats().items():
+            assert stats.num_draft_tokens == self.drafted[name]
+            assert stats.num_drafts == stats.accept_calls == self.drafts[name]
+            positions = np.trim_zeros(self.right[name], "b")
+            assert stats.accepted_per_position == tuple(positions)
+            assert stats.num_accepted_tokens == sum(positions)
+
+
+@pytest.mark.parametrize("first", ["ngram-simple", "suffix"])
+@settings(SETTINGS, max_examples=2 * SETTINGS.max_examples)
 @given(text=st.lists(st.integers(0, 3), min_size=1, max_size=20), said=steps())
 def test_what_grows_is_what_the_reference_grows(
-    text: list[int], said: list[tuple[Row, list[int], int]]
+    first: str, text: list[int], said: list[tuple[Row, list[int], int]]
 ) -> None:
-    drafter, simple = chain("ngram-simple,recycle"), create_drafter("ngram-simple", **SIMPLE)
+    drafter = chain(f"{first},recycle")
+    alone = create_drafter(first, **(SIMPLE if first == "ngram-simple" else {}))
     reference = reference_drafter("recycle")
     source = reference.slots[0].sources[0]
     assert isinstance(source, RecycleSource)
-    for side in (drafter, simple, reference):
+    for side in (drafter, alone, reference):
         side.begin(0, text)
-    grafted = 0
+    counts, grafted = Counts(drafter), 0
     for (ids, p), emitted, width in said:
         logs = [log(one / 65535) for one in p]
         drafter.observe_top(0, np.array([ids], np.int32), np.array([logs], np.float32), None)
         reference.observe_top(0, [ids], [logs], None)
-        stem = simple.propose(0, 9).tolist()
-        stem_tree = stem, list(range(-1, len(stem) - 1))
-        claims = simple.confidence(0).tolist()
-        if stem:
-            grown = source.graft(reference.history(0), 64, width, stem_tree, claims)
+        stem, claims = propose(alone, 64, width)
+        if stem[0]:
+            grown = source.graft(reference.history(0), 64, width or 1, stem, claims)
         else:
-            grown = source.propose_tree(reference.history(0), 64, width)
+            grown = source.propose_tree(reference.history(0), 64, width or 1)
         expected = nodes(*grown, source.claims)
-        tree = [part.tolist() for part in drafter.propose_tree(0, 64, width)]
-        made = nodes(*tree)
-        if drafter.stats()["recycle"].num_drafts == grafted:  # ngram-simple's own draft was better
-            assert made.items() <= nodes(*stem_tree, claims).items()
-        else:  # some token at the end may not pay
+        tree, made_claims = propose(drafter, 64, width)
+        made = nodes(*tree, made_claims)
+        own = drafter.stats()["recycle"].num_draft_tokens > counts.drafted["recycle"]
+        if own:  # some token at the end may not pay
             assert made.items() <= expected.items()
             assert len(made) >= 0.8 * len(expected)
             grafted += 1
-        for side in (drafter, simple, reference):
+        else:  # the other's own draft was better, or nothing grew on it
+            assert made.items() <= nodes(*stem, claims).items() | expected.items()
+        right = right_path(tree, emitted)
+        counts.add(tree, stem, emitted[:right])
+        drafter.accept(0, emitted, right)
+        for side in (alone, reference):
             side.accept(0, emitted, 0)
-    assert drafter.check() == ""
+        assert drafter.check() == ""
+    counts.check()
     event(f"{min(grafted, 5)} drafts of recycle, of {min(len(said), 5)}")
+
+
+def propose(drafter: Drafter, most: int, width: int) -> tuple[Tree, list[float]]:
+    """A tree, or where width is 0 a chain; and what it claims."""
+    if width:
+        tokens, parents, claims = (one.tolist() for one in drafter.propose_tree(0, most, width))
+    else:
+        tokens, claims = drafter.propose(0, most).tolist(), drafter.confidence(0).tolist()
+        parents = list(range(-1, len(tokens) - 1))
+    return (tokens, parents), claims
 
 
 def test_it_adds_branches_and_a_longer_end() -> None:
@@ -98,7 +146,11 @@ def test_it_adds_branches_and_a_longer_end() -> None:
     assert (2, 3, 4, 5) in paths
     assert (2, 8) in paths
     drafter.accept(0, [2, 8, 9], 2)
-    assert drafter.stats()["recycle"].num_accepted_tokens == 2
+    simple, recycle = drafter.stats().values()  # 2 is ngram-simple's, 8 grew on it
+    assert (simple.num_draft_tokens, recycle.num_draft_tokens) == (9, len(tokens) - 9)
+    assert (simple.num_drafts, simple.accept_calls, simple.accepted_per_position) == (1, 1, (1,))
+    assert (recycle.num_drafts, recycle.accept_calls) == (1, 1)
+    assert recycle.accepted_per_position == (0, 1)
 
 
 def test_a_chain_goes_on_where_the_other_ends() -> None:

@@ -43,28 +43,25 @@ cdef object _int32 = np.dtype(np.int32)
 
 
 cdef object _stats_of(str name, const SourceCountsC* c, Py_ssize_t max_draft):
-    cdef Py_ssize_t i
-    cdef int64_t at_least = 0
+    cdef Py_ssize_t i, last = 0
     cdef int64_t num_accepted_tokens = 0
-    cdef list per_position = []
-    for i in range(max_draft, 0, -1):
-        at_least += c.accepted_len[i]
-        num_accepted_tokens += i * c.accepted_len[i]
-        if at_least:
-            per_position.append(at_least)
+    for i in range(max_draft):
+        num_accepted_tokens += c.accepted_at[i]
+        if c.accepted_at[i]:
+            last = i + 1
     return SourceStats(
         name=name,
         begin_calls=c.begin_calls,
         propose_calls=c.propose_calls,
         accept_calls=c.accept_calls,
         num_drafts=c.num_drafts,
-        num_accepted_drafts=at_least,
+        num_accepted_drafts=c.num_accepted_drafts,
         num_draft_tokens=c.num_draft_tokens,
         num_accepted_tokens=num_accepted_tokens,
-        accepted_per_position=tuple(reversed(per_position)),
+        accepted_per_position=tuple([c.accepted_at[i] for i in range(last)]),
         begin_ns=c.begin_ns,
         propose_ns=_scaled(c.propose_ns, c.propose_calls, c.timed_proposes),
-        accept_ns=_scaled(c.accept_ns, c.accept_calls, c.timed_accepts),
+        accept_ns=_scaled(c.accept_ns, c.num_feedbacks, c.timed_accepts),
     )
 
 
@@ -489,19 +486,19 @@ cdef class Drafter:
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
         for i in range(self.d.num_sources):
-            self.d.counts[i].accepted_len = <int64_t*>calloc(<size_t>self.d.max_draft + 1, sizeof(int64_t))
-            if self.d.counts[i].accepted_len == NULL:
+            self.d.counts[i].accepted_at = <int64_t*>calloc(<size_t>self.d.max_draft, sizeof(int64_t))
+            if self.d.counts[i].accepted_at == NULL:
                 raise MemoryError("drafter: no memory for statistics")
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
         drafter_judge(self, policy)
 
     cdef int _make_rows(self, SlotC* s) except -1:
-        cdef size_t room = <size_t>(self.d.num_sources * self.d.max_draft)
-        s.draft = s.rows = <token_t*>calloc(room, sizeof(token_t))
+        cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
+        s.draft = s.rows = <token_t*>calloc(room + one, sizeof(token_t))
         s.confidence = s.claims = <float*>calloc(room, sizeof(float))
         s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
-        s.parents = s.links = <int32_t*>calloc(room + <size_t>self.d.max_draft, sizeof(int32_t))
+        s.parents = s.links = <int32_t*>calloc(room + 2 * one, sizeof(int32_t))
         if s.rows == NULL or s.claims == NULL or s.made == NULL or s.links == NULL:
             raise MemoryError("drafter: no memory for drafts")
 
@@ -515,7 +512,7 @@ cdef class Drafter:
             free(self.d.slots[i].links)
         if self.d.counts != NULL:
             for i in range(self.d.num_sources):
-                free(self.d.counts[i].accepted_len)
+                free(self.d.counts[i].accepted_at)
         free(self._calibrations)
         free(self.d.slots)
         free(self.d.counts)
@@ -553,7 +550,7 @@ cdef class Drafter:
         cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_slots):
-                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + self.d.max_draft) * sizeof(token_t)
+                total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + 3 * self.d.max_draft) * sizeof(token_t)
                 total += <size_t>self.d.num_sources * (2 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
@@ -609,12 +606,14 @@ cdef class Drafter:
     def stats(self):
         """Return what each source did so far: dict name -> SourceStats.
 
+        Of a draft that one source grew from another's, each counts its own tokens.
+
         Cost: O(max_draft) per source. Threads: safe.
         """
-        cdef Py_ssize_t i, lengths = self.d.max_draft + 1
-        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>lengths * sizeof(int64_t)
+        cdef Py_ssize_t i, most = self.d.max_draft
+        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>most * sizeof(int64_t)
         cdef SourceCountsC* counts = <SourceCountsC*>malloc(<size_t>self.d.num_sources * of_source)
-        cdef int64_t* accepted_len = <int64_t*>(counts + self.d.num_sources)
+        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
         if counts == NULL:
             raise MemoryError("no memory for statistics")
         try:
@@ -623,9 +622,9 @@ cdef class Drafter:
             with self._lock:
                 memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
                 for i in range(self.d.num_sources):
-                    memcpy(accepted_len + i * lengths, counts[i].accepted_len, <size_t>lengths * sizeof(int64_t))
+                    memcpy(accepted_at + i * most, counts[i].accepted_at, <size_t>most * sizeof(int64_t))
             for i in range(self.d.num_sources):
-                counts[i].accepted_len = accepted_len + i * lengths
+                counts[i].accepted_at = accepted_at + i * most
             return {source.name: _stats_of(source.name, &counts[i], self.d.max_draft)
                     for i, source in enumerate(self._sources)}
         finally:
@@ -633,14 +632,14 @@ cdef class Drafter:
 
     def reset_stats(self):
         """Set all counters of all sources to 0."""
-        cdef int64_t* accepted_len
+        cdef int64_t* accepted_at
         cdef Py_ssize_t i
         with self._lock:
             for i in range(self.d.num_sources):
-                accepted_len = self.d.counts[i].accepted_len
-                memset(accepted_len, 0, <size_t>(self.d.max_draft + 1) * sizeof(int64_t))
+                accepted_at = self.d.counts[i].accepted_at
+                memset(accepted_at, 0, <size_t>self.d.max_draft * sizeof(int64_t))
                 memset(&self.d.counts[i], 0, sizeof(SourceCountsC))
-                self.d.counts[i].accepted_len = accepted_len
+                self.d.counts[i].accepted_at = accepted_at
 
     def begin(self, Py_ssize_t slot, token_ids):
         """Start a request on a slot.

@@ -24,21 +24,25 @@ cdef struct SlotC:
     Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
     bint active           # between begin and end
     bint asked            # whether a draft was asked for since the newest token
-    token_t* rows         # num_sources rows of max_draft tokens: what each source drafted
+    token_t* rows         # num_sources rows of max_draft tokens: what each source drafted; one more: the stem
     float* claims         # per drafted token: the probability that it is right if those before it are
     Py_ssize_t* made      # tokens per row
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
     int32_t* parents      # of the pending draft where it is a tree: the index of each token's parent, -1 = the history
-    int32_t* links        # num_sources rows of such parents, and one of working memory
+    int32_t* links        # num_sources rows of such parents, one of working memory, and the stem's
     bint branched         # the draft is a tree
     Py_ssize_t draft_len  # tokens of it that will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
+    Py_ssize_t stem       # earlier source from whose draft a later one grew its own, -1 = none did
+    Py_ssize_t stem_len   # tokens of that draft
+    Py_ssize_t num_copied # tokens of the pending draft that are the stem's; they count as that source's
 
 cdef struct SourceCountsC:
     int64_t begin_calls
     int64_t propose_calls
-    int64_t accept_calls
+    int64_t accept_calls  # verified drafts with tokens of the source
+    int64_t num_feedbacks # verified drafts that it made
     int64_t num_drafts
     int64_t num_draft_tokens
     int64_t begin_ns
@@ -46,7 +50,8 @@ cdef struct SourceCountsC:
     int64_t accept_ns     # of the timed calls only
     int64_t timed_proposes
     int64_t timed_accepts
-    int64_t* accepted_len  # verified drafts by accepted tokens, index 0..max_draft
+    int64_t num_accepted_drafts
+    int64_t* accepted_at  # accepted tokens by their position in the draft, 0..max_draft - 1
 
 cdef struct DriverC:
     SlotC* slots

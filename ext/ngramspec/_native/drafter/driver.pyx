@@ -4,7 +4,7 @@ Kernels that do not return STATUS_OK have changed nothing, except driver_replay.
 branches: each token's parent comes before it.
 """
 
-from libc.string cimport memmove, memset
+from libc.string cimport memcpy, memmove, memset
 
 from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
@@ -213,7 +213,7 @@ cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, con
     return length
 
 
-cdef void _find_stem(const DriverC* d, const SlotC* s, Py_ssize_t source, GivenC* given) noexcept nogil:
+cdef void _find_stem(const DriverC* d, SlotC* s, Py_ssize_t source, GivenC* given) noexcept nogil:
     """Set the draft that a source may grow from: the first one of an earlier source."""
     cdef Py_ssize_t i
     given.n = 0
@@ -224,7 +224,67 @@ cdef void _find_stem(const DriverC* d, const SlotC* s, Py_ssize_t source, GivenC
             given.tokens, given.claims = s.rows + i * d.max_draft, s.claims + i * d.max_draft
             given.parents = s.links + i * d.max_draft if s.branched else NULL
             given.n = s.made[i]
+            s.stem = i
             return
+
+
+cdef enum:
+    NO_STEM = -1
+    OUTSIDE = -2  # a token that is not in the stem
+
+
+cdef void _keep_stem(DriverC* d, SlotC* s, const GivenC* given) noexcept nogil:
+    """Remember the draft that another grows from: what is cut of it later does not matter then."""
+    cdef int32_t* parents = s.links + (d.num_sources + 1) * d.max_draft
+    s.stem_len = given.n
+    memcpy(s.rows + d.num_sources * d.max_draft, given.tokens, <size_t>given.n * sizeof(token_t))
+    if given.parents != NULL:
+        memcpy(parents, given.parents, <size_t>given.n * sizeof(int32_t))
+    else:
+        branches_chain(parents, given.n)
+
+
+cdef Py_ssize_t _in_stem(const DriverC* d, const SlotC* s, Py_ssize_t at, token_t token) noexcept nogil:
+    """Return where the stem has a token after its own one at `at` (-1: the text), OUTSIDE where it has not."""
+    cdef const token_t* tokens = s.rows + d.num_sources * d.max_draft
+    cdef const int32_t* parents = s.links + (d.num_sources + 1) * d.max_draft
+    cdef Py_ssize_t i
+    for i in range(at + 1 if at != OUTSIDE else s.stem_len, s.stem_len):
+        if parents[i] == at and tokens[i] == token:
+            return i
+    return OUTSIDE
+
+
+cdef Py_ssize_t _count_copied(const DriverC* d, const SlotC* s) noexcept nogil:
+    """Return how many tokens of the pending draft the stem has too, after the same ones."""
+    cdef int32_t* place = s.links + d.num_sources * d.max_draft
+    cdef Py_ssize_t i, parent, copied = 0
+    if s.stem == NO_STEM or d.sources[s.owner].graft == NULL:
+        return 0
+    for i in range(s.draft_len):
+        parent = s.parents[i] if s.branched else i - 1
+        place[i] = <int32_t>_in_stem(d, s, place[parent] if parent >= 0 else -1, s.draft[i])
+        copied += place[i] != OUTSIDE
+    return copied
+
+
+cdef void _count_drafted(DriverC* d, const SlotC* s, int64_t sign) noexcept nogil:
+    """Add the pending draft to what was drafted, or take it out: copied tokens are the stem's."""
+    cdef Py_ssize_t own = s.draft_len - s.num_copied
+    d.counts[s.owner].num_drafts += sign * (own > 0)
+    d.counts[s.owner].num_draft_tokens += sign * own
+    if s.num_copied:
+        d.counts[s.stem].num_drafts += sign
+        d.counts[s.stem].num_draft_tokens += sign * s.num_copied
+
+
+cdef void _count_accepted(SourceCountsC* c, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+    """Count a verified draft whose tokens first..stop - 1 were the source's and right."""
+    cdef Py_ssize_t i
+    c.accept_calls += 1
+    c.num_accepted_drafts += stop > first
+    for i in range(first, stop):
+        c.accepted_at[i] += 1
 
 
 cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t limit, Py_ssize_t width,
@@ -240,6 +300,8 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     cdef Py_ssize_t length
     cdef int64_t started
     _find_stem(d, s, source, &given)
+    if given.n:
+        _keep_stem(d, s, &given)
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
@@ -256,6 +318,7 @@ cdef void _ask_anew(DriverC* d, SlotC* s, bint branched) noexcept nogil:
     s.draft_len = 0
     s.asked = True
     s.branched = branched
+    s.stem = NO_STEM
     memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
@@ -310,9 +373,8 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
     s.confidence = s.claims + source * d.max_draft
     s.parents = s.links + source * d.max_draft
     s.draft_len = length
-    if length:
-        d.counts[source].num_drafts += 1
-        d.counts[source].num_draft_tokens += length
+    s.num_copied = _count_copied(d, s)
+    _count_drafted(d, s, 1)
 
 
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
@@ -337,8 +399,17 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[s.owner]
     cdef Py_ssize_t right = draft_right(s, tokens, n)
-    d.counts[s.owner].accept_calls += 1
-    d.counts[s.owner].accepted_len[num_accepted] += 1
+    cdef Py_ssize_t copied = 0, at = -1
+    d.counts[s.owner].num_feedbacks += 1
+    if s.num_copied:
+        while copied < num_accepted:
+            at = _in_stem(d, s, at, tokens[copied])
+            if at == OUTSIDE:
+                break
+            copied += 1
+        _count_accepted(&d.counts[s.stem], 0, copied)
+    if s.num_copied < s.draft_len:
+        _count_accepted(&d.counts[s.owner], copied, num_accepted)
     c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
     s.draft_len = 0
 
@@ -358,7 +429,7 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
     if length > s.history.len and _reserve(d, slot, length - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     if s.draft_len > 0:
-        if counts.accept_calls % TIMED_EVERY == 0:
+        if counts.num_feedbacks % TIMED_EVERY == 0:
             started = ngs_now_ns()
         _feed_back(d, slot, tokens, n, num_accepted)
     s.asked = False
@@ -405,9 +476,10 @@ cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcep
     """Keep the first tokens of the pending draft; the others count as never drafted."""
     cdef SlotC* s = &d.slots[slot]
     if s.draft_len > length:
-        d.counts[s.owner].num_draft_tokens -= s.draft_len - length
-        d.counts[s.owner].num_drafts -= length == 0
+        _count_drafted(d, s, -1)
         s.draft_len = length
+        s.num_copied = _count_copied(d, s)
+        _count_drafted(d, s, 1)
 
 
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil:

@@ -90,6 +90,7 @@ cdef class Slot:
     cdef tuple _sources
     cdef Drafter native                    # the only source's drafter, if it is native
     cdef str native_name                 # that source's name
+    cdef Drafter learner                 # of the sources' drafters, the one that learns from logits
     # The draft of this step.
     cdef token_t* guess
     cdef Py_ssize_t num_guessed

@@ -13,7 +13,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.history cimport common_prefix
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK
-from ngramspec._native.drafter.drafter cimport Drafter
+from ngramspec._native.drafter.drafter cimport Drafter, drafter_top
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, logprobs_of
 
 import numpy as np
@@ -504,11 +504,15 @@ cdef class Slot:
     @sources.setter
     def sources(self, sources):
         self._sources = tuple(sources)
-        self.native = self.native_name = None
-        if len(self._sources) == 1:
-            drafter = getattr(self._sources[0], "native", None)
-            if isinstance(drafter, Drafter):
-                self.native, self.native_name = drafter, self._sources[0].name
+        self.native = self.native_name = self.learner = None
+        for source in self._sources:
+            drafter = getattr(source, "native", None)
+            if not isinstance(drafter, Drafter):
+                continue
+            if len(self._sources) == 1:
+                self.native, self.native_name = drafter, source.name
+            if self.learner is None and drafter_top(drafter):
+                self.learner = drafter
 
     @property
     def draft(self):

@@ -688,7 +688,7 @@ cdef class Verifier:
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.num_credited = accepted if slot.draft_source is not None else 0
         slot.begun = count > 0 and not slot.decoding
-        if slot.native is not None and drafter_top(slot.native):
+        if slot.learner is not None:
             self.observe(slot, count)
         slot.branch = 0
         if slot.branched and accepted:
@@ -709,10 +709,10 @@ cdef class Verifier:
         """Show a drafter that learns from logits the slot's rows: those that tokens were chosen from, then others."""
         cdef const float* logits = self.rows.c.data + slot.first_row * self.rows.c.vocab_size
         if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * self.rows.c.vocab_size < MUCH_TO_READ:
-            observe_rows(slot, slot.native, logits, self.rows.c.vocab_size, count)
+            observe_rows(slot, slot.learner, logits, self.rows.c.vocab_size, count)
         else:
             with nogil:
-                observe_rows(slot, slot.native, logits, self.rows.c.vocab_size, count)
+                observe_rows(slot, slot.learner, logits, self.rows.c.vocab_size, count)
         return 0
 
     cdef int note_step(self, Py_ssize_t n) except -1:
