@@ -486,6 +486,7 @@ cdef struct FollowedC:
     const token_t* rows
     Py_ssize_t width      # of a row
     int32_t* accepted     # set: accepted tokens, OTHER, NO_ROOM; LATER while the caller has still to do all of it
+    Py_ssize_t together   # rows that a thread takes at a time
     int64_t next          # row that nobody has taken
 
 cdef enum:
@@ -508,7 +509,7 @@ cdef void _fetch_text(const FollowedC* f, const DriverC* d, Py_ssize_t i) noexce
     """Ask for what tells whether a row continues its slot."""
     cdef const SlotC* s
     cdef const token_t* end
-    if i >= f.num or f.slots[i] < 0:
+    if f.slots[i] < 0:
         return
     s = &d.slots[f.slots[i]]
     end = f.rows + i * f.width + f.lengths[i]
@@ -524,12 +525,14 @@ cdef void _join_lane(void* job, int lane) noexcept nogil:
     cdef FollowedC* f = <FollowedC*>job
     cdef DriverC* d = f.lanes[lane]
     cdef const token_t* row
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, TOGETHER)
-    cdef Py_ssize_t i, known, length
+    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+    cdef Py_ssize_t i, known, length, end
     cdef SlotC* s
     while start < f.num:
-        for i in range(start, min(start + TOGETHER, f.num)):
-            _fetch_text(f, d, i + AHEAD)
+        end = min(start + f.together, f.num)
+        for i in range(start, end):
+            if i + AHEAD < end:  # others may change other rows
+                _fetch_text(f, d, i + AHEAD)
             f.accepted[i] = OTHER
             if f.slots[i] < 0:
                 continue
@@ -547,23 +550,24 @@ cdef void _join_lane(void* job, int lane) noexcept nogil:
                 f.accepted[i] = NO_ROOM
             else:
                 s.joined = length - known
-        start = <Py_ssize_t>ngs_add64(&f.next, TOGETHER)
+        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
 
 
 cdef void _index_lane(void* job, int lane) noexcept nogil:
     """Take rows from the last one on and index what has joined, until no row is left."""
     cdef FollowedC* f = <FollowedC*>job
     cdef DriverC* d = f.lanes[lane]
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, TOGETHER)
-    cdef Py_ssize_t i, k
+    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+    cdef Py_ssize_t i, k, end
     while start < f.num:
-        for k in range(start, min(start + TOGETHER, f.num)):
+        end = min(start + f.together, f.num)
+        for k in range(start, end):
             i = f.num - 1 - k
-            if i > 0 and f.accepted[i - 1] >= 0 and d.slots[f.slots[i - 1]].joined:
+            if k + 1 < end and f.accepted[i - 1] >= 0 and d.slots[f.slots[i - 1]].joined:
                 driver_fetch(d, f.slots[i - 1], FETCH_ENTRIES)
             if f.accepted[i] >= 0 and d.slots[f.slots[i]].joined:
                 driver_index(d, f.slots[i])
-        start = <Py_ssize_t>ngs_add64(&f.next, TOGETHER)
+        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
 
 
 cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noexcept nogil:
@@ -609,6 +613,7 @@ cdef Py_ssize_t _follow_rows(Drafter drafter, FollowedC* f) noexcept nogil:
     cdef Py_ssize_t full
     cdef bint called
     _begin_lanes(drafter, lanes)
+    f.together = TOGETHER if lanes > 1 else f.num
     f.next = 0
     _share(_join_lane, f, lanes)
     f.next = 0
