@@ -57,12 +57,14 @@ typedef struct {
     int num;  /* workers */
     int used; /* a caller has them */
     int all;  /* for tests: a caller waits until all have come that it called */
+    int64_t called;  /* when they were, in ns */
+    int shun, left_out; /* jobs to be done without them, since they kept the caller waiting; those still to come */
 } ngs_workers;
 
-enum { NGS_LOOKS = 16, NGS_STACK = 1 << 20 };
+enum { NGS_LOOKS = 16, NGS_STACK = 1 << 20, NGS_MOST_SHUNNED = 63 };
 #define NGS_AWAKE_NS 50000 /* a step has several jobs, one soon after the other */
 
-static ngs_workers ngs_all_workers = {NGS_MEETING, NULL, NULL, 0, 0, 0, 0, 0, 0, 0};
+static ngs_workers ngs_all_workers = {NGS_MEETING, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 /* Wait a little for a word to be (not) 0. Others go first: it may be one of them that will change it. */
 static inline void ngs_look(const uint32_t *word, int until_zero) {
@@ -131,9 +133,15 @@ static int ngs_start_worker(ngs_workers *w) {
 static int ngs_call_workers(ngs_workers *w, ngs_task task, void *job, int lanes) {
     int i, sleepers;
     if (lanes <= 1 || !ngs_try_lock(&w->used)) return 0;
+    if (w->left_out > 0 && !w->all) {
+        w->left_out--;
+        ngs_keep_bits((uint32_t *)&w->used, 0);
+        return 0;
+    }
     while (w->num < lanes - 1 && ngs_start_worker(w)) w->num++;
     if (w->num < lanes - 1) lanes = w->num + 1;
     ngs_meet(&w->meeting);
+    w->called = ngs_now_ns();
     w->task = task;
     w->job = job;
     w->lane = 1;
@@ -145,8 +153,18 @@ static int ngs_call_workers(ngs_workers *w, ngs_task task, void *job, int lanes)
     return 1;
 }
 
+/* After a job of which the caller spent `waited` of `took` ns waiting: leave workers out of some of the next jobs if it
+ * was much. Then others have their core, and what they began lies there until they have it again. */
+static void ngs_judge_workers(ngs_workers *w, int64_t waited, int64_t took) {
+    w->shun = waited > took / 3 ? 2 * w->shun + 1 : w->shun / 2;
+    if (w->shun > NGS_MOST_SHUNNED) w->shun = NGS_MOST_SHUNNED;
+    w->left_out = w->shun;
+}
+
 /* After ngs_call_workers returned 1: let no further one come, and wait until none is in the job. */
 static void ngs_dismiss_workers(ngs_workers *w) {
+    const int64_t done = ngs_now_ns();
+    int64_t now = done;
     ngs_meet(&w->meeting);
     ngs_release32(&w->open, 0);
     if (w->inside) {
@@ -154,14 +172,16 @@ static void ngs_dismiss_workers(ngs_workers *w) {
         ngs_look(&w->inside, 1);
         ngs_meet(&w->meeting);
         while (w->inside) ngs_await_left(&w->meeting);
+        now = ngs_now_ns();
     }
     ngs_part(&w->meeting);
+    ngs_judge_workers(w, now - done, now - w->called);
     ngs_keep_bits((uint32_t *)&w->used, 0);
 }
 
 /* In the child of a fork, which has none of the threads. */
 static void ngs_forget_workers(ngs_workers *w) {
-    const ngs_workers fresh = {NGS_MEETING, NULL, NULL, 0, 0, 0, 0, 0, 0, w->all};
+    const ngs_workers fresh = {NGS_MEETING, NULL, NULL, 0, 0, 0, 0, 0, 0, w->all, 0, 0, 0};
     memcpy(w, &fresh, sizeof(fresh));
 }
 
