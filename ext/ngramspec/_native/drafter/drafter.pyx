@@ -25,7 +25,7 @@ from ngramspec._native.drafter.driver cimport (
     driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
     driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
 )
-from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_TEXTS, Source, SourceC
+from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
 from ngramspec._native.policy.trees cimport TreeC
@@ -333,6 +333,15 @@ cdef void _write_row(DriverC* d, Py_ssize_t slot, Py_ssize_t chosen, const Propo
 
 
 cdef void _fetch_row(const DriverC* d, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
+    cdef const SlotC* s
+    if i + 3 * AHEAD < p.num:
+        ngs_prefetch_read(&d.slots[p.slots[i + 3 * AHEAD]])
+    if i + 2 * AHEAD < p.num:
+        s = &d.slots[p.slots[i + 2 * AHEAD]]
+        ngs_prefetch_read(s.history.tokens + s.history.len - 1)
+        ngs_prefetch_read(s.rows)
+        ngs_prefetch_read(s.claims)
+        driver_fetch(d, p.slots[i + 2 * AHEAD], FETCH_STATE)
     if i + AHEAD < p.num:
         driver_fetch(d, p.slots[i + AHEAD], FETCH_PLACES)
     if i + 1 < p.num:
@@ -577,6 +586,8 @@ cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noe
     cdef bint taught
     cdef SlotC* s
     for i in range(f.num):
+        if i + 1 < f.num and f.accepted[i + 1] >= 0:
+            driver_fetch(&drafter.d, f.slots[i + 1], FETCH_STATE)
         if f.accepted[i] < 0:
             continue
         s = &drafter.d.slots[f.slots[i]]

@@ -17,9 +17,10 @@ cdef struct GivenC:
 
 # What a source will read next, for `fetch`.
 cdef enum Fetch:
-    FETCH_PLACES = 0      # to draft: where the newest tokens were seen
-    FETCH_TEXTS = 1       # to draft: the texts there
-    FETCH_ENTRIES = 2     # to index tokens
+    FETCH_STATE = 0       # the slot's own state, which other threads may be changing
+    FETCH_PLACES = 1      # to draft: where the newest tokens were seen
+    FETCH_TEXTS = 2       # to draft: the texts there
+    FETCH_ENTRIES = 3     # to index tokens
 
 # Kernels of a source. `state` is the source's own struct, `slot` is in range. None of them takes
 # the GIL; only `reserve` can fail, and then it has changed nothing.

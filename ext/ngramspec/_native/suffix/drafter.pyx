@@ -21,9 +21,9 @@ from libc.string cimport memcpy, memset
 
 from ngramspec._native.core.adapt cimport adapt_learn
 from ngramspec._native.core.history cimport HistoryC
-from ngramspec._native.core.types cimport Status, int32_t, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.core.types cimport Status, int32_t, ngs_prefetch, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
 from ngramspec._native.drafter.source cimport (
-    FETCH_ENTRIES, FETCH_PLACES, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC, ignore_feedback,
+    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC, ignore_feedback,
 )
 from ngramspec._native.suffix.confidence cimport (
     NGS_FEATURES, ChoiceC, LatelyC, ModelC, model_judge, model_learn, model_start, model_sure,
@@ -450,6 +450,7 @@ cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
 
 cdef enum:
+    LINE = 64             # bytes that are fetched together
     PENDING = 64          # generated tokens that go to the pool together
     LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
 
@@ -508,7 +509,13 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 cdef void _fetch(void* state, Py_ssize_t slot, const HistoryC* h, Fetch what) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
-    if what == FETCH_ENTRIES:
+    cdef Py_ssize_t i
+    if what == FETCH_STATE:
+        for i in range(<Py_ssize_t>sizeof(SuffixSlotC) // LINE):
+            ngs_prefetch(<char*>s + i * LINE)
+        for i in range(2 * <Py_ssize_t>sizeof(JudgedC) // LINE):
+            ngs_prefetch(<char*>s.records + i * LINE)
+    elif what == FETCH_ENTRIES:
         lines_fetch(&s.text.own, h.tokens, s.num_indexed, h.len)
     else:
         match_fetch(&s.text, h, c.pool, what == FETCH_PLACES)
