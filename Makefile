@@ -169,7 +169,7 @@ asan: $(STAMP)
 tsan: $(STAMP)
 	$(call sanitized,thread)
 	cd build/tsan && $(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
-		TSAN_OPTIONS="ignore_noninstrumented_modules=1 log_path=$(CURDIR)/build/tsan/report" \
+		TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0 log_path=$(CURDIR)/build/tsan/report" \
 		setarch -R $(SANITIZED_PYTEST) $(TSAN_TESTS)
 	! cat build/tsan/report.* 2>/dev/null
 

@@ -6,7 +6,8 @@ Replays each set through the suffix drafter, with branches in half of the drafts
 random lengths, notes what every judged choice looked like and whether it was what the target
 said, and fits one hidden layer of 32 units to that (Adam, twenty passes, sets weighted by the
 inverse root of their size). Writes ngramspec/models/suffix_confidence.npy. With --leave-one-out it
-also trains one network per set on all others, FOLDER/NAME.npy, replays the set with it as `ngramspec bench replay` does with "auto"
+also trains one network per set on all others, FOLDER/NAME.npy, replays the set with it as
+`ngramspec bench replay` does with "auto"
 and "auto:tree=64", and prints the modelled speed-ups over that of the best recorded peer: figures
 on text that the network never saw.
 """

@@ -74,6 +74,15 @@ def test_choice_of_a_draft_length(benchmark: Any, length: int) -> None:
     assert benchmark(policy.choose, 0, "a", chain, 64) <= length
 
 
+@pytest.mark.parametrize("slots", [8, 64, 256])
+def test_choice_over_slots(benchmark: Any, slots: int) -> None:
+    policy = AutoPolicy(costs=PROFILES["h100-8b"])
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 17, slots)
+    chains = [("a", -np.sort(-rng.random(n).astype(np.float32)), 16) for n in lengths]
+    assert len(benchmark(policy.choose_many, chains, slots * 17)) == slots
+
+
 def test_pool_insert(benchmark: Any) -> None:
     pool = HashPool()
     benchmark(pool.insert, TEXT[:24].copy(), 7)

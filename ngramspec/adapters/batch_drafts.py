@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from ngramspec._native.core.lists import lists_of
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.adapters.rows import RowSlots, TokenIds
 
@@ -71,9 +72,8 @@ class BatchDrafts:
         self.drafter.propose_batch(chosen, limits, drafts, lens)
         if drafts.max() >= self._vocab_size:
             self._cut(chosen, drafts, lens)
-        sizes = lens.tolist()
-        self.num_tokens += sum(sizes)
-        made = [row[:size] for row, size in zip(drafts.tolist(), sizes, strict=True)]
+        self.num_tokens += int(lens.sum())
+        made = lists_of(drafts, lens)
         if isinstance(at, slice):
             return made
         drafted: list[list[int]] = [[] for _ in range(slots.size)]

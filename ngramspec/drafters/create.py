@@ -42,6 +42,7 @@ def create_drafter(
     order: str = "priority",
     params: Mapping[str, Mapping[str, Any]] | None = None,
     policy: AutoPolicy | None = None,
+    threads: int | None = None,
     **shared: Any,
 ) -> Drafter:
     """Make a drafter, or a chain of them, for any number of slots.
@@ -55,6 +56,7 @@ def create_drafter(
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.
         policy: AutoPolicy that shortens drafts to what pays, and learns from what is accepted;
             None = drafts as long as the drafters make them.
+        threads: Most threads that a batch of rows uses, 1..64; None = by the cores there are.
         params: Parameters for one member of a chain, by its name.
         **shared: Parameters for every member that has them, such as size_n=12 or pool=pool.
             `ngramspec.drafters.config` lists them with their defaults. `static` is a file of
@@ -84,7 +86,7 @@ def create_drafter(
     check_int("max_history", max_history, 1024, 1 << 28)
     per_name = _parameters(names, shared, params or {})
     sources = [_SOURCES[name](slots, CONFIGS[name](**per_name[name])) for name in names]
-    return Drafter(sources, slots, max_history, policy)
+    return Drafter(sources, slots, max_history, policy, threads)
 
 
 def _parameters(

@@ -111,6 +111,7 @@ def make_drafter(settings: ProposerSettings, params: Any) -> Drafter:
         max_history=settings.max_history,
         params=params,
         policy=chosen,
+        threads=options.threads,
     )
 
 

@@ -18,6 +18,7 @@ KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
 ENVIRONMENT = "NGRAMSPEC_"
 POLICIES = ("auto", "fixed")
 MAX_NAMESPACES = 1024
+MOST_THREADS = 64
 _MIN_HISTORY, _MAX_HISTORY = 1024, 1 << 24
 _CHANGING = ("dynamic", "pool")  # files that other processes write to
 # Options that may come from the environment, and how their text is read.
@@ -26,6 +27,7 @@ _FROM_TEXT: dict[str, Any] = {
     "policy": str,
     "namespaces": int,
     "log_seconds": float,
+    "threads": int,
     "static": str,
     "dynamic": str,
     "pool": str,
@@ -43,6 +45,7 @@ class Options:
     policy: str = "auto"  # "auto": drafts as long as they pay; "fixed": as far as the drafters go
     namespaces: int = 32  # namespaces with their own pools at a time, 0 = one pool for all
     log_seconds: float = 60.0  # between log lines with figures by source, 0 = none
+    threads: int | None = None  # most that draft for the rows of a step; None = by the cores
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
 
     def __post_init__(self) -> None:
@@ -59,6 +62,9 @@ class Options:
         seconds = self.log_seconds
         if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
             raise InputError(f"log_seconds must be a number >= 0, got {seconds!r}")
+        threads = self.threads
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+            raise InputError(f"threads must be in 1..{MOST_THREADS}, got {threads!r}")
         own = self.params
         if not isinstance(own, Mapping) or not all(isinstance(p, Mapping) for p in own.values()):
             raise InputError(f"params must be parameters by drafter name, got {own!r}")

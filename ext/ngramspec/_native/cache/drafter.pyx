@@ -75,9 +75,12 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     context_rewind(&(<LookupC*>state).contexts[slot], h.tokens, length)
 
 
+cdef void _index(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+    context_learn(&(<LookupC*>state).contexts[slot], h.tokens, h.len)
+
+
 cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
-    context_learn(&k.contexts[slot], h.tokens, h.len)
     if how == JOINED_OUTPUT and k.dynamic != NULL and k.dynamic_update:
         shared_learn(k.dynamic, h.tokens, start, h.len)  # without room it is not learned; drafting goes on
 
@@ -259,7 +262,7 @@ cdef token_t _next(const LookupC* k, const CountsC* context, TailC* x) noexcept 
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                         Py_ssize_t limit) noexcept nogil:
+                         Py_ssize_t limit, int lane) noexcept nogil:
     cdef LookupC* k = <LookupC*>state
     cdef TailC x
     cdef Py_ssize_t i = h.len - NGRAM_MAX if h.len > NGRAM_MAX else 0
@@ -340,8 +343,8 @@ cdef class CacheSource(Source):
         k.num_slots = slots
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
-        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _extend, _propose, NULL,
-                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0)
+        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _index, _extend, _propose, NULL,
+                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

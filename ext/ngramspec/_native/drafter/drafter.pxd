@@ -1,8 +1,8 @@
 # Drafter: owns the slots and sources; drafts for a slot and commits what the target emitted.
 cimport cython
 
-from ngramspec._native.core.types cimport Status, token_t, uint8_t
-from ngramspec._native.drafter.driver cimport DriverC, SlotC
+from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
+from ngramspec._native.drafter.driver cimport DriverC, SlotC, SourceCountsC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC
 
@@ -29,6 +29,13 @@ cdef class Drafter:
     cdef AutoPolicy _judge      # values drafts now: _policy, or an engine's policy
     cdef CalibrationC** _calibrations  # the judge's, one per source
     cdef cython.pymutex _lock   # held around every use of d
+    cdef int _threads           # most that work on a batch
+    cdef int _num_lanes         # the same, by the number of slots
+    cdef DriverC** _lanes       # d as each of these threads has it; entry 0 is d
+    cdef int64_t _drafted       # batches that were drafted for
+    cdef int64_t _followed      # batches that were followed; guarded by the GIL
+    cdef int _make_lanes(self) except -1
+    cdef SourceCountsC* _make_counts(self) except NULL
     cdef int _make_rows(self, SlotC* s) except -1
     cdef const char* _broken(self, Py_ssize_t slot) noexcept
     cdef SlotC* _slot(self, Py_ssize_t slot) except NULL

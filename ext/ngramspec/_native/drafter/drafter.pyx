@@ -16,14 +16,16 @@ from ngramspec._native.core.arguments cimport (
 )
 from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
 from ngramspec._native.core.types cimport (
-    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t, uint64_t,
+    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
 )
+from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
 from ngramspec._native.drafter.driver cimport (
     ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, branches_prune, draft_right, driver_accept,
-    driver_ask_all, driver_begin, driver_context, driver_end, driver_observe, driver_propose, driver_propose_tree,
-    driver_prune, driver_replay, driver_shorten, driver_take, driver_truncate, history_context,
+    driver_ask_all, driver_begin, driver_begin_lane, driver_context, driver_end, driver_end_lane, driver_fetch, driver_index,
+    driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
+    driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
 )
-from ngramspec._native.drafter.source cimport Source, SourceC
+from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
 from ngramspec._native.policy.trees cimport TreeC
@@ -140,10 +142,10 @@ cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noe
     return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
 
 
-cdef Py_ssize_t _keep_valid(Drafter drafter, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
+cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
     """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
-    cdef Py_ssize_t row = source * drafter.d.max_draft, n = s.made[source], i
-    cdef int32_t* place = s.links + drafter.d.num_sources * drafter.d.max_draft
+    cdef Py_ssize_t row = source * d.max_draft, n = s.made[source], i
+    cdef int32_t* place = s.links + d.num_sources * d.max_draft
     if not s.branched:
         return _leading_valid(ask, s.rows + row, n)
     if _leading_valid(ask, s.rows + row, n) == n:
@@ -176,40 +178,45 @@ cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize
     c.calibration = drafter._calibrations[source]
 
 
-cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
+cdef Py_ssize_t _draft_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexcept nogil:
+    """Make the draft of the first source that has one pending, at most `limit` tokens; return its length."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t n = (driver_propose_tree(d, slot, ask.limit, ask.width) if ask.width
+                         else driver_propose(d, slot, ask.limit))
+    if ask.branches and n:
+        n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
+    n = _leading_valid(ask, s.draft, n)
+    driver_shorten(d, slot, n)
+    return n
 
-    Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
-    With a policy all sources draft, one token more than may be sent: the target emits a token there too,
-    so the policy can learn from it. `best` describes the draft; the policy's choose_one or choose_all
-    decides how much of it is sent.
-    """
+
+cdef Py_ssize_t _most_wanted(Drafter drafter, const AskC* ask) noexcept nogil:
+    """The tokens that a policy wants from each source: one more than may be sent, of a tree no more than it looks at."""
+    cdef Py_ssize_t most = min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0
+    return min(most, drafter._judge._max_draft) if ask.width else most
+
+
+cdef void _draft_all(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t most, const float* least) noexcept nogil:
+    """Let all sources draft, at most `most` tokens each; nothing is pending yet."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    driver_ask_all(d, slot, most, ask.width, least)
+    for i in range(d.num_sources):
+        s.made[i] = _keep_valid(d, s, i, ask)
+    if ask.branches:
+        driver_prune(d, slot, ask.branches)
+
+
+cdef Py_ssize_t _take_best(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
+    """Make the draft that is worth most pending and describe it; return its length."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef double net, top = 0.0
     cdef Py_ssize_t i, source = -1, n = 0
-    cdef Py_ssize_t limit = min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0
-    cdef const float* least = NULL
-    if drafter._judge is None:
-        n = (driver_propose_tree(&drafter.d, slot, ask.limit, ask.width) if ask.width
-             else driver_propose(&drafter.d, slot, ask.limit))
-        if ask.branches and n:
-            n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches,
-                             s.links + drafter.d.num_sources * drafter.d.max_draft)
-        best.chosen = _leading_valid(ask, s.draft, n)
-        driver_shorten(&drafter.d, slot, best.chosen)
-        return best.chosen
-    if ask.width:  # the policy puts a tree into another order: it must know all of it
-        limit = min(limit, drafter._judge._max_draft)
-        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, limit)
-    driver_ask_all(&drafter.d, slot, limit, ask.width, least)
     best.n = best.room = best.chosen = 0
     best.calibration = NULL
     best.tree = TreeC(NULL, NULL, NULL)
     for i in range(drafter.d.num_sources):
-        s.made[i] = _keep_valid(drafter, s, i, ask)
         n += s.made[i] > 0
-    if ask.branches:
-        driver_prune(&drafter.d, slot, ask.branches)
     for i in range(drafter.d.num_sources):
         if s.made[i] <= 0:
             continue
@@ -222,6 +229,26 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
     _describe(drafter, s, source, ask.room, best)
     driver_take(&drafter.d, slot, source, s.made[source])
     return s.draft_len
+
+
+cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
+    """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
+
+    Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
+    With a policy all sources draft, one token more than may be sent: the target emits a token there too,
+    so the policy can learn from it. `best` describes the draft; the policy's choose_one or choose_all
+    decides how much of it is sent.
+    """
+    cdef Py_ssize_t most
+    cdef const float* least = NULL
+    if drafter._judge is None:
+        best.chosen = _draft_first(&drafter.d, slot, ask)
+        return best.chosen
+    most = _most_wanted(drafter, ask)
+    if ask.width:  # the policy puts a tree into another order: it must know all of it
+        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
+    _draft_all(&drafter.d, slot, ask, most, least)
+    return _take_best(drafter, slot, ask, best)
 
 
 cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
@@ -240,6 +267,15 @@ cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssi
             calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
 
 
+cdef void _teach(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
+                 EmittedC* emitted) noexcept nogil:
+    """Teach the policy what came of all drafts for the newest tokens, and add to `emitted` unless it is NULL."""
+    _learn(drafter, slot, tokens, n)
+    if emitted != NULL:
+        emitted.tokens += n
+        emitted.batch_tokens += 1 + draft_len
+
+
 cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                            Py_ssize_t num_accepted, EmittedC* emitted) noexcept nogil:
     """Append what the target emitted, give feedback to the draft's source and teach the policy.
@@ -251,10 +287,7 @@ cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* toke
     cdef Py_ssize_t draft_len = s.draft_len
     cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
     if taught and status == STATUS_OK:
-        _learn(drafter, slot, tokens, n)
-        if emitted != NULL:
-            emitted.tokens += n
-            emitted.batch_tokens += 1 + draft_len
+        _teach(drafter, slot, tokens, n, draft_len, emitted)
     return status
 
 
@@ -264,36 +297,164 @@ cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
         drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
 
 
-cdef void _write_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t chosen, token_t* row, int32_t* parents,
-                     int32_t* length) noexcept nogil:
-    cdef SlotC* s = &drafter.d.slots[slot]
-    driver_shorten(&drafter.d, slot, chosen)
-    length[0] = <int32_t>s.draft_len
-    memcpy(row, s.draft, <size_t>length[0] * sizeof(token_t))
-    if parents != NULL and length[0]:
-        memcpy(parents, s.parents, <size_t>length[0] * sizeof(int32_t))
+# A batch to draft for.
+cdef struct ProposalsC:
+    DriverC** lanes
+    const int32_t* slots
+    const int32_t* limits
+    Py_ssize_t num
+    token_t* rows
+    Py_ssize_t width      # of a row
+    int32_t* parents      # rows like `rows`, NULL = chains
+    int32_t* lens
+    bint judged           # a policy chooses what is sent, so that nothing is written yet
+    AskC ask              # but for limit and room
+    Py_ssize_t* most      # if judged: tokens wanted of each row
+    const float** least   # if judged: by tokens wanted; see Source
+    int64_t next          # row that nobody has taken
+
+cdef enum:
+    TOGETHER = 8          # rows that a thread takes at a time
+    AHEAD = 2             # rows whose memory is fetched before it is needed
+    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
+    MOST_THREADS = 64
 
 
-cdef void _propose_rows(Drafter drafter, const int32_t[::1] slots, const int32_t[::1] limits, token_t[:, ::1] rows,
-                        int32_t* parents, Py_ssize_t width, int32_t[::1] lens, OfferC* offers) noexcept nogil:
-    """Draft for all slots, let the policy divide the pass among them, and write what is sent.
+cdef void _write_row(DriverC* d, Py_ssize_t slot, Py_ssize_t chosen, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    driver_shorten(d, slot, chosen)
+    p.lens[i] = <int32_t>s.draft_len
+    memcpy(p.rows + i * p.width, s.draft, <size_t>s.draft_len * sizeof(token_t))
+    if p.parents != NULL:
+        memcpy(p.parents + i * p.width, s.parents, <size_t>s.draft_len * sizeof(int32_t))
 
-    parents: rows like `rows`, NULL = chains. width: most tokens at one depth of a tree, 0 = chains.
-    """
-    cdef Py_ssize_t i, n = slots.shape[0], step = rows.shape[1] if parents != NULL else 0
-    cdef AskC ask = AskC(0, 0, NULL, 0, n, n, width, 0)
+
+cdef void _fetch_row(const DriverC* d, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
+    cdef const SlotC* s
+    if i + 3 * AHEAD < p.num:
+        ngs_prefetch_read(&d.slots[p.slots[i + 3 * AHEAD]])
+    if i + 2 * AHEAD < p.num:
+        s = &d.slots[p.slots[i + 2 * AHEAD]]
+        ngs_prefetch_read(s.history.tokens + s.history.len - 1)
+        ngs_prefetch_read(s.rows)
+        ngs_prefetch_read(s.claims)
+        driver_fetch(d, p.slots[i + 2 * AHEAD], FETCH_STATE)
+    if i + AHEAD < p.num:
+        driver_fetch(d, p.slots[i + AHEAD], FETCH_PLACES)
+    if i + 1 < p.num:
+        driver_fetch(d, p.slots[i + 1], FETCH_TEXTS)
+
+
+cdef void _propose_lane(void* job, int lane) noexcept nogil:
+    """Take rows and draft for them until none is left."""
+    cdef ProposalsC* p = <ProposalsC*>job
+    cdef DriverC* d = p.lanes[lane]
+    cdef AskC ask = p.ask
+    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
+    cdef Py_ssize_t i
+    while start < p.num:
+        for i in range(start, min(start + TOGETHER, p.num)):
+            _fetch_row(d, p, i)
+            ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
+            if p.judged:
+                _draft_all(d, p.slots[i], &ask, p.most[i], p.least[p.most[i]])
+            else:
+                _write_row(d, p.slots[i], _draft_first(d, p.slots[i], &ask), p, i)
+        start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
+
+
+cdef int _lanes_for(Drafter drafter, Py_ssize_t num) noexcept nogil:
+    """How many threads work on a batch."""
+    return <int>max(<Py_ssize_t>1, min(<Py_ssize_t>drafter._num_lanes, num // ROWS_OF_LANE))
+
+
+cdef bint _one_twice(Drafter drafter, const int32_t* slots, Py_ssize_t num) noexcept nogil:
+    """Whether a slot comes twice in a batch: then one thread drafts, in the order of the rows."""
+    cdef SlotC* s
+    cdef Py_ssize_t i
+    drafter._drafted += 1
+    for i in range(num):
+        s = &drafter.d.slots[slots[i]]
+        if s.drafted == drafter._drafted:
+            return True
+        s.drafted = drafter._drafted
+    return False
+
+
+cdef void _begin_lanes(Drafter drafter, int lanes) noexcept nogil:
+    """Let each thread count for itself."""
+    cdef int lane
+    for lane in range(1, lanes):
+        driver_begin_lane(&drafter.d, drafter._lanes[lane])
+
+
+cdef void _end_lanes(Drafter drafter, int lanes) noexcept nogil:
+    cdef int lane
+    for lane in range(1, lanes):
+        driver_end_lane(&drafter.d, drafter._lanes[lane])
+
+
+cdef void _share(Task task, void* job, int lanes) noexcept nogil:
+    """Run a task on this thread, and on others if there are any to spare."""
+    cdef bint called = call_workers(task, job, lanes)
+    task(job, 0)
+    if called:
+        dismiss_workers()
+
+
+cdef void _propose_rows(Drafter drafter, ProposalsC* p) noexcept nogil:
+    """Draft for all rows; without a policy also write what is sent."""
+    cdef int lanes = _lanes_for(drafter, p.num)
+    if lanes > 1 and _one_twice(drafter, p.slots, p.num):
+        lanes = 1
+    _begin_lanes(drafter, lanes)
+    _share(_propose_lane, p, lanes)
+    _end_lanes(drafter, lanes)
+
+
+cdef int _prepare_judged(Drafter drafter, ProposalsC* p) except -1:
+    """Set what a policy wants of each row: no lane can ask it."""
+    cdef AskC ask = p.ask
+    cdef Py_ssize_t room = drafter.d.max_draft + 1, i, most
+    cdef const float* least
+    p.most = <Py_ssize_t*>calloc(<size_t>p.num + 1, sizeof(Py_ssize_t))
+    p.least = <const float**>calloc(<size_t>room, sizeof(float*))
+    if p.most == NULL or p.least == NULL:
+        raise MemoryError("no memory for the candidates")
+    for i in range(p.num):
+        ask.limit = min(<Py_ssize_t>p.limits[i], p.width)
+        most = p.most[i] = _most_wanted(drafter, &ask)
+        if not ask.width or p.least[most] != NULL:
+            continue
+        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
+        if least == NULL:
+            continue
+        p.least[most] = <const float*>malloc(<size_t>room * sizeof(float))  # the policy has one for all
+        if p.least[most] == NULL:
+            raise MemoryError("no memory for the candidates")
+        memcpy(<void*>p.least[most], least, <size_t>(most + 1) * sizeof(float))
+    return 0
+
+
+cdef void _free_judged(Drafter drafter, ProposalsC* p) noexcept:
+    cdef Py_ssize_t i
+    if p.least != NULL:
+        for i in range(drafter.d.max_draft + 1):
+            free(<void*>p.least[i])
+    free(p.least)
+    free(p.most)
+
+
+cdef void _choose_rows(Drafter drafter, const ProposalsC* p, OfferC* offers) noexcept nogil:
+    """Let the policy divide the pass among the rows, and write what is sent."""
+    cdef AskC ask = p.ask
+    cdef Py_ssize_t i, n = p.num
     for i in range(n):
-        ask.limit = ask.room = min(<Py_ssize_t>limits[i], rows.shape[1])
-        drafter_offer(drafter, slots[i], &ask, &offers[i])
-        if drafter._judge is None:  # at once: a slot may come twice
-            _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], parents, &lens[i])
-            parents += step
-    if drafter._judge is None:
-        return
+        ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
+        _take_best(drafter, p.slots[i], &ask, &offers[i])
     drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
     for i in range(n):
-        _write_row(drafter, slots[i], offers[i].chosen, &rows[i, 0], parents, &lens[i])
-        parents += step
+        _write_row(&drafter.d, p.slots[i], offers[i].chosen, p, i)
 
 
 cdef enum:
@@ -322,36 +483,155 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
     return True
 
 
-cdef int32_t _follow_row(Drafter drafter, Py_ssize_t slot, const token_t* row, Py_ssize_t length,
-                         EmittedC* emitted) noexcept nogil:
-    """Commit the new tokens of a row; return the number of accepted ones, OTHER or NO_ROOM."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef Py_ssize_t known, i, accepted
-    if slot < 0 or not s.active or not _fits(s, row, length, PROBES):
+# Rows of a token table to follow.
+cdef struct FollowedC:
+    DriverC** lanes
+    const int32_t* slots  # -1 = none
+    const int32_t* lengths
+    Py_ssize_t num
+    const token_t* rows
+    Py_ssize_t width      # of a row
+    int32_t* accepted     # set: accepted tokens, OTHER, NO_ROOM; LATER while the caller has still to do all of it
+    Py_ssize_t together   # rows that a thread takes at a time
+    int64_t next          # row that nobody has taken
+
+cdef enum:
+    LATER = -3
+
+
+cdef int32_t _right_of(const SlotC* s, const token_t* row, Py_ssize_t length) noexcept nogil:
+    """How many tokens of the pending draft the new tokens of a row confirm, or OTHER."""
+    cdef Py_ssize_t known, i
+    if not s.active or not _fits(s, row, length, PROBES):
         return OTHER
     known = s.base + s.history.len
     for i in range(known, length):
         if row[i] < 0:
             return OTHER
-    if length == known:
-        return 0
-    accepted = draft_right(s, row + known, length - known - 1)
-    if drafter_commit(drafter, slot, row + known, length - known, accepted, emitted) != STATUS_OK:
-        return NO_ROOM
-    return <int32_t>accepted
+    return <int32_t>draft_right(s, row + known, length - known - 1) if length > known else 0
 
 
-cdef Py_ssize_t _follow_rows(Drafter drafter, const int32_t[::1] slots, const token_t[:, ::1] rows,
-                             const int32_t[::1] lengths, int32_t[::1] accepted) noexcept nogil:
-    """Commit the new tokens of all rows; return the first row without room, -1 = none."""
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t i, full = -1
-    for i in range(slots.shape[0]):
-        accepted[i] = _follow_row(drafter, slots[i], &rows[i, 0], lengths[i], &emitted)
-        if accepted[i] == NO_ROOM:
-            accepted[i] = OTHER
+cdef void _fetch_text(const FollowedC* f, const DriverC* d, Py_ssize_t i) noexcept nogil:
+    """Ask for what tells whether a row continues its slot."""
+    cdef const SlotC* s
+    cdef const token_t* end
+    if f.slots[i] < 0:
+        return
+    s = &d.slots[f.slots[i]]
+    end = f.rows + i * f.width + f.lengths[i]
+    ngs_prefetch_read(end - 1)
+    ngs_prefetch_read(end - TAIL if f.lengths[i] >= TAIL else end - 1)
+    ngs_prefetch_read(s.history.tokens + s.history.len)
+    ngs_prefetch_read(s.history.tokens + s.history.len - (TAIL if s.history.len >= TAIL else 0))
+    ngs_prefetch_read(s.draft)
+
+
+cdef void _join_lane(void* job, int lane) noexcept nogil:
+    """Take rows and append their new tokens to the histories, until no row is left."""
+    cdef FollowedC* f = <FollowedC*>job
+    cdef DriverC* d = f.lanes[lane]
+    cdef const token_t* row
+    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+    cdef Py_ssize_t i, known, length, end
+    cdef SlotC* s
+    while start < f.num:
+        end = min(start + f.together, f.num)
+        for i in range(start, end):
+            if i + AHEAD < end:  # others may change other rows
+                _fetch_text(f, d, i + AHEAD)
+            f.accepted[i] = OTHER
+            if f.slots[i] < 0:
+                continue
+            s = &d.slots[f.slots[i]]
+            row, length = f.rows + i * f.width, f.lengths[i]
+            f.accepted[i] = _right_of(s, row, length)
+            known = s.base + s.history.len
+            s.sent = s.draft_len
+            s.joined = 0
+            if f.accepted[i] == OTHER or length == known:
+                continue
+            if not driver_stays(d, f.slots[i], length - known):
+                f.accepted[i] = LATER
+            elif driver_join(d, f.slots[i], row + known, length - known, f.accepted[i]) != STATUS_OK:
+                f.accepted[i] = NO_ROOM
+            else:
+                s.joined = length - known
+        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+
+
+cdef void _index_lane(void* job, int lane) noexcept nogil:
+    """Take rows from the last one on and index what has joined, until no row is left."""
+    cdef FollowedC* f = <FollowedC*>job
+    cdef DriverC* d = f.lanes[lane]
+    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+    cdef Py_ssize_t i, k, end
+    while start < f.num:
+        end = min(start + f.together, f.num)
+        for k in range(start, end):
+            i = f.num - 1 - k
+            if k + 1 < end and f.accepted[i - 1] >= 0 and d.slots[f.slots[i - 1]].joined:
+                driver_fetch(d, f.slots[i - 1], FETCH_ENTRIES)
+            if f.accepted[i] >= 0 and d.slots[f.slots[i]].joined:
+                driver_index(d, f.slots[i])
+        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
+
+
+cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noexcept nogil:
+    """Show sources and policy what has joined, in the order of the rows: one thread changes what slots share."""
+    cdef Py_ssize_t i
+    cdef const token_t* row
+    cdef bint taught
+    cdef SlotC* s
+    for i in range(f.num):
+        if i + 1 < f.num and f.accepted[i + 1] >= 0:
+            driver_fetch(&drafter.d, f.slots[i + 1], FETCH_STATE)
+        if f.accepted[i] < 0:
+            continue
+        s = &drafter.d.slots[f.slots[i]]
+        if s.joined:
+            row = f.rows + i * f.width + f.lengths[i] - s.joined
+            taught = s.asked and drafter._judge is not None
+            driver_share(&drafter.d, f.slots[i])
+            if taught:
+                _teach(drafter, f.slots[i], row, s.joined, s.sent, emitted)
+
+
+cdef Py_ssize_t _follow_rest(Drafter drafter, FollowedC* f, EmittedC* emitted) noexcept nogil:
+    """Commit rows whose slots must drop tokens; return the last row of all without room, -1 = none."""
+    cdef Py_ssize_t i, known, full = -1
+    cdef const token_t* row
+    cdef SlotC* s
+    for i in range(f.num):
+        if f.accepted[i] == LATER:
+            s = &drafter.d.slots[f.slots[i]]
+            row, known = f.rows + i * f.width, s.base + s.history.len
+            f.accepted[i] = <int32_t>draft_right(s, row + known, f.lengths[i] - known - 1)
+            if drafter_commit(drafter, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i], emitted) != STATUS_OK:
+                f.accepted[i] = NO_ROOM
+        if f.accepted[i] == NO_ROOM:
+            f.accepted[i] = OTHER
             full = i
-            break
+    return full
+
+
+cdef Py_ssize_t _follow_rows(Drafter drafter, FollowedC* f) noexcept nogil:
+    """Commit the new tokens of all rows; return the last row without room, -1 = none."""
+    cdef int lanes = _lanes_for(drafter, f.num)
+    cdef EmittedC emitted = EmittedC(0, 0)
+    cdef Py_ssize_t full
+    cdef bint called
+    _begin_lanes(drafter, lanes)
+    f.together = TOGETHER if lanes > 1 else f.num
+    f.next = 0
+    _share(_join_lane, f, lanes)
+    f.next = 0
+    called = call_workers(_index_lane, f, lanes)
+    _show_rows(drafter, f, &emitted)
+    _index_lane(f, 0)
+    if called:
+        dismiss_workers()
+    _end_lanes(drafter, lanes)
+    full = _follow_rest(drafter, f, &emitted)
     _end_pass(drafter, &emitted)
     return full
 
@@ -417,6 +697,14 @@ cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssiz
     return 0
 
 
+cdef int _checked_threads(threads) except -1:
+    if threads is None:
+        return usable_cores()
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads must be in 1..{MOST_THREADS} or None, got {threads!r}")
+    return threads
+
+
 cdef object _bad_rows(str result, error):
     return InputError(f"token_ids must be int32 of shape (r, w), {result} writable int32 and the others int32, "
                       f"all C-contiguous: {error}")
@@ -457,6 +745,9 @@ cdef class Drafter:
             the older half is dropped; of a longer prompt the newest three quarters of max_history are kept.
         policy: AutoPolicy that shortens drafts to the tokens that pay and learns from accept; None
             leaves that to the caller. With a policy, call from one thread at a time.
+        threads: Most threads that propose_batch and follow_batch use, the caller's among them, 1..64: one for each
+            16 rows. None = the cores that this process may use, at most 8. The process has one set of them, which
+            one call has at a time; another works alone meanwhile. Results do not depend on them.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -466,7 +757,7 @@ cdef class Drafter:
     even when they share a HashPool, a SuffixPool or an NgramCache.
     """
 
-    def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None):
+    def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None, threads=None):
         cdef Py_ssize_t i
         self._sources = tuple(sources)
         self._policy = policy
@@ -474,10 +765,9 @@ cdef class Drafter:
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
-        self.d.counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, sizeof(SourceCountsC))
         self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
         self._calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
-        if self.d.sources == NULL or self.d.counts == NULL or self.d.slots == NULL or self._calibrations == NULL:
+        if self.d.sources == NULL or self.d.slots == NULL or self._calibrations == NULL:
             raise MemoryError("drafter: no memory for the slots")
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
@@ -485,13 +775,44 @@ cdef class Drafter:
             (<Source>self._sources[i])._taken = True
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
-        for i in range(self.d.num_sources):
-            self.d.counts[i].accepted_at = <int64_t*>calloc(<size_t>self.d.max_draft, sizeof(int64_t))
-            if self.d.counts[i].accepted_at == NULL:
-                raise MemoryError("drafter: no memory for statistics")
+        self.d.counts = self._make_counts()
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
+        self._threads = _checked_threads(threads)
+        self._num_lanes = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>self._threads, slots // ROWS_OF_LANE))
+        self._make_lanes()
         drafter_judge(self, policy)
+
+    cdef int _make_lanes(self) except -1:
+        """Make a driver with counts of its own for each thread but the caller's."""
+        cdef Py_ssize_t i
+        cdef int lane
+        self._lanes = <DriverC**>calloc(<size_t>self._num_lanes, sizeof(DriverC*))
+        if self._lanes == NULL:
+            raise MemoryError("drafter: no memory for threads")
+        self._lanes[0] = &self.d
+        for lane in range(1, self._num_lanes):
+            self._lanes[lane] = <DriverC*>malloc(sizeof(DriverC))
+            if self._lanes[lane] == NULL:
+                raise MemoryError("drafter: no memory for threads")
+            self._lanes[lane][0] = self.d
+            self._lanes[lane].lane = lane
+            self._lanes[lane].counts = NULL
+            self._lanes[lane].counts = self._make_counts()
+        for i in range(self.d.num_sources):
+            (<Source>self._sources[i]).make_lanes(self._num_lanes)
+        return 0
+
+    cdef SourceCountsC* _make_counts(self) except NULL:
+        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>self.d.max_draft * sizeof(int64_t)
+        cdef SourceCountsC* counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, of_source)
+        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
+        cdef Py_ssize_t i
+        if counts == NULL:
+            raise MemoryError("drafter: no memory for statistics")
+        for i in range(self.d.num_sources):
+            counts[i].accepted_at = accepted_at + i * self.d.max_draft
+        return counts
 
     cdef int _make_rows(self, SlotC* s) except -1:
         cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
@@ -510,9 +831,11 @@ cdef class Drafter:
             free(self.d.slots[i].claims)
             free(self.d.slots[i].made)
             free(self.d.slots[i].links)
-        if self.d.counts != NULL:
-            for i in range(self.d.num_sources):
-                free(self.d.counts[i].accepted_at)
+        for i in range(1, self._num_lanes if self._lanes != NULL else 0):
+            if self._lanes[i] != NULL:
+                free(self._lanes[i].counts)
+            free(self._lanes[i])
+        free(self._lanes)
         free(self._calibrations)
         free(self.d.slots)
         free(self.d.counts)
@@ -532,6 +855,11 @@ cdef class Drafter:
     def policy(self):
         """Return the AutoPolicy that shortens drafts to what pays; None when they are not shortened."""
         return self._policy
+
+    @property
+    def threads(self):
+        """Return the most threads that propose_batch and follow_batch use."""
+        return self._threads
 
     @property
     def max_draft(self):
@@ -1039,7 +1367,8 @@ cdef class Drafter:
         cdef int32_t[::1] lens
         cdef int32_t* above = NULL
         cdef Py_ssize_t width = 0
-        cdef OfferC* offers
+        cdef OfferC* offers = NULL
+        cdef ProposalsC p
         cdef Py_ssize_t i
         try:
             rows = out
@@ -1061,19 +1390,33 @@ cdef class Drafter:
             above = &links[0, 0] if links.shape[0] and links.shape[1] else NULL
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
-        offers = <OfferC*>calloc(<size_t>slot_view.shape[0] + 1, sizeof(OfferC))
-        if offers == NULL:
-            raise MemoryError("no memory for the candidates")
-        try:
+        if not slot_view.shape[0]:
+            return
+        p.slots, p.limits, p.num = &slot_view[0], &limits[0], slot_view.shape[0]
+        p.rows, p.width = &rows[0, 0] if rows.shape[1] else NULL, rows.shape[1]
+        p.parents, p.lens = above, &lens[0]
+        p.ask = AskC(0, 0, NULL, 0, p.num, p.num, width, 0)
+        p.most, p.least, p.next = NULL, NULL, 0
+        p.lanes, p.judged = self._lanes, self._policy is not None
+        if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row
+                drafter_judge(self, None)
+                with nogil:
+                    _propose_rows(self, &p)
+            return
+        try:
+            offers = <OfferC*>calloc(<size_t>p.num, sizeof(OfferC))
+            if offers == NULL:
+                raise MemoryError("no memory for the candidates")
+            with self._lock:
                 drafter_judge(self, self._policy)
-                if self._policy is None:
-                    with nogil:
-                        _propose_rows(self, slot_view, limits, rows, above, width, lens, offers)
-                else:
-                    self._policy.reserve(slot_view.shape[0])
-                    _propose_rows(self, slot_view, limits, rows, above, width, lens, offers)
+                self._policy.reserve(p.num)
+                _prepare_judged(self, &p)
+                with nogil:
+                    _propose_rows(self, &p)
+                _choose_rows(self, &p, offers)
         finally:
+            _free_judged(self, &p)
             free(offers)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
@@ -1093,13 +1436,15 @@ cdef class Drafter:
 
         Raises:
             InputError: An argument is not as described. Nothing is changed then.
-            MemoryError: No room. Earlier rows were committed where `accepted` is not -1.
+            MemoryError: No room for some rows. Others were committed where `accepted` is not -1.
 
         Cost: O(b + new tokens), independent of the histories. Threads: releases the GIL, except with a policy.
         """
         cdef const int32_t[::1] slot_view, length_view
         cdef const token_t[:, ::1] rows
         cdef int32_t[::1] done
+        cdef FollowedC f
+        cdef SlotC* s
         cdef Py_ssize_t i, full
         try:
             slot_view, rows, length_view, done = slots, token_ids, lengths, accepted
@@ -1108,15 +1453,27 @@ cdef class Drafter:
         if not slot_view.shape[0] == length_view.shape[0] == done.shape[0] <= rows.shape[0]:
             raise InputError(f"slots, lengths and accepted must have the same length, at most that of token_ids, got "
                              f"{slot_view.shape[0]}, {length_view.shape[0]}, {done.shape[0]} and {rows.shape[0]}")
+        self._followed += 1
         for i in range(slot_view.shape[0]):
             _check_row(self, slot_view[i], length_view[i], rows.shape[1])
+            if slot_view[i] >= 0:
+                s = &self.d.slots[slot_view[i]]
+                if s.followed == self._followed:
+                    raise InputError(f"slots must name each slot once at most, got {slot_view[i]} twice")
+                s.followed = self._followed
+        for i in range(slot_view.shape[0]):
             done[i] = -1
+        if not slot_view.shape[0]:
+            return
+        f.lanes, f.slots, f.lengths = self._lanes, &slot_view[0], &length_view[0]
+        f.rows, f.width, f.num = &rows[0, 0], rows.shape[1], slot_view.shape[0]
+        f.accepted = &done[0]
         with self._lock:
             if self._policy is None:
                 with nogil:
-                    full = _follow_rows(self, slot_view, rows, length_view, done)
+                    full = _follow_rows(self, &f)
             else:
-                full = _follow_rows(self, slot_view, rows, length_view, done)
+                full = _follow_rows(self, &f)
         if full >= 0:
             raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 

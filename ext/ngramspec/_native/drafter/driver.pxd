@@ -2,7 +2,7 @@
 # DriverC: slots with their histories, and the sources that draft for them.
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
-from ngramspec._native.drafter.source cimport SourceC
+from ngramspec._native.drafter.source cimport Fetch, SourceC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
@@ -37,6 +37,12 @@ cdef struct SlotC:
     Py_ssize_t stem       # earlier source from whose draft a later one grew its own, -1 = none did
     Py_ssize_t stem_len   # tokens of that draft
     Py_ssize_t num_copied # tokens of the pending draft that are the stem's; they count as that source's
+    Py_ssize_t joined_from  # length of the history before the newest tokens joined, which sources have yet to see
+    bint timed            # this call for them is timed
+    Py_ssize_t joined     # while a batch is followed: how many those are ...
+    Py_ssize_t sent       # ... and tokens of the draft before them
+    int64_t drafted       # the last batch that the slot was drafted for in
+    int64_t followed      # the last one that its row was followed in
 
 cdef struct SourceCountsC:
     int64_t begin_calls
@@ -62,6 +68,7 @@ cdef struct DriverC:
     Py_ssize_t max_draft
     Py_ssize_t max_history
     Py_ssize_t top        # most of the target's likeliest tokens that a source takes, 0 = none takes any
+    int lane              # which of the threads that work on a batch this is for, each with counts of its own
 
 cdef struct ReplayC:
     int64_t tokens
@@ -85,6 +92,18 @@ cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_
                                     Py_ssize_t max_width) noexcept nogil
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
+# driver_accept in three parts. The first and the last can run at the same time for different slots, the last also
+# while the second one runs. `driver_stays`: not if the slot's oldest tokens must be dropped
+cdef bint driver_stays(const DriverC* d, Py_ssize_t slot, Py_ssize_t n) noexcept nogil
+cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                        Py_ssize_t num_accepted) noexcept nogil
+cdef void driver_share(DriverC* d, Py_ssize_t slot) noexcept nogil
+cdef void driver_index(DriverC* d, Py_ssize_t slot) noexcept nogil
+# ask for memory that a call for the slot will read soon
+cdef void driver_fetch(const DriverC* d, Py_ssize_t slot, Fetch what) noexcept nogil
+# begin with counts of its own for a lane, and add them to the driver's
+cdef void driver_begin_lane(const DriverC* d, DriverC* lane) noexcept nogil
+cdef void driver_end_lane(DriverC* d, const DriverC* lane) noexcept nogil
 # the tokens that row `row` of a pass's logits follows: 0 = the newest token, row + 1 = token `row` of the pending draft
 cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil
 # the token at an index of the history, and the one before it

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
-from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, GivenC, Joined
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Fetch, GivenC, Joined
 
 
 cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
@@ -128,9 +128,29 @@ cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nog
 
 cdef void _extend(DriverC* d, Py_ssize_t slot, Py_ssize_t start, Joined how) noexcept nogil:
     """Pass the tokens of the history from `start` on to all sources."""
+    _index(d, slot)
+    _share(d, slot, start, how)
+
+
+cdef void _index(DriverC* d, Py_ssize_t slot) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(d.num_sources):
-        d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, how)
+        if d.sources[i].index != NULL:
+            d.sources[i].index(d.sources[i].state, slot, &d.slots[slot].history)
+
+
+cdef void _share(DriverC* d, Py_ssize_t slot, Py_ssize_t start, Joined how) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        if d.sources[i].extend != NULL:
+            d.sources[i].extend(d.sources[i].state, slot, &d.slots[slot].history, start, how)
+
+
+cdef void driver_fetch(const DriverC* d, Py_ssize_t slot, Fetch what) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        if d.sources[i].fetch != NULL:
+            d.sources[i].fetch(d.sources[i].state, slot, &d.slots[slot].history, what)
 
 
 cdef void _rewind(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
@@ -200,14 +220,15 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
 
 cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* row,
                        int32_t* parents, float* claims, Py_ssize_t limit, Py_ssize_t width,
-                       const float* least) noexcept nogil:
+                       const float* least, int lane) noexcept nogil:
     """Let a source write a draft, with parents if width > 0."""
     cdef Py_ssize_t length
     if given.n:
-        return c.graft(c.state, slot, h, given, row, parents if width else NULL, claims, limit, width or 1, least)
+        return c.graft(c.state, slot, h, given, row, parents if width else NULL, claims, limit, width or 1, least,
+                       lane)
     if width and c.propose_tree != NULL:
-        return c.propose_tree(c.state, slot, h, row, parents, claims, limit, width, least)
-    length = c.propose(c.state, slot, h, row, claims, limit)
+        return c.propose_tree(c.state, slot, h, row, parents, claims, limit, width, least, lane)
+    length = c.propose(c.state, slot, h, row, claims, limit, lane)
     if width:
         branches_chain(parents, length)
     return length
@@ -306,9 +327,9 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least)
+        return _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least, d.lane)
     started = ngs_now_ns()
-    length = _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least)
+    length = _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least, d.lane)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
@@ -414,9 +435,13 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     s.draft_len = 0
 
 
-cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
-                          Py_ssize_t num_accepted) noexcept nogil:
-    """Commit what the target emitted; the caller has checked num_accepted against the draft."""
+cdef bint driver_stays(const DriverC* d, Py_ssize_t slot, Py_ssize_t n) noexcept nogil:
+    return n <= d.max_history // 2 and d.slots[slot].history.len + n <= d.max_history
+
+
+cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                        Py_ssize_t num_accepted) noexcept nogil:
+    """Append what the target emitted, and give feedback; the caller has checked num_accepted against the draft."""
     cdef SlotC* s = &d.slots[slot]
     cdef SourceCountsC* counts = &d.counts[s.owner]
     cdef Py_ssize_t half = d.max_history // 2
@@ -428,11 +453,12 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
         length = half + n
     if length > s.history.len and _reserve(d, slot, length - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
+    s.timed = s.draft_len > 0 and counts.num_feedbacks % TIMED_EVERY == 0
+    if s.timed:
+        started = ngs_now_ns()
+        counts.timed_accepts += 1
     if s.draft_len > 0:
-        if counts.num_feedbacks % TIMED_EVERY == 0:
-            started = ngs_now_ns()
         _feed_back(d, slot, tokens, n, num_accepted)
-    s.asked = False
     if n > half:
         _age(d, slot, 0)
         s.base += n - half
@@ -440,11 +466,70 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
         n = half
     elif s.history.len + n > d.max_history:
         _age(d, slot, half)
-    _append(d, slot, tokens, n, JOINED_OUTPUT)
-    if started:
+    s.joined_from = s.history.len
+    history_append(&s.history, tokens, n)
+    if s.timed:
         counts.accept_ns += ngs_now_ns() - started
-        counts.timed_accepts += 1
     return STATUS_OK
+
+
+cdef void driver_index(DriverC* d, Py_ssize_t slot) noexcept nogil:
+    """Let each source take up what has joined, for the slot alone."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef int64_t started = ngs_now_ns() if s.timed else 0
+    _index(d, slot)
+    if s.timed:
+        d.counts[s.owner].accept_ns += ngs_now_ns() - started
+
+
+cdef void driver_share(DriverC* d, Py_ssize_t slot) noexcept nogil:
+    """Show the sources what has joined."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef int64_t started = ngs_now_ns() if s.timed else 0
+    s.asked = False
+    _share(d, slot, s.joined_from, JOINED_OUTPUT)
+    if s.timed:
+        d.counts[s.owner].accept_ns += ngs_now_ns() - started
+
+
+cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
+                          Py_ssize_t num_accepted) noexcept nogil:
+    """Commit what the target emitted; the caller has checked num_accepted against the draft."""
+    if driver_join(d, slot, tokens, n, num_accepted) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    driver_index(d, slot)
+    driver_share(d, slot)
+    return STATUS_OK
+
+
+cdef void driver_begin_lane(const DriverC* d, DriverC* lane) noexcept nogil:
+    cdef int64_t* accepted_at
+    cdef Py_ssize_t i
+    for i in range(d.num_sources):
+        accepted_at = lane.counts[i].accepted_at
+        memset(accepted_at, 0, <size_t>d.max_draft * sizeof(int64_t))
+        memset(&lane.counts[i], 0, sizeof(SourceCountsC))
+        lane.counts[i].accepted_at = accepted_at
+
+
+cdef void driver_end_lane(DriverC* d, const DriverC* lane) noexcept nogil:
+    cdef SourceCountsC* all
+    cdef const SourceCountsC* own
+    cdef Py_ssize_t i, k
+    for i in range(d.num_sources):
+        all, own = &d.counts[i], &lane.counts[i]
+        all.propose_calls += own.propose_calls
+        all.accept_calls += own.accept_calls
+        all.num_drafts += own.num_drafts
+        all.num_draft_tokens += own.num_draft_tokens
+        all.propose_ns += own.propose_ns
+        all.accept_ns += own.accept_ns
+        all.timed_proposes += own.timed_proposes
+        all.timed_accepts += own.timed_accepts
+        all.num_feedbacks += own.num_feedbacks
+        all.num_accepted_drafts += own.num_accepted_drafts
+        for k in range(d.max_draft):
+            all.accepted_at[k] += own.accepted_at[k]
 
 
 cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil:

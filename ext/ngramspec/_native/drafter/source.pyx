@@ -35,6 +35,9 @@ cdef class Source:
     def __cinit__(self, *_, **__):
         self.max_history = MAX_HISTORY
 
+    cdef int make_lanes(self, int num_lanes) except -1:
+        return 0
+
     @property
     def max_draft(self):
         """Return the longest draft that the source can propose, in tokens."""

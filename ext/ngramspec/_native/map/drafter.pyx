@@ -30,7 +30,7 @@ from ngramspec._native.core.table cimport (
 from ngramspec._native.core.types cimport (
     STATUS_NO_MEMORY, STATUS_OK, Status, hash_t, int32_t, ngs_prefetch, ngs_release, token_t, uint16_t, uint32_t,
 )
-from ngramspec._native.drafter.source cimport Joined, Source, SourceC, claim_copy, ignore_feedback, ignore_finish
+from ngramspec._native.drafter.source cimport Source, SourceC, claim_copy, ignore_feedback, ignore_finish
 
 
 cdef struct IndexC:
@@ -209,12 +209,12 @@ cdef void _simple_rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssi
     index_rewind(&(<SimpleC*>state).indexes[slot], h, length)
 
 
-cdef void _simple_extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
+cdef void _simple_index(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     index_extend(&(<SimpleC*>state).indexes[slot], h)
 
 
 cdef Py_ssize_t _simple_propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                                Py_ssize_t limit) noexcept nogil:
+                                Py_ssize_t limit, int lane) noexcept nogil:
     cdef SimpleC* s = <SimpleC*>state
     cdef IndexC* x = &s.indexes[slot]
     cdef Py_ssize_t latest = index_latest(x, h)
@@ -263,8 +263,8 @@ cdef class SimpleSource(Source):
             raise MemoryError("ngram-simple: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
-        self.c = SourceC(&self._state, size_m, _simple_reserve, _simple_rewind, _simple_extend, _simple_propose, NULL,
-                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0)
+        self.c = SourceC(&self._state, size_m, _simple_reserve, _simple_rewind, _simple_index, NULL, _simple_propose, NULL,
+                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -315,7 +315,7 @@ cdef void _map_rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_
     index_rewind(&s.index, h, length)
 
 
-cdef void _map_extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t start, Joined how) noexcept nogil:
+cdef void _map_index(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
     cdef Py_ssize_t i, previous
@@ -358,7 +358,7 @@ cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssiz
 
 
 cdef Py_ssize_t _map_propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                             Py_ssize_t limit) noexcept nogil:
+                             Py_ssize_t limit, int lane) noexcept nogil:
     cdef MapC* m = <MapC*>state
     cdef MapSlotC* s = &m.slots[slot]
     cdef Py_ssize_t latest = index_latest(&s.index, h)
@@ -439,8 +439,8 @@ cdef class MapSource(Source):
             raise MemoryError("ngram-map: no memory for the slots")
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
-        self.c = SourceC(&self._state, size_m, _map_reserve, _map_rewind, _map_extend, _map_propose, NULL,
-                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0)
+        self.c = SourceC(&self._state, size_m, _map_reserve, _map_rewind, _map_index, NULL, _map_propose, NULL,
+                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -106,7 +106,7 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                         Py_ssize_t limit) noexcept nogil:
+                         Py_ssize_t limit, int lane) noexcept nogil:
     cdef ModC* m = <ModC*>state
     cdef ModSlotC* s = &m.slots[slot]
     cdef Py_ssize_t needed = m.n_min - s.streak
@@ -177,8 +177,8 @@ cdef class ModSource(Source):
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")
         self._state.share = pool.join(&self._own)
-        self.c = SourceC(&self._state, n_max, _reserve, _rewind, _extend, _propose, NULL, ignore_feedback, ignore_finish,
-                         _check, _nbytes, NULL, NULL, 0)
+        self.c = SourceC(&self._state, n_max, _reserve, _rewind, NULL, _extend, _propose, NULL, ignore_feedback, ignore_finish,
+                         _check, _nbytes, NULL, NULL, 0, NULL)
 
     def __dealloc__(self):
         if self.pool is not None:

@@ -5,7 +5,7 @@ Chooser decides how many tokens of each candidate draft of a pass are sent.
 
 cimport cython
 from libc.math cimport isfinite
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, qsort, realloc
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
@@ -25,6 +25,11 @@ cdef extern from "ngs_worth.h" nogil:
 
 cdef enum:
     ROUNDS = 2              # how often each of several candidates chooses
+
+# A candidate that has still to get its turn.
+cdef struct TurnC:
+    double first
+    Py_ssize_t index
 
 
 @cython.final
@@ -66,7 +71,7 @@ cdef class Chooser:
         """Make room for `many` to choose for n candidates."""
         cdef double* memory
         if n > self.num_worths:
-            memory = <double*>realloc(self.worths, <size_t>(n * self.width()) * sizeof(double))
+            memory = <double*>realloc(self.worths, <size_t>n * (<size_t>self.width() * sizeof(double) + sizeof(TurnC)))
             if memory == NULL:
                 raise MemoryError("no memory for the choice of draft lengths")
             self.worths, self.num_worths = memory, n
@@ -90,7 +95,7 @@ cdef class Chooser:
             offers[i].kept = 0
             offers[i].worth = self.worths + i * self.width()
             offers[i].solved = -1
-        arrange(offers, n)
+        arrange(offers, <TurnC*>(self.worths + n * self.width()), n)
         for whole in range(2):
             value = self.take_turns(offers, n, step, capacity, whole)
             if value > best:
@@ -172,7 +177,8 @@ cdef class Chooser:
             return
         bare = worth[0] - step.rate * self.costs.at(base)
         for k in range(1, most + 1):
-            net = worth[k] - step.rate * self.costs.at(base + k) - bare
+            net = worth[k] - step.rate * (self.costs.now[base + k] if base + k <= MOST_TOKENS
+                                          else self.costs.at(base + k)) - bare
             if net > best:
                 best = net
                 c.chosen = k
@@ -242,15 +248,22 @@ cdef class Chooser:
         return calibration_apply(c.calibration, 0, c.p[0])
 
 
-cdef void arrange(OfferC* offers, Py_ssize_t n) noexcept nogil:
-    """Set turns: the surest first token first, ties in their order."""
-    cdef Py_ssize_t i, j
+cdef int surer(const void* a, const void* b) noexcept nogil:
+    cdef const TurnC* one = <const TurnC*>a
+    cdef const TurnC* other = <const TurnC*>b
+    if one.first != other.first:
+        return -1 if one.first > other.first else 1
+    return -1 if one.index < other.index else 1
+
+
+cdef void arrange(OfferC* offers, TurnC* turns, Py_ssize_t n) noexcept nogil:
+    """Set turns: the surest first token first, ties in their order. `turns`: working memory."""
+    cdef Py_ssize_t i
     for i in range(n):
-        j = i
-        while j > 0 and offers[offers[j - 1].turn].first < offers[i].first:
-            offers[j].turn = offers[j - 1].turn
-            j -= 1
-        offers[j].turn = i
+        turns[i] = TurnC(offers[i].first, i)
+    qsort(turns, <size_t>n, sizeof(TurnC), surer)
+    for i in range(n):
+        offers[i].turn = turns[i].index
 
 
 cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[::1] claims,

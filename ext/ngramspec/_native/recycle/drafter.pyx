@@ -104,7 +104,8 @@ cdef struct RecycleC:
     Py_ssize_t num_slots
     RecycleSlotC* slots
     AdaptC* claims        # CLAIMS
-    TreeC* tree           # one for all slots: the driver's calls are serialised
+    TreeC* trees          # by lane
+    int num_lanes
 
 
 cdef inline int _place(int depth) noexcept nogil:
@@ -181,10 +182,9 @@ cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
     t.num_leaves = kept
 
 
-cdef void _consider(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
+cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
                     float all_right, bint first) noexcept nogil:
     """Judge what may come after a node, and offer it: the given draft's tokens as they are, and other successors."""
-    cdef TreeC* t = c.tree
     cdef const NodeC* node = &s.nodes[at]
     cdef ContextC* context = &s.contexts[at]
     cdef FollowersC* found = &context.found
@@ -244,7 +244,7 @@ cdef void _link(TreeC* t, const GivenC* given) noexcept nogil:
         t.child[parent + 1] = <int32_t>i
 
 
-cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleSlotC* s, const HistoryC* h, const GivenC* given, token_t* out,
+cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const GivenC* given, token_t* out,
                              int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                              const float* least) noexcept nogil:
     """Grow a tree from the text and the given draft; it ends where all of it is less likely than the floor.
@@ -252,7 +252,6 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleSlotC* s, const HistoryC*
     Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
     pass counts for the policy.
     """
-    cdef TreeC* t = c.tree
     cdef LeafC leaf
     cdef int n = 0, depth
     s.base = h.len
@@ -262,7 +261,7 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleSlotC* s, const HistoryC*
     for depth in range(MAX_DRAFT):
         t.width[depth] = 0
     _link(t, given)
-    _consider(c, s, h, given, 0, 1, True)
+    _consider(c, t, s, h, given, 0, 1, True)
     while t.num_leaves > 0 and n < limit:
         t.num_leaves -= 1
         leaf = t.leaves[t.num_leaves]
@@ -280,7 +279,7 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleSlotC* s, const HistoryC*
         if t.width[depth] == width:
             _leave(t, s, depth)
         if n < limit:
-            _consider(c, s, h, given, n, leaf.all_right, leaf.first)
+            _consider(c, t, s, h, given, n, leaf.all_right, leaf.first)
     return n
 
 
@@ -318,26 +317,27 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
 
 cdef Py_ssize_t _graft(void* state, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* out,
                        int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
-                       const float* least) noexcept nogil:
+                       const float* least, int lane) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
+    cdef TreeC* t = &c.trees[lane]
     cdef GivenC known = given[0]
     if known.n > MAX_DRAFT:
         known.n = MAX_DRAFT
     if parents == NULL:
-        parents = c.tree.chain
-    return recycle_tree(c, &c.slots[slot], h, &known, out, parents, confidence, limit, width, least)
+        parents = t.chain
+    return recycle_tree(c, t, &c.slots[slot], h, &known, out, parents, confidence, limit, width, least)
 
 
 cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
                               float* confidence, Py_ssize_t limit, Py_ssize_t width,
-                              const float* least) noexcept nogil:
+                              const float* least, int lane) noexcept nogil:
     cdef GivenC nothing = GivenC(NULL, NULL, NULL, 0)
-    return _graft(state, slot, h, &nothing, out, parents, confidence, limit, width, least)
+    return _graft(state, slot, h, &nothing, out, parents, confidence, limit, width, least, lane)
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                         Py_ssize_t limit) noexcept nogil:
-    return _propose_tree(state, slot, h, out, NULL, confidence, limit, 1, NULL)
+                         Py_ssize_t limit, int lane) noexcept nogil:
+    return _propose_tree(state, slot, h, out, NULL, confidence, limit, 1, NULL, lane)
 
 
 cdef void _observe(void* state, token_t before, token_t last, const token_t* tokens, const float* p,
@@ -372,7 +372,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
-    return (CLAIMS * sizeof(AdaptC) + sizeof(TreeC)
+    return (CLAIMS * sizeof(AdaptC) + <size_t>c.num_lanes * sizeof(TreeC)
             + <size_t>c.num_slots * (sizeof(RecycleSlotC) + NODES * sizeof(ContextC)))
 
 
@@ -411,8 +411,7 @@ cdef class RecycleSource(Source):
         self._state.num_slots = slots
         self._state.slots = <RecycleSlotC*>calloc(<size_t>slots, sizeof(RecycleSlotC))
         self._state.claims = <AdaptC*>calloc(CLAIMS, sizeof(AdaptC))
-        self._state.tree = <TreeC*>calloc(1, sizeof(TreeC))
-        if self._state.slots == NULL or self._state.claims == NULL or self._state.tree == NULL:
+        if self._state.slots == NULL or self._state.claims == NULL:
             raise MemoryError("recycle: no memory for the slots")
         for i in range(slots):
             self._state.slots[i].base = -1
@@ -420,8 +419,15 @@ cdef class RecycleSource(Source):
             if self._state.slots[i].contexts == NULL:
                 raise MemoryError("recycle: no memory for the slots")
         claims_start(self._state.claims)
-        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
-                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top)
+        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, NULL, _extend, _propose, _propose_tree,
+                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top, NULL)
+
+    cdef int make_lanes(self, int num_lanes) except -1:
+        self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
+        if self._state.trees == NULL:
+            raise MemoryError("recycle: no memory for trees")
+        self._state.num_lanes = num_lanes
+        return 0
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -430,4 +436,4 @@ cdef class RecycleSource(Source):
                 free(self._state.slots[i].contexts)
         free(self._state.slots)
         free(self._state.claims)
-        free(self._state.tree)
+        free(self._state.trees)

@@ -21,18 +21,21 @@ from libc.string cimport memcpy, memset
 
 from ngramspec._native.core.adapt cimport adapt_learn
 from ngramspec._native.core.history cimport HistoryC
-from ngramspec._native.core.types cimport Status, int32_t, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
-from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback
+from ngramspec._native.core.types cimport Status, int32_t, ngs_prefetch, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.drafter.source cimport (
+    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC, ignore_feedback,
+)
 from ngramspec._native.suffix.confidence cimport (
     NGS_FEATURES, ChoiceC, LatelyC, ModelC, model_judge, model_learn, model_start, model_sure,
     reliable_key, sure_key,
 )
 from ngramspec._native.suffix.index cimport SuffixIndex, SuffixIndexC, index_next
 from ngramspec._native.suffix.lines cimport (
-    NextLinesC, lines_extend, lines_free, lines_nbytes, lines_reserve, lines_rewind,
+    NextLinesC, lines_extend, lines_fetch, lines_free, lines_nbytes, lines_reserve, lines_rewind,
 )
 from ngramspec._native.suffix.match cimport (
-    NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, TextC, candidate_next, match, match_static,
+    NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, TextC, candidate_next, match, match_fetch,
+    match_static,
 )
 from ngramspec._native.suffix.pool cimport (
     KIND_OUTPUT, KIND_PROMPT, SuffixPool, SuffixPoolC, WriterC, pool_close, pool_next, pool_praise, pool_token,
@@ -105,7 +108,8 @@ cdef struct SuffixC:
     Py_ssize_t num_slots
     SuffixSlotC* slots
     ModelC* model
-    TreeC* tree              # one for all slots: the driver's calls are serialised
+    TreeC* trees             # by lane
+    int num_lanes
 
 
 cdef enum:
@@ -249,8 +253,9 @@ cdef enum:
 cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
 
 
-cdef void suffix_index(SuffixSlotC* s, const HistoryC* h) noexcept nogil:
+cdef void _index(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     """Enter the contexts of new tokens."""
+    cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
     lines_extend(&s.text.own, &s.next_own, h.tokens, s.num_indexed, h.len)
     s.num_indexed = h.len
 
@@ -368,10 +373,9 @@ cdef void _offer(TreeC* t, float all_right, int record, int choice, bint first) 
     t.num_leaves += 1
 
 
-cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
+cdef bint _consider(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
                     int after, float all_right, bint first) noexcept nogil:
     """Let the next record's candidates vote and offer their choices; False if there are none."""
-    cdef TreeC* t = c.tree
     cdef int record = <int>s.num_records
     cdef JudgedC* r = suffix_consider(c, s, h, t.candidates[record], t.num_candidates[record], before, position, after)
     cdef int k
@@ -385,39 +389,38 @@ cdef bint _consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const t
     return True
 
 
-cdef void _go_on(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf, const token_t* out,
+cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf, const token_t* out,
                  const int32_t* parents, int node) noexcept nogil:
     """Consider what comes after the token that joined the tree last, a choice of leaf.record."""
     cdef token_t[66] before  # the last two tokens of the history, then the path
     cdef int known = <int>min(<Py_ssize_t>2, h.len)
     cdef JudgedC* r = &s.records[leaf.record]
     cdef int length = r.position + 1
-    cdef CandidateC* said = c.tree.candidates[leaf.record]
+    cdef CandidateC* said = t.candidates[leaf.record]
     cdef int record = <int>s.num_records
-    cdef CandidateC* agree = c.tree.candidates[record]
+    cdef CandidateC* agree = t.candidates[record]
     cdef int n = 0
     cdef int i, at = node
     memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
     for i in range(known + length - 1, known - 1, -1):
         before[i] = out[at]
         at = parents[at]
-    for i in range(c.tree.num_candidates[leaf.record]):
+    for i in range(t.num_candidates[leaf.record]):
         if said[i].live and said[i].token == out[node]:
             agree[n] = said[i]
             n += candidate_next(&agree[n], h, c.pool, c.index, before + known, length)
-    c.tree.num_candidates[record] = n
-    if _consider(c, s, h, before + known + length, length, node, leaf.all_right, leaf.first):
+    t.num_candidates[record] = n
+    if _consider(c, t, s, h, before + known + length, length, node, leaf.all_right, leaf.first):
         r.next[leaf.choice] = record
 
 
-cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
+cdef Py_ssize_t suffix_tree(SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
                             float* confidence, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
     """Grow a tree from the slot's candidates; it ends like a draft without branches.
 
     Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
     pass counts for the policy.
     """
-    cdef TreeC* t = c.tree
     cdef const JudgedC* r
     cdef LeafC leaf
     cdef int n = 0
@@ -425,7 +428,7 @@ cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token
     memset(t.width, 0, sizeof(t.width))
     memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
     t.num_candidates[0] = s.num_candidates
-    _consider(c, s, h, h.tokens + h.len, 0, -1, 1, True)
+    _consider(c, t, s, h, h.tokens + h.len, 0, -1, 1, True)
     while t.num_leaves > 0:
         t.num_leaves -= 1
         leaf = t.leaves[t.num_leaves]
@@ -439,7 +442,7 @@ cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixSlotC* s, const HistoryC* h, token
         n += 1
         if n == limit or leaf.all_right < c.floor:
             break
-        _go_on(c, s, h, &leaf, out, parents, n - 1)
+        _go_on(c, t, s, h, &leaf, out, parents, n - 1)
     return n
 
 
@@ -447,6 +450,7 @@ cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
 
 cdef enum:
+    LINE = 64             # bytes that are fetched together
     PENDING = 64          # generated tokens that go to the pool together
     LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
 
@@ -494,13 +498,27 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
         _expect_nothing(s)
     s.num_records = 0
     s.num_candidates = 0
-    suffix_index(s, h)
     if how != JOINED_OUTPUT:
         s.text.prompt_len = s.output_from = h.len
         if how == JOINED_AGAIN:
             s.prompt_from = h.len
     elif h.len - s.output_from >= PENDING:
         suffix_give(c, s, h, False)
+
+
+cdef void _fetch(void* state, Py_ssize_t slot, const HistoryC* h, Fetch what) noexcept nogil:
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.slots[slot]
+    cdef Py_ssize_t i
+    if what == FETCH_STATE:
+        for i in range(<Py_ssize_t>sizeof(SuffixSlotC) // LINE):
+            ngs_prefetch(<char*>s + i * LINE)
+        for i in range(2 * <Py_ssize_t>sizeof(JudgedC) // LINE):
+            ngs_prefetch(<char*>s.records + i * LINE)
+    elif what == FETCH_ENTRIES:
+        lines_fetch(&s.text.own, h.tokens, s.num_indexed, h.len)
+    else:
+        match_fetch(&s.text, h, c.pool, what == FETCH_PLACES)
 
 
 cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
@@ -513,7 +531,7 @@ cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
-                         Py_ssize_t limit) noexcept nogil:
+                         Py_ssize_t limit, int lane) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     cdef CandidateC[ALL] candidates
@@ -524,11 +542,11 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
 
 cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
                               float* confidence, Py_ssize_t limit, Py_ssize_t width,
-                              const float* least) noexcept nogil:
+                              const float* least, int lane) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
     _find(c, s, h)
-    return suffix_tree(c, s, h, out, parents, confidence, limit, width, least)
+    return suffix_tree(c, &c.trees[lane], s, h, out, parents, confidence, limit, width, least)
 
 
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -549,7 +567,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
-    cdef size_t total = sizeof(ModelC) + sizeof(TreeC)
+    cdef size_t total = sizeof(ModelC) + <size_t>c.num_lanes * sizeof(TreeC)
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
@@ -604,16 +622,22 @@ cdef class SuffixSource(Source):
         self._state.num_slots = slots
         self._state.slots = <SuffixSlotC*>calloc(<size_t>slots, sizeof(SuffixSlotC))
         self._state.model = <ModelC*>calloc(1, sizeof(ModelC))
-        self._state.tree = <TreeC*>calloc(1, sizeof(TreeC))
-        if self._state.slots == NULL or self._state.model == NULL or self._state.tree == NULL:
+        if self._state.slots == NULL or self._state.model == NULL:
             raise MemoryError("suffix: no memory for the slots")
         for i in range(slots):
             self._state.slots[i].next_own.first_room = room
             self.make_slot(&self._state.slots[i])
         self.take_weights(weights)
         model_start(self._state.model)
-        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _extend, _propose, _propose_tree,
-                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0)
+        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _index, _extend, _propose, _propose_tree,
+                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch)
+
+    cdef int make_lanes(self, int num_lanes) except -1:
+        self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
+        if self._state.trees == NULL:
+            raise MemoryError("suffix: no memory for trees")
+        self._state.num_lanes = num_lanes
+        return 0
 
     cdef int make_slot(self, SuffixSlotC* s) except -1:
         s.records = <JudgedC*>calloc(<size_t>self._state.max_draft, sizeof(JudgedC))
@@ -648,7 +672,7 @@ cdef class SuffixSource(Source):
                 free(self._state.slots[i].features)
         free(self._state.slots)
         free(self._state.model)
-        free(self._state.tree)
+        free(self._state.trees)
 
     @property
     def floor(self):

@@ -32,6 +32,8 @@ cdef Status lines_reserve(const LinesC* lines, NextLinesC* next, const token_t* 
 # enter text[start:length]; the tokens before it are entered. The next lines take over once the text needs them
 cdef void lines_extend(LinesC* lines, NextLinesC* next, const token_t* text, Py_ssize_t start,
                        Py_ssize_t length) noexcept nogil
+# ask for the lines that text[start:length] will be entered in
+cdef void lines_fetch(const LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t length) noexcept nogil
 # the text is cut; contexts of later tokens stay in the lines and are skipped
 cdef void lines_rewind(LinesC* lines, NextLinesC* next, Py_ssize_t length) noexcept nogil
 cdef void lines_free(LinesC* lines) noexcept nogil

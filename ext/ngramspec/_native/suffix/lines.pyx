@@ -86,6 +86,13 @@ cdef void lines_enter(LinesC* lines, const token_t* text, Py_ssize_t start, Py_s
             lines_insert(lines, hashes[k % AHEAD], num[k % AHEAD], k)
 
 
+cdef void lines_fetch(const LinesC* lines, const token_t* text, Py_ssize_t start, Py_ssize_t length) noexcept nogil:
+    cdef hash_t[NUM_ORDERS] hashes
+    cdef Py_ssize_t i
+    for i in range(start, min(length, lines.capacity, start + AHEAD)):
+        lines_prefetch(lines, hashes, context_hashes(text + i, i, hashes))
+
+
 cdef void _step(NextLinesC* next, const token_t* text, Py_ssize_t length, Py_ssize_t extra) noexcept nogil:
     """Fault in some pages of the next lines or, once all are there, enter some of the text."""
     cdef size_t num_bytes = _bytes(next.lines.num_lines)

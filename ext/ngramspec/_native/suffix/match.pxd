@@ -34,6 +34,8 @@ cdef struct TextC:
     Py_ssize_t[NUM_PLACES] expected  # by Place: where the followed text continues, -1 = unknown
 
 cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
+# ask for the lines that match will look up or, once they are there, for the texts that they name
+cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* pool, bint places) noexcept nogil
 cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil
 # move a candidate to the next token of its text; False at the end
 cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,

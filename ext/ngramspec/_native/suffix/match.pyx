@@ -126,6 +126,30 @@ cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const Wr
     return n
 
 
+cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* pool, bint places) noexcept nogil:
+    cdef hash_t[NUM_ORDERS] hashes
+    cdef uint32_t[4] found
+    cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
+    cdef int order, count, k
+    cdef int n = 0
+    if text.own.capacity == 0:
+        return
+    if places:
+        lines_prefetch(&text.own, hashes, num)
+        if pool != NULL:
+            lines_prefetch(&pool.lines, hashes, num)
+        return
+    if pool != NULL:
+        _prefetch_tokens(pool, hashes, num)
+    for order in range(num - 1, -1, -1):
+        count = lines_find(&text.own, hashes[order], found)
+        for k in range(count):
+            ngs_prefetch_read(h.tokens + found[k] - 1)
+            n += 1
+            if n == OF_ONE_ORDER:
+                return
+
+
 cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
     """Write at most MOST candidates; return their number."""
     cdef hash_t[NUM_ORDERS] hashes

@@ -1,0 +1,11 @@
+# Threads that help a caller with the rows of a batch.
+
+# part of a job: takes rows until none is left. `lane` tells apart those who work on it; 0 is the caller
+ctypedef void (*Task)(void* job, int lane) noexcept nogil
+
+# let up to lanes - 1 other threads run the task, as lanes 1 and up; the caller does its part, as lane 0, and then
+# dismisses them. False: none will come, so there is none to dismiss
+cdef bint call_workers(Task task, void* job, int lanes) noexcept nogil
+cdef void dismiss_workers() noexcept nogil
+# the most lanes that pay by default: the cores that this process may use, up to a bound
+cdef int usable_cores() except -1
