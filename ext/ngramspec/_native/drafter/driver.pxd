@@ -36,7 +36,7 @@ cdef struct SlotC:
     Py_ssize_t owner      # source of the pending draft
     Py_ssize_t stem       # earlier source from whose draft a later one grew its own, -1 = none did
     Py_ssize_t stem_len   # tokens of that draft
-    Py_ssize_t num_copied # tokens of the pending draft that are the stem's; they count as that source's
+    Py_ssize_t num_copied  # tokens of the pending draft that are the stem's; they count as that source's
     Py_ssize_t joined_from  # length of the history before the newest tokens joined, which sources have yet to see
     bint timed            # this call for them is timed
     Py_ssize_t joined     # while a batch is followed: how many those are ...
@@ -48,7 +48,7 @@ cdef struct SourceCountsC:
     int64_t begin_calls
     int64_t propose_calls
     int64_t accept_calls  # verified drafts with tokens of the source
-    int64_t num_feedbacks # verified drafts that it made
+    int64_t num_feedbacks  # verified drafts that it made
     int64_t num_drafts
     int64_t num_draft_tokens
     int64_t begin_ns
