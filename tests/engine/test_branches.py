@@ -61,7 +61,7 @@ def test_where_tokens_are_dear_there_are_no_branches(still: None) -> None:
 
 def test_a_draft_has_no_more_branches_than_the_target(still: None) -> None:
     target = FakeTarget(sequences=1, forks=6, max_branches=2)  # which asserts it
-    run(target, [request(3)])
+    run(target, [request(3 + number, 600) for number in range(6)])
     assert target.adopted > 0
 
 
