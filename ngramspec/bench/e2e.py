@@ -297,7 +297,8 @@ class Bench:
         tree: As for Engine; for modes with the policy auto, which chooses branches.
 
     Raises:
-        InputError: No such policy, the first mode drafts, or no mode can have so many branches.
+        InputError: There is no such policy, the first mode drafts, or `tree` asks for more branches
+            than any mode can send.
     """
 
     def __init__(
