@@ -1,7 +1,8 @@
 """recycle beside suffix and with it, on a model's own logits: tokens per pass, modelled speed-up.
 
     python benchmarks/recycle.py [--prompts 12] [--json OUT]
-    python benchmarks/recycle.py --model chatml-model.gguf --right-path
+    python benchmarks/recycle.py --model chatml-model.gguf --right-path [--record FILE]
+    python benchmarks/recycle.py --recorded benchmarks/data/logits/smollm2-135m.npz
 
 The embedded model goes on with texts that it was not trained on: pages of Python's documentation
 (corpora/text) as prose, functions of the standard library that tools/embedded_model keeps for its
@@ -11,7 +12,8 @@ drafted, so one recording serves all settings; one drafter sees the texts of a k
 keeps what it learns.
 
 A pass gives logits after every drafted token, wrong ones too: the model computes them, once for
-each place. With --right-path the drafters see those of the recorded text only.
+each place. With --right-path the drafters see those of the recorded text only, as with --recorded,
+which reads what --record wrote.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ WIDTH = 8
 Tokens = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Row = tuple[Tokens, Floats]  # the likeliest tokens and their log-probabilities
+WHOLE = 65535  # probabilities are recorded in as many parts
 
 
 @dataclass(frozen=True)
@@ -163,17 +166,75 @@ def prompts(model: Model, kind: str, count: int) -> Iterator[list[int]]:
         yield model.tokenize(text + chat_prefix(ask))[-PROMPT:]
 
 
-class Replay:
-    """Drafts for recorded texts in order; model: computes the rows of wrong branches."""
+Column = tuple[str, float]  # kind of prompts, temperature
+Texts = dict[Column, list[Text]]
 
-    def __init__(self, setting: Setting, costs: CostTable, model: Model | None) -> None:
-        self.setting, self.costs, self.model = setting, costs, model
-        params: dict[str, Any] = {"params": {}}
-        if setting.learns:
-            params["params"]["recycle"] = {"key_tokens": setting.key_tokens, "top": TOP}
-        policy = AutoPolicy(64, costs)
-        self.drafter: Drafter = create_drafter(setting.spec, policy=policy, **params)
+
+def record(model: Model, count: int) -> Texts:
+    """Let a model go on with `count` prompts of each kind; answers of one token are left out."""
+    texts: Texts = {}
+    for kind in KINDS:
+        for temperature in TEMPERATURES:
+            said = [
+                model.record(prompt, temperature, i)
+                for i, prompt in enumerate(prompts(model, kind, count))
+            ]
+            texts[kind, temperature] = [text for text in said if len(text.output) > 1]
+            print(f"{kind} at {temperature}: {len(said)} texts", file=sys.stderr)
+    return texts
+
+
+def write_texts(path: Path, texts: Texts) -> None:
+    """Write texts and their rows to a file."""
+    every = [(column, text) for column, found in texts.items() for text in found]
+    rows = [row for _, text in every for row in text.rows]
+    np.savez_compressed(
+        path,
+        kinds=np.array([KINDS.index(kind) for (kind, _), _ in every], np.uint8),
+        temperatures=np.array([heat for (_, heat), _ in every], np.float32),
+        lengths=np.array([[len(text.prompt), len(text.output)] for _, text in every], np.int32),
+        tokens=np.concatenate([np.concatenate([text.prompt, text.output]) for _, text in every]),
+        likeliest=np.stack([ids for ids, _ in rows]),
+        parts=np.stack([np.rint(np.exp(logs) * WHOLE) for _, logs in rows]).astype(np.uint16),
+    )
+
+
+def read_texts(path: Path) -> Texts:
+    """Read what write_texts wrote; probabilities are those of 16 bits."""
+    with np.load(path, allow_pickle=False) as file:
+        made = {name: file[name] for name in file.files}
+    with np.errstate(divide="ignore"):
+        logs = np.maximum(np.log(made["parts"] / WHOLE), -30).astype(np.float32)
+    texts: Texts = {}
+    token = row = 0
+    lengths = zip(made["kinds"], made["temperatures"], made["lengths"].tolist(), strict=True)
+    for kind, heat, (asked, said) in lengths:
+        whole, token = made["tokens"][token : token + asked + said], token + asked + said
+        rows = list(zip(made["likeliest"][row : row + said], logs[row : row + said], strict=True))
+        row += said
+        column = KINDS[kind], round(float(heat), 3)
+        texts.setdefault(column, []).append(Text(whole[:asked], whole[asked:], rows))
+    return texts
+
+
+class Replay:
+    """Drafts for recorded texts in order.
+
+    Args:
+        tree: With branches.
+        learns: Show the drafter rows.
+        model: Computes the rows of wrong branches; None = they are not shown.
+    """
+
+    def __init__(
+        self, drafter: Drafter, costs: CostTable, *, tree: bool, learns: bool, model: Model | None
+    ) -> None:
+        self.drafter, self.costs, self.tree, self.learns = drafter, costs, tree, learns
+        self.model = model
         self.counts = Counts()
+
+    def drafted(self, rest: Tokens) -> None:
+        """Look at what was considered; rest: what the target goes on with."""
 
     def run(self, text: Text) -> None:
         """Draft for one text."""
@@ -184,20 +245,21 @@ class Replay:
         while done < len(output):
             left = len(output) - done
             started = time.perf_counter_ns()
-            if self.setting.tree:
+            if self.tree:
                 tokens, parents, _ = drafter.propose_tree(0, min(64, left), WIDTH)
             else:
                 tokens = drafter.propose(0, min(64, left))
                 parents = np.arange(-1, len(tokens) - 1, dtype=np.int32)
             made.propose_ns += time.perf_counter_ns() - started
+            self.drafted(output[done:])
             count = right_path(tokens, parents, output[done:])
-            if not self.setting.tree:
+            if not self.tree:
                 assert count == right_prefix(tokens, output, done)
             emitted = output[done : done + count + 1]
-            if self.setting.learns and self.model is not None:
+            if self.learns and self.model is not None:
                 self.show(self.pass_rows(text, done, tokens, parents), None)
             drafter.accept(0, emitted, count)
-            if self.setting.learns and self.model is None:
+            if self.learns and self.model is None:
                 rows = text.rows[done : done + len(emitted)]
                 self.show(rows, len(text.prompt) + done - 1)
             made.tokens += len(emitted)
@@ -243,6 +305,20 @@ def settings() -> list[Setting]:
     return made
 
 
+def replay(setting: Setting, costs: CostTable, texts: list[Text], model: Model | None) -> Counts:
+    """Draft for texts with a setting."""
+    params: dict[str, Any] = {"key_tokens": setting.key_tokens, "top": TOP}
+    drafter: Drafter = create_drafter(
+        setting.spec,
+        policy=AutoPolicy(64, costs),
+        params={"recycle": params} if setting.learns else {},
+    )
+    made = Replay(drafter, costs, tree=setting.tree, learns=setting.learns, model=model)
+    for text in texts:
+        made.run(text)
+    return made.counts
+
+
 def main() -> None:
     """Record, replay and print a table."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
@@ -250,35 +326,32 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=12, help="of each kind")
     parser.add_argument("--profile", nargs="*", default=[*PROFILES], choices=[*PROFILES])
     parser.add_argument("--right-path", action="store_true", help="no rows of wrong branches")
+    parser.add_argument("--record", type=Path, help="also write texts and rows to this file")
+    parser.add_argument("--recorded", type=Path, help="read them instead; implies --right-path")
     parser.add_argument("--json", type=Path, help="also write the counts to this file")
     options = parser.parse_args()
-    model = Model(options.model)
-    columns = [(kind, temperature) for kind in KINDS for temperature in TEMPERATURES]
+    model = None if options.recorded else Model(options.model)
+    texts = read_texts(options.recorded) if model is None else record(model, options.prompts)
+    if options.record:
+        write_texts(options.record, texts)
     table: dict[tuple[str, str], list[Counts]] = {}
-    for kind, temperature in columns:
-        texts = [
-            text
-            for i, prompt in enumerate(prompts(model, kind, options.prompts))
-            if len((text := model.record(prompt, temperature, i)).output) > 1
-        ]
+    for column, found in texts.items():
         for profile in options.profile:
             for setting in settings():
                 one = None if options.right_path else model
-                replay = Replay(setting, PROFILES[profile], one)
-                for text in texts:
-                    replay.run(text)
-                table.setdefault((profile, setting.name), []).append(replay.counts)
-        print(f"{kind} at {temperature}: {len(texts)} texts", file=sys.stderr)
-    print("| target | drafts |" + "".join(f" {k}, {t:g} |" for k, t in columns) + " us |")
-    print("|---|---|" + "---|" * (len(columns) + 1))
-    for (profile, name), found in table.items():
+                counts = replay(setting, PROFILES[profile], found[: options.prompts], one)
+                table.setdefault((profile, setting.name), []).append(counts)
+        print(f"{column[0]} at {column[1]}: replayed", file=sys.stderr)
+    print("| target | drafts |" + "".join(f" {k}, {t:g} |" for k, t in texts) + " us |")
+    print("|---|---|" + "---|" * (len(texts) + 1))
+    for (profile, name), rows in table.items():
         alone = PROFILES[profile].cost(1)
-        cells = [f"{c.tokens / c.passes:.2f} / {c.tokens * alone / c.cost:.2f}" for c in found]
-        spent = sum(c.propose_ns for c in found) / sum(c.passes for c in found) / 1000
+        cells = [f"{c.tokens / c.passes:.2f} / {c.tokens * alone / c.cost:.2f}" for c in rows]
+        spent = sum(c.propose_ns for c in rows) / sum(c.passes for c in rows) / 1000
         print(f"| {profile} | {name} | {' | '.join(cells)} | {spent:.1f} |")
     if options.json:
-        rows = {f"{p} {n}": [asdict(c) for c in found] for (p, n), found in table.items()}
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        counts_of = {f"{p} {n}": [asdict(c) for c in rows] for (p, n), rows in table.items()}
+        options.json.write_text(json.dumps(counts_of, indent=1) + "\n")
 
 
 if __name__ == "__main__":

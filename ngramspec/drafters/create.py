@@ -171,6 +171,8 @@ def _suffix(slots: int, config: Any) -> Source:
 
 
 def _recycle(slots: int, config: Any) -> Source:
+    from ngramspec.models import successor_claims
+
     c = cast("RecycleConfig", config)
     file = None
     pool = c.pool or SuccessorPool(c.capacity, c.top)
@@ -179,7 +181,8 @@ def _recycle(slots: int, config: Any) -> Source:
 
         file = open_successor_file(c)
         pool = file.pool
-    source = RecycleSource(slots, pool, c.max_draft, c.min_probability, c.key_tokens == 2)
+    pairs, claims = c.key_tokens == 2, successor_claims()
+    source = RecycleSource(slots, pool, c.max_draft, c.min_probability, pairs, claims)
     if file is not None:
         save_with(source, file, c.save_interval)
     return source

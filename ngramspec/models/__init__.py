@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["confidence_weights", "embedded_model"]
+__all__ = ["confidence_weights", "embedded_model", "successor_claims"]
 
 FILE_NAME = "tiny-code-q8_0.gguf"
 WEIGHTS = "suffix_confidence.npy"
+CLAIMS = "recycle_claims.npy"
 
 
 def embedded_model() -> Path:
@@ -37,9 +38,23 @@ def confidence_weights() -> npt.NDArray[np.float32]:
 
     tools/train_confidence.py makes them.
     """
+    weights: npt.NDArray[np.float32] = _load(WEIGHTS)
+    return weights
+
+
+def successor_claims() -> npt.NDArray[np.uint16]:
+    """Return how often recycle takes successors of each class to be right at first, read-only.
+
+    In 65,535ths, uint16 (2, 3, 6, 2, 4, 16). tools/train_recycle.py makes them.
+    """
+    claims: npt.NDArray[np.uint16] = _load(CLAIMS)
+    return claims
+
+
+def _load(name: str) -> npt.NDArray[Any]:
     import numpy as np
 
-    with files(__name__).joinpath(WEIGHTS).open("rb") as file:
-        weights: npt.NDArray[np.float32] = np.load(file, allow_pickle=False)
-    weights.flags.writeable = False
-    return weights
+    with files(__name__).joinpath(name).open("rb") as file:
+        values: npt.NDArray[Any] = np.load(file, allow_pickle=False)
+    values.flags.writeable = False
+    return values

@@ -8,12 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from math import exp
+from pathlib import Path
 
 import numpy as np
+
+import ngramspec
 
 from .source import Source, Tree
 from .suffix_model import Adaptive, single
 
+CLAIMS = Path(ngramspec.__file__).parent / "models" / "recycle_claims.npy"
 WAYS = 4
 MOST_USED = 15
 LEAVES = 128  # choices that wait
@@ -22,10 +26,8 @@ LEAST = single(0.0005)
 MOST_LIKELY = single(np.float32(1) - np.float32(0.0005))
 BOUNDS = (66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258,
           64224)  # fmt: skip
-MIDDLES = (0.0005, 0.002, 0.006, 0.014, 0.03, 0.06, 0.11, 0.2, 0.32, 0.47, 0.62, 0.75, 0.85, 0.92,
-           0.965, 0.99)  # fmt: skip
 LEVELS = (0.2, 0.5, 0.8, 0.95)
-PRIOR = 3
+PRIOR = 30
 Context = tuple[int, ...]  # one token, or two, the older one first
 Followers = list[tuple[int, int]]  # tokens and their probabilities in 65,535ths, likeliest first
 
@@ -92,19 +94,12 @@ class Claims:
     """How often successors of each class were right; shared by the slots of a drafter."""
 
     def __init__(self) -> None:
+        self.start = np.load(CLAIMS)
         self.known: dict[Claim, Adaptive] = {}
 
     def of(self, claim: Claim) -> Adaptive:
         if claim not in self.known:
-            pair, _, verdict, same, _, bucket = claim
-            p = single(np.float32(MIDDLES[bucket]) * np.float32(0.9 if pair else 0.6))
-            if verdict:
-                given = single(0.98 if verdict == len(LEVELS) + 1 else LEVELS[verdict - 1])
-                if same:
-                    p = single(np.float32(p + given) * np.float32(0.5))
-                else:
-                    p = single(np.float32(p) * np.float32(1 - given))
-            self.known[claim] = Adaptive(int(np.float32(65535) * np.float32(p)), PRIOR)
+            self.known[claim] = Adaptive(int(self.start[tuple(map(int, claim))]), PRIOR)
         return self.known[claim]
 
 

@@ -1,5 +1,7 @@
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.drafter.source import Source
@@ -8,7 +10,16 @@ from ngramspec._native.recycle.successors import SuccessorPool
 @final
 class RecycleSource(Source):
     def __new__(
-        cls, slots: int, pool: SuccessorPool, max_draft: int, floor: float, pairs: bool
+        cls,
+        slots: int,
+        pool: SuccessorPool,
+        max_draft: int,
+        floor: float,
+        pairs: bool,
+        claims: npt.NDArray[np.uint16],
     ) -> Self: ...
+    def considered(
+        self, slot: int, said: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]: ...
     @property
     def pool(self) -> SuccessorPool: ...

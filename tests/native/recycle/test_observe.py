@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from ngramspec import SuccessorPool, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.recycle.drafter import RecycleSource
 from ngramspec.errors import InputError, StateError
+from ngramspec.models import successor_claims
 
 LOGITS = st.one_of(
     st.integers(-3, 3).map(float),
@@ -232,5 +234,33 @@ def test_claims_follow_what_comes_true() -> None:
         tokens, _, claims = drafter.propose_tree(0, 2)
         if step in (0, 59):
             found = dict(zip(tokens.tolist(), claims.tolist(), strict=True))
-            assert (found[3] > 0.3) == (found[4] < 0.3) == (step == 0)
+            assert (found[3] > found[4]) == (step == 0)
         drafter.accept(0, [4], int(tokens[0] == 4))
+
+
+def test_considered_says_what_accept_learns() -> None:
+    """A row for each successor after the text and after tokens that came true."""
+    claims = successor_claims()
+    source = RecycleSource(1, SuccessorPool(1024, 2), 64, 0.0, True, claims)
+    drafter = Drafter([source], 1)
+    rows = np.log(np.array([[0.6, 0.3]], np.float32))
+    for last, likely in ((1, [3, 4]), (3, [5, 6]), (4, [7, 8])):
+        drafter.begin(0, [last])
+        drafter.observe_top(0, np.array([likely], np.int32), rows)
+    drafter.begin(0, [9])
+    assert all(len(part) == 0 for part in source.considered(0, np.array([3], np.int32)))
+    drafter.begin(0, [1])
+    drafter.propose_tree(0, 8)
+    classes, right = source.considered(0, np.array([3, 6, 0], np.int32))
+    assert right.tolist()[:4] == [True, False, False, True]
+    assert classes.dtype == np.uint16
+    assert classes.max() < claims.size
+    assert source.considered(0, np.array([4], np.int32))[1].tolist() == [False, True]
+    with pytest.raises(InputError, match=r"slot must be in 0\.\.0, got 1"):
+        source.considered(1, np.array([3], np.int32))
+
+
+def test_claims_of_another_shape_are_refused() -> None:
+    """They belong to classes."""
+    with pytest.raises(InputError, match="claims must have the shape"):
+        RecycleSource(1, SuccessorPool(1024, 2), 64, 0.0, True, np.zeros(9, np.uint16))

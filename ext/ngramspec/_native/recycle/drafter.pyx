@@ -7,7 +7,8 @@ that draft's tokens as well: it gains branches and a longer end.
 
 A successor's probability is learnt: how often successors were right that had about this probability when
 they were observed, this rank, this place in the draft, a context of one or two tokens, and the same
-verdict of the earlier source. Every successor that was considered is compared with what the target emitted.
+verdict of the earlier source. It starts with what two models' logits taught (tools/train_recycle.py), and
+every successor that was considered is compared with what the target emitted.
 
 Sources: Token Recycling (arXiv 2408.08696); differs: two tokens as key, learnt probabilities, grafting.
 """
@@ -25,6 +26,8 @@ from ngramspec._native.recycle.successors cimport (
     MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
 )
 
+import numpy as np
+
 from ngramspec.errors import InputError
 
 cdef enum:
@@ -38,13 +41,11 @@ cdef enum:
     RANKS = 4             # 0, 1, 2, later
     BUCKETS = 16          # of the observed probability
     CLAIMS = KEYS * PLACES * VERDICTS * 2 * RANKS * BUCKETS
-    PRIOR = 3             # observations that a claim counts for at first
+    PRIOR = 30            # observations that a trained claim counts for
 
 # Upper bounds of the buckets but the last, in 65,535ths.
 cdef uint16_t[BUCKETS - 1] BOUNDS = [
     66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258, 64224]
-cdef float[BUCKETS] MIDDLES = [
-    0.0005, 0.002, 0.006, 0.014, 0.03, 0.06, 0.11, 0.2, 0.32, 0.47, 0.62, 0.75, 0.85, 0.92, 0.965, 0.99]
 cdef float[VERDICTS - 2] LEVELS = [0.2, 0.5, 0.8, 0.95]
 cdef float SURE = 0.97        # where an earlier source is this sure, nothing is added
 cdef float LEAST = 0.0005     # probabilities stay in LEAST..1 - LEAST
@@ -126,24 +127,6 @@ cdef inline int _verdict(float given) noexcept nogil:
 cdef inline int _claim(bint pair, int depth, int verdict, bint same, int rank, uint16_t p) noexcept nogil:
     return ((((pair * PLACES + _place(depth)) * VERDICTS + verdict) * 2 + same) * RANKS
             + (rank if rank < RANKS else RANKS - 1)) * BUCKETS + BUCKET_OF[p >> 6]
-
-
-cdef void claims_start(AdaptC* claims) noexcept nogil:
-    """Set first claims: what was observed, and less where the context is short or an earlier source disagrees."""
-    cdef float p, given
-    cdef int pair, place, verdict, same, rank, bucket
-    for pair in range(KEYS):
-        for place in range(PLACES):
-            for verdict in range(VERDICTS):
-                for same in range(2):
-                    for rank in range(RANKS):
-                        for bucket in range(BUCKETS):
-                            p = MIDDLES[bucket] * <float>(0.9 if pair else 0.6)
-                            if verdict:
-                                given = <float>0.98 if verdict == VERDICTS - 1 else LEVELS[verdict - 1]
-                                p = (p + given) * <float>0.5 if same else p * (1 - given)
-                            claims[_claim(pair, place, verdict, same, rank, 0) + bucket] = AdaptC(
-                                <uint16_t>(65535 * p), PRIOR)
 
 
 cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* found) noexcept nogil:
@@ -283,21 +266,27 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const
     return n
 
 
+cdef int _child(const RecycleSlotC* s, int at, token_t token) noexcept nogil:
+    """The node that a token leads to, -1 = none."""
+    cdef int next
+    for next in range(at + 1, s.num_nodes):
+        if s.nodes[next].parent == at and s.nodes[next].token == token:
+            return next
+    return -1
+
+
 cdef void recycle_learn(const RecycleC* c, const RecycleSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
     """Compare what was considered with what the target emitted."""
     cdef const ContextC* context
     cdef Py_ssize_t i
-    cdef int at = 0, next, k
+    cdef int at = 0, k
     for i in range(start, h.len):
         context = &s.contexts[at]
         for k in range(context.found.n):
             adapt_learn(&c.claims[context.claims[k]], context.found.tokens[k] == h.tokens[i])
-        for next in range(at + 1, s.num_nodes):
-            if s.nodes[next].parent == at and s.nodes[next].token == h.tokens[i]:
-                break
-        else:
+        at = _child(s, at, h.tokens[i])
+        if at < 0:
             return
-        at = next
 
 
 cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
@@ -378,7 +367,7 @@ cdef size_t _nbytes(void* state) noexcept nogil:
 
 @cython.final
 cdef class RecycleSource(Source):
-    """RecycleSource(slots, pool, max_draft, floor, pairs): the source behind "recycle".
+    """RecycleSource(slots, pool, max_draft, floor, pairs, claims): the source behind "recycle".
 
     Args:
         slots: Number of slots, >= 1.
@@ -386,21 +375,30 @@ cdef class RecycleSource(Source):
         max_draft: Longest draft in tokens, 1..64.
         floor: A draft ends where the probability that all of it is right falls below this, 0..1.
         pairs: Look up the newest two tokens first, then the newest one; False: the newest one only.
+        claims: uint16 (2, 3, 6, 2, 4, 16): how often successors of each class are right at first, in 65,535ths,
+            by length of the context, place in the draft, verdict of the earlier source, whether it has the
+            successor as its likeliest, rank, and observed probability. Copied.
 
     Raises:
-        InputError: A value is out of its bounds.
+        InputError: A value is out of its bounds, or claims has another shape.
         MemoryError: The state cannot be allocated.
     """
 
     cdef RecycleC _state
     cdef readonly SuccessorPool pool
 
-    def __cinit__(self, Py_ssize_t slots, SuccessorPool pool not None, Py_ssize_t max_draft, double floor, bint pairs):
+    def __cinit__(self, Py_ssize_t slots, SuccessorPool pool not None, Py_ssize_t max_draft, double floor, bint pairs,
+                  claims not None):
+        cdef const uint16_t[::1] start
         cdef Py_ssize_t i
         if slots < 1:
             raise InputError(f"slots must be >= 1, got {slots}")
         if not (1 <= max_draft <= MAX_DRAFT and 0 <= floor <= 1):
             raise InputError(f"max_draft must be in 1..{MAX_DRAFT} and floor in 0..1, got {max_draft} and {floor}")
+        if claims.shape != (KEYS, PLACES, VERDICTS, 2, RANKS, BUCKETS):
+            raise InputError(f"claims must have the shape {(KEYS, PLACES, VERDICTS, 2, RANKS, BUCKETS)}, "
+                             f"got {claims.shape}")
+        start = np.ascontiguousarray(claims, np.uint16).ravel()
         self.name = "recycle"
         self.slots = slots
         self.pool = pool
@@ -418,7 +416,8 @@ cdef class RecycleSource(Source):
             self._state.slots[i].contexts = <ContextC*>calloc(NODES, sizeof(ContextC))
             if self._state.slots[i].contexts == NULL:
                 raise MemoryError("recycle: no memory for the slots")
-        claims_start(self._state.claims)
+        for i in range(CLAIMS):
+            self._state.claims[i] = AdaptC(start[i], PRIOR)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, NULL, _extend, _propose, _propose_tree,
                          ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top, NULL)
 
@@ -428,6 +427,38 @@ cdef class RecycleSource(Source):
             raise MemoryError("recycle: no memory for trees")
         self._state.num_lanes = num_lanes
         return 0
+
+    def considered(self, Py_ssize_t slot, said not None):
+        """Return which successors of the last proposal were right: what accept would learn, for training.
+
+        Args:
+            slot: 0 <= slot < slots.
+            said: The tokens that the target goes on with, 1-D.
+
+        Returns:
+            (claims, right): uint16 (n,) and bool (n,), a row for each successor that was considered after the
+            text or after drafted tokens that said goes on with: the index of its class in the flat claims, and
+            whether said has it there. Empty without a proposal.
+
+        Raises:
+            InputError: slot is out of range.
+
+        One thread at a time, and not during the drafter's calls.
+        """
+        cdef const RecycleSlotC* s
+        cdef int at = 0, k
+        if not 0 <= slot < self.slots:
+            raise InputError(f"slot must be in 0..{self.slots - 1}, got {slot}")
+        s = &self._state.slots[slot]
+        claims, right = [], []
+        for token in said if s.base >= 0 else ():
+            for k in range(s.contexts[at].found.n):
+                claims.append(s.contexts[at].claims[k])
+                right.append(s.contexts[at].found.tokens[k] == token)
+            at = _child(s, at, token)
+            if at < 0:
+                break
+        return np.array(claims, np.uint16), np.array(right, np.bool_)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
