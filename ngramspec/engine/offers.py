@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.gate import Gate
+from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
-from ngramspec._native.engine.step import Proposer
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.request import TokenIds
 from ngramspec.engine.sources import Chain, DraftSource

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.plan import Plan
+from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
-from ngramspec._native.engine.step import Plan, Proposer, Verifier
+from ngramspec._native.engine.verifier import Verifier
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission

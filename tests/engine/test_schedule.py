@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import Batch, Sampler
+from ngramspec._native.engine.plan import Plan, share
 from ngramspec._native.engine.slot import Slot
-from ngramspec._native.engine.step import Plan, share
 from ngramspec.engine import EngineStats, Request, Speculation
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.queue import Queue, Ticket

@@ -1,4 +1,4 @@
-"""What a decode holds, written for reading: the slow twin of ngramspec._native.engine.step."""
+"""What a decode holds, written for reading: the slow twin of ngramspec._native.engine.plan."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngramspec._native.engine.decode import GreedySampler, Rows
-from ngramspec._native.engine.step import verify
+from ngramspec._native.engine.verify import verify
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.adapters.llama_cpp.chain import MAX_SEED, Chains

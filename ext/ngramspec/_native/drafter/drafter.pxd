@@ -41,9 +41,6 @@ cdef class Drafter:
     cdef SlotC* _slot(self, Py_ssize_t slot) except NULL
     cdef SlotC* _active(self, Py_ssize_t slot, str call) except NULL
 
-# how many of the target's likeliest tokens the drafter wants to know after a text, 0 = its logits are of no use
-cdef Py_ssize_t drafter_top(Drafter drafter) noexcept nogil
-
 cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1
 cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil
 cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,

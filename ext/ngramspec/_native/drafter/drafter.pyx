@@ -104,10 +104,6 @@ cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t
     return n
 
 
-cdef Py_ssize_t drafter_top(Drafter drafter) noexcept nogil:
-    return drafter.d.top
-
-
 cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
                    token_t* last) noexcept nogil:
     """Set the tokens that a row follows; position -1: it is of the pending draft's pass. False: they are gone."""

@@ -24,6 +24,9 @@ cdef struct RowsC:
     Py_ssize_t num_rows    # 0 = none
     Py_ssize_t vocab_size  # >= 1
 
+cdef enum:
+    MUCH_TO_READ = 1 << 19  # logits that take about 50 us to read; releasing the GIL for fewer costs more
+
 
 cdef class Rows:
     cdef RowsC c

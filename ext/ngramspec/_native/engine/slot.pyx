@@ -13,7 +13,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.history cimport common_prefix
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK
-from ngramspec._native.drafter.drafter cimport Drafter, drafter_top
+from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, logprobs_of
 
 import numpy as np
@@ -511,7 +511,7 @@ cdef class Slot:
                 continue
             if len(self._sources) == 1:
                 self.native, self.native_name = drafter, source.name
-            if self.learner is None and drafter_top(drafter):
+            if self.learner is None and drafter.top:
                 self.learner = drafter
 
     @property

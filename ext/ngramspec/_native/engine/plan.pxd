@@ -1,12 +1,5 @@
-# verify_rows: sample and match.
 # Plan: which tokens of which slots are in the next decode.
-from ngramspec._native.core.types cimport token_t
-from ngramspec._native.engine.decode cimport Batch, SamplerC
 from ngramspec._native.engine.slot cimport Slot
-
-cdef enum:
-    MUCH_TO_READ = 1 << 19  # logits that take about 50 us to read; releasing the GIL for fewer costs more
-
 
 cdef class Plan:
     cdef readonly Py_ssize_t capacity

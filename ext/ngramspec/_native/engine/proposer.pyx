@@ -1,0 +1,182 @@
+"""Proposer: drafts for the slots that generate, the second part of a step; native drafters are asked without Python."""
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
+from ngramspec._native.drafter.drafter cimport AskC, drafter_judge, drafter_offer
+from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
+from ngramspec._native.engine.decode cimport SamplerC
+from ngramspec._native.engine.figures cimport EngineStats
+from ngramspec._native.engine.gate cimport policy_limit
+from ngramspec._native.engine.plan cimport Plan
+from ngramspec._native.engine.slot cimport Slot
+from ngramspec._native.engine.tree cimport MOST_BRANCHES
+from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
+
+from ngramspec.errors import InputError
+
+
+@cython.final
+cdef class Proposer:
+    """Proposer(plan, policy, valid, stats, most_behind=-1, max_branches=1): ask for drafts. The second part of a step.
+
+    Args:
+        plan: The step's plan.
+        policy: A DraftPolicy.
+        valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
+            before the first token that is not valid.
+        stats: Counters.
+        most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
+        max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. An AutoPolicy chooses which
+            are sent; others get drafts without branches.
+
+    Raises:
+        InputError: max_branches is out of its bounds.
+        MemoryError: No room.
+    """
+
+    cdef Plan plan
+    cdef object policy
+    cdef AutoPolicy auto          # the policy, if it is one
+    cdef OfferC* offers   # one per slot, of an AutoPolicy
+    cdef const uint8_t[::1] valid
+    cdef Py_ssize_t most_behind
+    cdef Py_ssize_t width                    # most branches of a tree, and most tokens at one depth; 0 = no trees
+    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
+    cdef EngineStats stats
+
+    def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
+                  Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
+        if not 1 <= max_branches <= MOST_BRANCHES:
+            raise InputError(f"max_branches must be in 1..{MOST_BRANCHES}, got {max_branches}")
+        self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
+        self.most_behind = most_behind
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.width = max_branches if max_branches > 1 and self.auto is not None else 0
+        self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
+        if self.offers == NULL:
+            raise MemoryError("no memory for drafts")
+
+    def __dealloc__(self):
+        free(self.offers)
+
+    def propose(self):
+        """Set the drafts of slots with one native source; return the others that have sources, a list.
+
+        What a sampler is certain of goes as a draft, without asking a source.
+
+        Cost: O(slots + drafted tokens). Threads: keeps the GIL.
+        """
+        cdef Slot slot
+        cdef list others = []
+        cdef list asked = []
+        cdef int64_t started = 0
+        if self.auto is not None:
+            self.count_tokens()
+        for slot in self.plan.work:
+            if not (slot.decoding and slot.count == slot.length - slot.num_past):
+                continue
+            slot.num_guessed = slot.sampler.c.certain(slot.sampler.c.state, slot.guess,
+                                                      slot.draft_room(self.plan.capacity))
+            if slot.num_guessed or not slot._sources:
+                continue
+            if 0 <= self.most_behind < slot.count:
+                continue
+            if started == 0:
+                started = ngs_now_ns()
+            if slot.native is None:
+                others.append(slot)
+            elif self.offer(slot, &self.offers[len(asked)]):
+                asked.append(slot)
+        if asked:
+            self.choose(asked)
+        if started:
+            self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
+        return others
+
+    def limit(self, Slot slot not None, str source not None):
+        """Return the longest draft that a slot may get from a source now."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        return min(policy_limit(self.policy, slot.id, source), room)
+
+    def batch_tokens(self):
+        """Return how many tokens the pass holds now, drafts included."""
+        cdef Py_ssize_t total = self.bare
+        cdef Slot slot
+        for slot in self.plan.work:
+            total += slot.num_guessed
+        return total
+
+    cdef bint offer(self, Slot slot, OfferC* offer) except -1:
+        """Let a slot's source draft; return whether there is a draft to choose from."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
+        cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
+                             self.bare, self.decoding, self.width, self.width)
+        cdef SlotC* s
+        if limit <= 0:
+            return False
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            drafter_judge(slot.native, self.auto)
+            if not s.active or not drafter_offer(slot.native, slot.id, &ask, offer):
+                return False
+            return self.fit(slot, s, offer)
+
+    cdef bint fit(self, Slot slot, SlotC* s, OfferC* offer) noexcept nogil:
+        """Drop drafted tokens that the sampler cannot choose; return whether any are left."""
+        cdef SamplerC* sampler = &slot.sampler.c
+        cdef int32_t* fits = slot.native.d.slots[slot.id].links + slot.native.d.num_sources * slot.native.d.max_draft
+        cdef Py_ssize_t kept
+        if sampler.fits == NULL:
+            return True
+        sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
+        kept = driver_keep(&slot.native.d, slot.id, fits)
+        offer.n, offer.chosen = min(offer.n, kept), min(offer.chosen, kept)
+        return kept > 0
+
+    cdef int choose(self, list asked) except -1:
+        """Share the pass among the slots' offers, and cut their drafts to what each was given."""
+        cdef Py_ssize_t i = 0
+        cdef Slot slot
+        if self.auto is not None:
+            self.auto.reserve(len(asked))
+            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.plan.capacity)
+        for slot in asked:
+            if self.offers[i].chosen < slot.min_draft:
+                self.offers[i].chosen = 0
+            with slot.native._lock:
+                driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
+                self.take(slot, &slot.native.d.slots[slot.id])
+            slot.draft_source = slot._sources[0] if slot.num_guessed else None
+            i += 1
+        return 0
+
+    cdef void take(self, Slot slot, const SlotC* s) noexcept nogil:
+        """Copy the pending draft of a slot, which the policy may have put into another order.
+
+        Another call may have replaced it while the lock was free, so nothing is taken for granted.
+        """
+        cdef Py_ssize_t i, n = min(s.draft_len, slot.room)
+        slot.branched = False
+        if s.branched:
+            for i in range(n):
+                if not -1 <= s.parents[i] < i:
+                    n = i
+                    break
+                slot.parents[i] = s.parents[i]
+                slot.branched = slot.branched or s.parents[i] != i - 1
+        memcpy(slot.guess, s.draft, <size_t>n * sizeof(token_t))
+        slot.num_guessed = n
+
+    cdef int count_tokens(self) except -1:
+        """Set what the pass holds without drafts."""
+        cdef Slot slot
+        self.bare = self.decoding = 0
+        for slot in self.plan.work:
+            self.bare += slot.count
+            self.decoding += slot.decoding
+        self.decoding = max(self.decoding, <Py_ssize_t>1)
+        return 0

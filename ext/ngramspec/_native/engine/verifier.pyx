@@ -1,0 +1,232 @@
+"""Verifier: chooses the tokens of all slots from a decode's rows and commits them; the last part of a step."""
+
+import time
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
+from ngramspec._native.drafter.drafter cimport drafter_commit
+from ngramspec._native.drafter.driver cimport SlotC, draft_right
+from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, SamplerC
+from ngramspec._native.engine.figures cimport EngineStats, Timings
+from ngramspec._native.engine.gate cimport policy_record
+from ngramspec._native.engine.observation cimport slot_observe
+from ngramspec._native.engine.plan cimport Plan
+from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
+from ngramspec._native.engine.tree cimport branch_of
+from ngramspec._native.engine.verify cimport next_row, verify_rows
+from ngramspec._native.policy.auto cimport AutoPolicy
+
+from ngramspec.errors import InputError
+
+
+# One slot's rows.
+cdef struct CheckC:
+    const float* logits
+    const token_t* draft
+    const int32_t* parents  # NULL = no tree
+    Py_ssize_t draft_len
+    SamplerC* sampler
+    token_t* chosen
+    int32_t* rows
+    CandidateC* candidates  # top + 1 places per token, NULL where top is -1
+    Py_ssize_t top
+    Py_ssize_t made         # as verify_rows returns it
+
+
+@cython.final
+cdef class Verifier:
+    """Verifier(plan, rows, policy, stats): verify and accept. The last part of a step.
+
+    Args:
+        plan: The step's plan.
+        rows: Where the target's logits are after the decode.
+        policy: A DraftPolicy; learns what came of drafts.
+        stats: Counters.
+
+    Raises:
+        MemoryError: No room.
+    """
+
+    cdef Plan plan
+    cdef Rows rows
+    cdef object policy
+    cdef AutoPolicy auto  # the policy, if it is one
+    cdef EngineStats stats
+    cdef CheckC* checks
+    cdef object clock
+
+    def __cinit__(self, Plan plan not None, Rows rows not None, policy, EngineStats stats not None):
+        self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
+        self.auto = policy if isinstance(policy, AutoPolicy) else None
+        self.clock = time.perf_counter
+        self.checks = <CheckC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CheckC))
+        if self.checks == NULL:
+            raise MemoryError("no memory for verification")
+
+    def __dealloc__(self):
+        free(self.checks)
+
+    def verify(self):
+        """Choose and commit tokens for every slot of the plan whose last pending token was decoded.
+
+        Each token is chosen from its own row by the request's sampler, for as long as the draft
+        guessed the token before. Texts, transcripts, native drafters, policy and counters are updated
+        here.
+
+        Returns:
+            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, their
+            context is full, a rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
+            `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
+            clears their drafts.
+
+        Raises:
+            InputError: A row is missing. Nothing is changed then.
+            MemoryError: No room.
+
+        Cost: O(slots) and one sampling per emitted token. Threads: releases the GIL where there is much to read.
+        """
+        cdef Slot slot
+        cdef Py_ssize_t i = 0, n
+        cdef int64_t started = ngs_now_ns()
+        cdef double now
+        cdef list left = []
+        n = self.choose()
+        if n:
+            now = self.clock()
+            if self.auto is not None:
+                self.note_step(n)
+            for slot in self.plan.work:
+                if slot.first_row >= 0:
+                    self.commit(slot, self.checks[i].made)
+                    i += 1
+                    if self.emit(slot, now):
+                        left.append(slot)
+                    else:
+                        slot.forget_draft()
+        self.stats.verify_seconds += 1e-9 * <double>(ngs_now_ns() - started)
+        return left
+
+    cdef Py_ssize_t choose(self) except -1:
+        """Fill the checks and choose tokens; return the number of checks."""
+        cdef Slot slot
+        cdef CheckC* check
+        cdef Py_ssize_t n = 0, read = 0, vocab_size = self.rows.c.vocab_size
+        for slot in self.plan.work:
+            if slot.first_row < 0:
+                continue
+            if slot.first_row + slot.num_guessed >= self.rows.c.num_rows:
+                raise InputError(f"a draft of {slot.num_guessed} tokens reads rows {slot.first_row}.."
+                                 f"{slot.first_row + slot.num_guessed}, but there are {self.rows.c.num_rows}")
+            check = &self.checks[n]
+            check.logits = self.rows.c.data + slot.first_row * vocab_size
+            check.draft, check.draft_len = slot.guess, slot.num_guessed
+            check.parents = slot.parents if slot.branched else NULL
+            check.sampler = &slot.sampler.c
+            check.chosen, check.rows = slot.chosen, slot.rows
+            slot.reserve_candidates()
+            check.candidates, check.top = slot.candidates, slot.num_candidates
+            read += (slot.num_guessed + 1) * vocab_size
+            n += 1
+        if read < MUCH_TO_READ:
+            check_all(self.checks, n, vocab_size)
+        else:
+            with nogil:
+                check_all(self.checks, n, vocab_size)
+        return n
+
+    cdef int commit(self, Slot slot, Py_ssize_t made) except -1:
+        """Add the tokens to the slot's text; update the native drafter and the policy."""
+        cdef Py_ssize_t drafted = slot.num_guessed
+        cdef Py_ssize_t count = made if made >= 0 else -1 - made
+        cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
+        cdef Py_ssize_t last  # row after the accepted tokens
+        slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
+        slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
+        slot.num_credited = accepted if slot.draft_source is not None else 0
+        slot.begun = count > 0 and not slot.decoding
+        slot_observe(slot, &self.rows.c, count)
+        slot.branch = 0
+        if slot.branched and accepted:
+            last = next_row(slot.guess, slot.parents, drafted, slot.rows[accepted - 1], slot.chosen[accepted - 1])
+            slot.branch = branch_of(slot.tree[last - 1].branches)
+        memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
+        slot.length += count
+        slot.decoding = slot.decoding or count > 0
+        slot.taught = not slot._sources or not slot.decoding
+        if slot.native is not None and slot.decoding and not slot.begun:
+            slot.taught = teach(slot)
+        if drafted and slot.draft_source is not None:
+            policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
+            self.count_draft(slot)
+        return 0
+
+    cdef int note_step(self, Py_ssize_t n) except -1:
+        """Report to an AutoPolicy how many tokens the pass emitted, unless it read prompts too."""
+        cdef Py_ssize_t emitted = 0, tokens = 0, i
+        cdef Slot slot
+        for slot in self.plan.work:
+            if not slot.decoding or slot.first_row < 0 or slot.count != 1:
+                return 0
+            tokens += 1 + slot.num_guessed
+        for i in range(n):
+            emitted += self.checks[i].made if self.checks[i].made >= 0 else -1 - self.checks[i].made
+        self.auto.add_step(emitted, tokens, 0.0)
+        return 0
+
+    cdef int count_draft(self, Slot slot) except -1:
+        cdef Timings timings = slot.timings
+        self.stats.add_draft(slot.num_drafted, slot.num_accepted)
+        timings.num_drafts += 1
+        timings.num_draft_tokens += slot.num_drafted
+        timings.num_accepted_tokens += slot.num_accepted
+        if slot.native is None and slot.draft_source.name == "prediction":
+            timings.num_prediction_accepted += slot.num_accepted
+            timings.num_prediction_rejected += slot.num_drafted - slot.num_accepted
+        return 0
+
+    cdef bint emit(self, Slot slot, double now) except -1:
+        """Add the tokens to the answer; return whether the slot needs more work."""
+        cdef Transcript transcript = slot.transcript
+        cdef Py_ssize_t before = transcript.c.len
+        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_credited)
+        slot.num_added = transcript.c.len - before
+        if reason != ENDING_NONE:
+            slot.ending = reason
+        elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
+            slot.ending = ENDING_FULL
+        self.note_time(slot, now)
+        return (slot.ending != ENDING_NONE or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
+                or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
+
+    cdef void note_time(self, Slot slot, double now):
+        cdef Timings timings = slot.timings
+        cdef EngineStats stats = self.stats
+        stats.num_emitted_tokens += slot.num_added
+        stats.num_slot_steps += 1
+        timings.num_steps += 1
+        if timings.first_token == 0.0:
+            timings.first_token = now
+            stats.time_to_first_token.add(now - timings.submitted, 1)
+        elif slot.num_added:
+            stats.inter_token_latency.add((now - timings.last_token) / <double>slot.num_added, slot.num_added)
+        timings.last_token = now
+
+
+cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        checks[i].made = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
+                                     checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
+                                     checks[i].candidates, checks[i].top)
+
+
+cdef bint teach(Slot slot):
+    """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
+    cdef SlotC* s = &slot.native.d.slots[slot.id]
+    with slot.native._lock:
+        if not s.active or slot.num_credited > draft_right(s, slot.chosen, slot.num_out):
+            return False
+        return drafter_commit(slot.native, slot.id, slot.chosen, slot.num_out, slot.num_credited, NULL) == STATUS_OK

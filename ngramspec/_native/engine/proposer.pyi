@@ -1,0 +1,28 @@
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.plan import Plan
+from ngramspec._native.engine.slot import Slot
+
+@final
+class Proposer:
+    def __new__(
+        cls,
+        plan: Plan,
+        policy: object,
+        valid: npt.NDArray[np.uint8],
+        stats: EngineStats,
+        most_behind: int = -1,
+        max_branches: int = 1,
+    ) -> Self: ...
+    @property
+    def bare(self) -> int: ...
+    @property
+    def decoding(self) -> int: ...
+    def propose(self) -> list[Slot]: ...
+    def limit(self, slot: Slot, source: str) -> int: ...
+    def batch_tokens(self) -> int: ...

@@ -1,0 +1,13 @@
+from typing import final
+
+from typing_extensions import Self
+
+from ngramspec._native.engine.decode import Rows
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.plan import Plan
+from ngramspec._native.engine.slot import Slot
+
+@final
+class Verifier:
+    def __new__(cls, plan: Plan, rows: Rows, policy: object, stats: EngineStats) -> Self: ...
+    def verify(self) -> list[Slot]: ...
