@@ -9,32 +9,37 @@
 Servers: ours; llama.cpp's llama-server (PROGRAM, of the version that the installed llama-cpp-python
 has), with ngram-mod where ours has `suffix`; and llama_cpp.server of llama-cpp-python, which serves
 one request at a time and drafts by prompt lookup, whatever the type. All get the same model, slots,
-threads, context and prompts, at temperature 0, and run one after another. Servers take turns in
-every round and start anew each time, so that nobody has seen a prompt before; no prompt comes
-twice in a round.
+threads, context and prompts, at temperature 0.
+
+All run at the same time, but only one works: a block of a few requests goes to one server, the same
+block to the next, and so on; who comes first rotates. So what disturbs the machine disturbs all of
+them alike. In every round they start anew; no prompt comes twice in a round. Servers and the client
+keep to set cores.
 
 Workloads: `fresh` prompts are random words and the answer goes on to --n-predict tokens (on
 llama_cpp.server it may end earlier); a small model soon repeats itself there, one by
 random_model.py does not. `copy` prompts ask for code to be repeated or renamed, answers end by
 themselves. Tokens are counted by the servers, which must agree on those of every prompt.
 
-Figures: tokens per second of all requests together, the median of the rounds, and the median of
-the ratios within rounds; time of a request and, with --stream, to its first text; drafts; how many
-texts equal those of the first server with the first type; peak memory. Client and servers share
-the machine; at the end stands what the client and all other programs used of it. Threads of a
-server wait for one another: where others take a core, its figures fall to a fraction. Repeat then.
+Figures: tokens per second of all requests together, the median of the blocks; the median of the
+ratios within pairs of blocks, and the interval that holds it at 95 % (bootstrap); time of a request
+and, with --stream, to its first text; drafts; how many texts equal those of the first server with
+the first type; peak memory. A pair of blocks is left out of the ratios when other programs took
+part of the machine meanwhile. The last line says whether enough are left, or that it cannot tell.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import itertools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,14 +48,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import serving_workloads as workloads
 from ngramspec import embedded_model
-from serving_client import Cell, Request, load
-from serving_machine import Usage, peak_mb
+from serving_client import Cell, send
+from serving_machine import Cores, Usage, peak_mb, share, usable
 from serving_report import Key, Report, Results, usage
 from serving_servers import Ask, LlamaCppPython, LlamaServer, Ours, Process, Server, Settings
 from serving_servers import running as running_server
+from serving_statistics import verdict
 
 NAMES = ("ngramspec", "llama-server", "llama_cpp.server")
 WARM_UP_TOKENS = 8
+SETTLE = 0.02  # seconds between blocks: threads of the last server stop waiting for work
 
 
 @dataclass
@@ -62,16 +69,14 @@ class Plan:
     servers: list[Server]
     prompt_tokens: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
-    def processes(self, turn: int) -> list[tuple[Server, str]]:
-        """Return each process of a round with the spec type that starts it; the order rotates."""
+    def processes(self) -> list[tuple[Server, str]]:
+        """Return each process of a round with the spec type that starts it."""
         made = {
             (server.name, server.variant(spec)): (server, spec)
             for spec in self.arguments.spec_types
             for server in self.servers
         }
-        order = list(made.values())
-        turn %= len(order)
-        return order[turn:] + order[:turn]
+        return list(made.values())
 
     def prompts(self, workload: str, turn: int) -> Iterator[workloads.Prompt]:
         """Return the prompts of a round, the same for every process."""
@@ -86,68 +91,109 @@ class Plan:
         return Ask(given.n_predict, workload == "fresh", given.stream, given.chat)
 
 
-class Round:
-    """One process under its loads."""
+class Runner:
+    """One process of a round, under its loads."""
 
-    def __init__(self, plan: Plan, server: Server, process: Process, at: tuple[str, int]) -> None:
-        self._plan, self._server, self._process, self._at = plan, server, process, at
-        self._prompts = plan.prompts(*at)
-        self._sent = 0
+    def __init__(self, plan: Plan, server: Server, spec: str, process: Process) -> None:
+        self.server, self.spec, self.process = server, spec, process
+        self._plan = plan
 
-    def requests(self, count: int, ask: Ask) -> list[Request]:
-        """Return the next requests.
-
-        Raises:
-            RuntimeError: There are no prompts left.
-        """
-        prompts = list(itertools.islice(self._prompts, count))
-        if len(prompts) < count:
-            raise RuntimeError("no prompts left: fewer --requests, or a larger --corpus")
-        return [self._server.request(prompt, ask) for prompt in prompts]
-
-    def measure(self, count: int, clients: int, ask: Ask) -> Cell:
-        """Send the next prompts with so many clients.
+    def measure(
+        self, at: tuple[str, int], first: int, prompts: Sequence[workloads.Prompt], load: Load
+    ) -> Cell:
+        """Send prompts, of which the first is so many after the round's first.
 
         Raises:
             RuntimeError: Another server counted other prompt tokens.
         """
-        requests = self.requests(count, ask)
-        used = Usage(self._process.popen.pid)
-        cell = asyncio.run(load(self._process.port, requests, clients, self._server.read))
+        time.sleep(SETTLE)
+        requests = [self.server.request(prompt, load.ask) for prompt in prompts]
+        used = Usage(self.process.popen.pid)
+        cell = asyncio.run(send(self.process.port, requests, load.clients, self.server.read))
         cell.cores = used.cores()
-        for i, answer in enumerate(cell.answers, self._sent):
+        for i, answer in enumerate(cell.answers, first):
             if answer.prompt_tokens is None:
                 continue
-            known = self._plan.prompt_tokens.setdefault((*self._at, i), answer.prompt_tokens)
+            known = self._plan.prompt_tokens.setdefault((*at, i), answer.prompt_tokens)
             if known != answer.prompt_tokens:
                 raise RuntimeError(
                     f"prompt {i} has {answer.prompt_tokens} tokens, {known} on another server"
                 )
-        self._sent += count
         return cell
+
+
+@dataclass
+class Load:
+    """How a block is sent."""
+
+    clients: int
+    ask: Ask
+
+
+@dataclass
+class Round:
+    """All processes of a round. taken: prompts sent so far, the same to everyone."""
+
+    runners: list[Runner]
+    at: tuple[str, int]
+    prompts: Iterator[workloads.Prompt]
+    taken: int = 0
+
+    def block(self, count: int, load: Load, turn: int) -> Iterator[tuple[Runner, Cell]]:
+        """Send the next prompts to one process after the other; yield what each made of them.
+
+        Raises:
+            RuntimeError: There are no prompts left, or servers disagree.
+        """
+        prompts = list(itertools.islice(self.prompts, count))
+        if len(prompts) < count:
+            raise RuntimeError("no prompts left: fewer --requests, or a larger --corpus")
+        turn %= len(self.runners)
+        for runner in self.runners[turn:] + self.runners[:turn]:
+            yield runner, runner.measure(self.at, self.taken, prompts, load)
+        self.taken += count
 
 
 def run(plan: Plan, results: Results, progress: Progress) -> None:
     """Run all rounds and note what they give."""
     given = plan.arguments
-    processes = len(plan.processes(0)) * len(given.workloads) * given.rounds
-    task = progress.add_task("", total=processes * len(given.concurrency))
+    per_round = sum(blocks_of(given, clients) for clients in given.concurrency)
+    task = progress.add_task("", total=per_round * len(given.workloads) * given.rounds)
     for turn, workload in itertools.product(range(given.rounds), given.workloads):
-        ask = plan.ask(workload)
-        for server, spec in plan.processes(turn):
-            variant = server.variant(spec)
-            progress.update(task, description=f"{workload}: {server.name}, {variant}")
-            with running_server(server, plan.settings, spec) as process:
-                one = Round(plan, server, process, (workload, turn))
-                warm_up = replace(ask, n_predict=WARM_UP_TOKENS, stream=False)
-                one.measure(plan.settings.slots, plan.settings.slots, warm_up)
-                for clients in given.concurrency:
-                    cell = one.measure(given.requests, clients, ask)
-                    results.add(Key(workload, server.name, variant, clients), cell)
+        progress.update(task, description=f"{workload}, round {turn + 1}")
+        with contextlib.ExitStack() as running:
+            runners = [
+                Runner(plan, server, spec, running.enter_context(start(server, plan, spec)))
+                for server, spec in plan.processes()
+            ]
+            one = Round(runners, (workload, turn), plan.prompts(workload, turn))
+            ask, slots = plan.ask(workload), plan.settings.slots
+            warm_up = Load(slots, replace(ask, n_predict=WARM_UP_TOKENS, stream=False))
+            for _ in one.block(slots, warm_up, turn):
+                pass
+            for clients in given.concurrency:
+                for i in range(blocks_of(given, clients)):
+                    cells = list(one.block(clients * given.block, Load(clients, ask), turn + i))
+                    for runner, cell in cells:
+                        variant = runner.server.variant(runner.spec)
+                        results.add(Key(workload, runner.server.name, variant, clients), cell)
                     progress.advance(task)
-                peaks = results.peaks.setdefault((workload, server.name, variant), [])
-                peaks.append(peak_mb(process.popen.pid))
+            for runner in runners:
+                variant = runner.server.variant(runner.spec)
+                peaks = results.peaks.setdefault((workload, runner.server.name, variant), [])
+                peaks.append(peak_mb(runner.process.popen.pid))
         results.rounds[workload] = turn + 1
+
+
+def start(server: Server, plan: Plan, spec: str) -> contextlib.AbstractContextManager[Process]:
+    """Return the running server, to be entered."""
+    return running_server(server, plan.settings, spec)
+
+
+def blocks_of(given: argparse.Namespace, clients: int) -> int:
+    """Return how many blocks with so many clients a round has."""
+    blocks: float = given.requests / (clients * given.block)
+    return max(1, round(blocks))
 
 
 def available(given: argparse.Namespace, console: Console) -> list[Server]:
@@ -196,11 +242,14 @@ def parse() -> argparse.Namespace:
     add("--workload", type=names(("fresh", "copy")), dest="workloads", default=["fresh", "copy"])
     add("--spec-type", default="none,ngram-mod", help="types; + makes a chain (none,ngram-mod)")
     add("--concurrency", type=numbers, default=[1, 2, 4, 8], help="clients (1,2,4,8)")
-    add("--requests", type=int, default=32, help="of each number of clients (32)")
+    add("--requests", type=int, default=32, help="of each number of clients and round (32)")
+    add("--block", type=int, default=2, help="requests per client before the next server (2)")
     add("--n-predict", type=int, default=128, help="most tokens of an answer (128)")
     add("--rounds", type=int, default=3, help="(3)")
     add("-np", "--slots", type=int, default=4, help="slots of a server (4)")
     add("-t", "--threads", type=int, default=2, help="threads of a server (2)")
+    add("--server-cores", type=numbers, help="e.g. 0,1 (all but the last, or all for --threads)")
+    add("--client-cores", type=numbers, help="e.g. 1 (the last)")
     add("-c", "--context", type=int, default=2048, help="tokens per slot (2048)")
     add("-b", "--batch", type=int, default=2048, help="tokens per batch (2048)")
     add("--stream", action="store_true", help="stream the answers")
@@ -213,11 +262,15 @@ def parse() -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write every cell and answer")
     given = parser.parse_args()
     given.spec_types = [spec.replace("+", ",") for spec in given.spec_type.split(",")]
+    unknown = {*(given.server_cores or ()), *(given.client_cores or ())} - usable()
+    if unknown:
+        parser.error(f"no such cores: {sorted(unknown)}; there are {sorted(usable())}")
     return given
 
 
 def settings(given: argparse.Namespace) -> Settings:
     """Return what servers are started with."""
+    cores = share(given.threads)
     return Settings(
         model=given.model or embedded_model(),
         slots=given.slots,
@@ -226,6 +279,10 @@ def settings(given: argparse.Namespace) -> Settings:
         batch=given.batch,
         spec_arguments=given.spec_args,
         arguments=dict(one.split("=", 1) for one in given.args),
+        cores=Cores(
+            servers=frozenset(given.server_cores or cores.servers),
+            client=frozenset(given.client_cores or cores.client),
+        ),
     )
 
 
@@ -235,25 +292,30 @@ def interrupt(*_: object) -> None:
 
 
 def report(plan: Plan, results: Results) -> None:
-    """Print the tables of the rounds that are complete."""
+    """Print the tables of the blocks that are complete; the last line says what they are worth."""
     given = plan.arguments
     results.drop_incomplete()
+    ratios = []
     for workload, rounds in results.rounds.items():
         made = Report(results, workload, plan.servers, given.spec_types, given.concurrency)
         print("\n".join([*made.lines(given.stream), "", f"Rounds: {rounds}.", ""]))
+        ratios += made.ratios()
     if results.cells:
-        print(usage(results))
+        print(f"{usage(results)} {plan.settings.cores}.")
     if given.json:
         facts = {"arguments": vars(given), **results.as_json()}
         given.json.write_text(json.dumps(facts, indent=1, default=str))
+    if ratios:
+        print(verdict(ratios))
 
 
 def main() -> None:
-    """Parse the arguments, measure, print; when interrupted, print what is complete."""
+    """Parse the arguments, measure, print; when interrupted, print complete rounds."""
     given = parse()
     signal.signal(signal.SIGTERM, interrupt)
     console = Console(stderr=True, soft_wrap=True)
     plan, results = Plan(given, settings(given), available(given, console)), Results()
+    plan.settings.cores.keep_client()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     code: int | str = 0
     try:

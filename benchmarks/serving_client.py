@@ -166,7 +166,7 @@ async def ask(connection: Connection, request: Request, read: Reader) -> Answer:
     return answer
 
 
-async def load(port: int, requests: Sequence[Request], clients: int, read: Reader) -> Cell:
+async def send(port: int, requests: Sequence[Request], clients: int, read: Reader) -> Cell:
     """Send all requests with so many clients at once, each waiting for its answer."""
     answers: dict[int, Answer] = {}
     waiting = iter(enumerate(requests))

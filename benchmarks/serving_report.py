@@ -1,4 +1,4 @@
-"""The tables of the serving benchmark: medians over rounds, ratios within rounds."""
+"""The tables of the serving benchmark: medians over blocks, ratios within pairs of blocks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from serving_client import Answer, Cell
 from serving_servers import Server
+from serving_statistics import QUIET, Ratio, ratio
 
 
 @dataclass(frozen=True)
@@ -23,25 +24,26 @@ class Key:
 
 @dataclass
 class Results:
-    """All cells, one per round and key, the peak memory of each process, complete rounds."""
+    """All cells, one per block and key, the peak memory of each process, complete rounds."""
 
     cells: dict[Key, list[Cell]] = field(default_factory=dict)
     peaks: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
 
     def add(self, key: Key, cell: Cell) -> None:
-        """Note the next round's cell."""
+        """Note the next block's cell."""
         self.cells.setdefault(key, []).append(cell)
 
     def drop_incomplete(self) -> None:
-        """Leave what belongs to complete rounds."""
-        kept = {key: cells[: self.rounds.get(key.workload, 0)] for key, cells in self.cells.items()}
-        self.cells = {key: cells for key, cells in kept.items() if cells}
+        """Leave the workloads that have a complete round."""
+        self.cells = {
+            key: cells for key, cells in self.cells.items() if key.workload in self.rounds
+        }
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures of every process, cell and round, without texts."""
+        """Return the figures of every process and block, without texts."""
         cells = [
-            {**vars(key), "round": i, **figures(cell)}
+            {**vars(key), "block": i, **figures(cell)}
             for key, cells in self.cells.items()
             for i, cell in enumerate(cells)
         ]
@@ -79,12 +81,12 @@ class Report:
     clients: Sequence[int]
 
     def cells(self, server: Server, spec_type: str, clients: int) -> list[Cell]:
-        """Return the cells of all rounds."""
+        """Return the cells of all blocks."""
         key = Key(self.workload, server.name, server.variant(spec_type), clients)
         return self.results.cells[key]
 
     def answers(self, server: Server, spec_type: str, clients: int) -> list[Answer]:
-        """Return the answers of all rounds."""
+        """Return the answers of all blocks."""
         cells = self.cells(server, spec_type, clients)
         return [answer for cell in cells for answer in cell.answers]
 
@@ -102,21 +104,35 @@ class Report:
         rows = self.rows(lambda *which: f"{self._median_rate(*which):.0f}")
         for row in rows:
             clients, spec = int(row[0]), row[1]
-            row += [f"{self._ratio(first, other, spec, clients):.2f}" for other in others]
+            row += [str(self.ratio(first, other, spec, clients)) for other in others]
         names = [server.name for server in self.servers]
         ratios = [f"{first.name} / {other.name}" for other in others]
         return table(["concurrent", "spec type", *names, *ratios], rows)
 
+    def ratios(self) -> list[Ratio]:
+        """Return the first server's ratios to all others."""
+        first, *others = self.servers
+        return [
+            self.ratio(first, other, spec, clients)
+            for clients in self.clients
+            for spec in self.spec_types
+            for other in others
+        ]
+
+    def ratio(self, first: Server, other: Server, spec: str, clients: int) -> Ratio:
+        """Return one ratio, of the blocks in which other programs left both servers alone."""
+        ours, theirs = (self.cells(one, spec, clients) for one in (first, other))
+        return ratio(
+            [cell.tokens_per_second for cell in ours],
+            [cell.tokens_per_second for cell in theirs],
+            [
+                max(a.cores["others"], b.cores["others"]) <= QUIET
+                for a, b in zip(ours, theirs, strict=True)
+            ],
+        )
+
     def _median_rate(self, *which: Any) -> float:
         return statistics.median(cell.tokens_per_second for cell in self.cells(*which))
-
-    def _ratio(self, first: Server, other: Server, spec_type: str, clients: int) -> float:
-        pairs = zip(
-            self.cells(first, spec_type, clients),
-            self.cells(other, spec_type, clients),
-            strict=True,
-        )
-        return statistics.median(a.tokens_per_second / b.tokens_per_second for a, b in pairs)
 
     def latency(self, stream: bool) -> list[str]:
         """Return the median and 95th percentile of a request, and the median first text."""
@@ -187,5 +203,5 @@ def usage(results: Results) -> str:
     others = [cell.cores["others"] for cell in cells]
     return (
         f"During the loads the client used at most {client:.2f} cores, other programs "
-        f"{statistics.median(others):.2f} in the median and {max(others):.2f} at most."
+        f"{statistics.median(others):.2f} in the median and {max(others):.2f} at most;"
     )

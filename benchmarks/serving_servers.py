@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from serving_client import Answer, Event, Request, text_of
+from serving_machine import Cores, keep
 from serving_workloads import Prompt
 
 START_LIMIT, STOP_LIMIT = 120.0, 10.0  # seconds
@@ -38,6 +39,7 @@ class Settings:
     batch: int
     spec_arguments: str
     arguments: Mapping[str, str]
+    cores: Cores
 
 
 @dataclass(frozen=True)
@@ -203,12 +205,20 @@ class Process:
         return "\n".join(lines[-TAIL:])
 
 
-def die_with_parent() -> Callable[[], None] | None:
-    """Return what a child calls so that it ends when this process is killed (Linux only)."""
+def prepare_child(cores: Cores) -> Callable[[], None] | None:
+    """Return what a child calls: it ends when this process is killed, and keeps to its cores.
+
+    None where that cannot be said (it can on Linux).
+    """
     if sys.platform != "linux":
         return None
     prctl, set_death_signal = ctypes.CDLL(None).prctl, 1
-    return lambda: prctl(set_death_signal, signal.SIGKILL)
+
+    def prepare() -> None:
+        prctl(set_death_signal, signal.SIGKILL)
+        keep(cores.servers)
+
+    return prepare
 
 
 def free_port() -> int:
@@ -250,7 +260,7 @@ def running(server: Server, settings: Settings, spec_type: str) -> Iterator[Proc
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_parent(),
+            preexec_fn=prepare_child(settings.cores),
         )
         process = Process(port, popen, Path(log.name))
         try:
