@@ -1,7 +1,7 @@
 """Train recycle's first claims: how often successors of each class are right, on models' logits.
 
     python tools/train_recycle.py                  # writes ngramspec/models/recycle_claims.npy
-    python tools/train_recycle.py --leave-one-out  # figures on kinds of text and models left out
+    python tools/train_recycle.py --leave-one-out [--right-path]  # figures on what is left out
 
 Two models: the embedded one, which computes the rows of wrong branches as well, and SmolLM2-135M
 as recorded in benchmarks/data/logits. Both go on with prose, code and chat (benchmarks/recycle.py).
@@ -132,10 +132,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--prompts", type=int, default=12, help="of each kind and model")
     parser.add_argument("--leave-one-out", action="store_true", help="figures only")
+    parser.add_argument("--right-path", action="store_true", help="no rows of wrong branches")
     options = parser.parse_args()
     model = Model(embedded_model())
     targets: list[tuple[str, Texts, Model | None]] = [
-        ("embedded", record(model, options.prompts), model),
+        ("embedded", record(model, options.prompts), None if options.right_path else model),
         *((path.stem, read_texts(path), None) for path in sorted(LOGITS.glob("*.npz"))),
     ]
     claims = np.broadcast_to(np.rint(MIDDLES * WHOLE).astype(np.uint16), SHAPE)  # as observed
