@@ -156,7 +156,7 @@ class SideBySide(RuleBasedStateMachine):
         ]
         method, *arguments = data.draw(st.sampled_from(calls))
         if self.is_active(slot) or method in ("begin", "follow"):
-            harmless = method == "accept" and not draft and arguments[1:] == [[], 0]
+            harmless = method == "accept" and arguments[1:] == [[*draft], len(draft)]
             assert self.both(method, *arguments) == (None if harmless else "InputError")
 
     @rule(slot=SLOTS, dtype=st.sampled_from([np.int64, np.uint32, np.float32]))

@@ -166,7 +166,7 @@ FAULTS = (
     Fault("recycle adds a token that its stem has", NATIVE + "recycle/drafter.pyx",
           "            if i < 0:\n                p = adapt", "            if True:\n                p = adapt", RECYCLE),
     Fault("a slot with several sources shows no logits", NATIVE + "engine/slot.pyx",
-          "if self.learner is None and drafter_top(drafter):", "if self.native is not None and drafter_top(drafter):",
+          "if self.learner is None and drafter.top:", "if self.native is not None and drafter.top:",
           ("tests/engine/test_observed_logits.py",)),
     Fault("a token copied from a stem counts as who grew on it", NATIVE + "drafter/driver.pyx",
           "copied += place[i] != OUTSIDE", "copied += place[i] == i", RECYCLE),
