@@ -58,7 +58,7 @@ def requests(model: LlamaModel, count: int, tokens: int, temperature: float) -> 
         Request(
             prompt_ids=rng.integers(3, model.vocab_size, size=64).astype(np.int32),
             max_tokens=tokens,
-            sampling=Sampling(seed=seed, ignore_eos=temperature > 0, **sampling),
+            sampling=Sampling(seed=seed, ignore_eos=True, **sampling),
         )
         for seed in range(count)
     ]
@@ -82,6 +82,8 @@ def overhead(target: Any, drafter: str | None, asked: list[Request], slots: int)
         running = sum(slot.state == "decode" for slot in engine.slots())
         if engine.stats().num_prompt_tokens == prompts and running == slots:
             spent.append(1e6 * took)
+    if not spent:
+        sys.exit(f"no step had {slots} slots decoding and no prompt: ask for more --tokens")
     stats = engine.stats()
     return {
         "slots": slots,
@@ -136,7 +138,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", type=Path, help="GGUF file (the embedded model)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=200, help="per request (200)")
+    parser.add_argument("--tokens", type=int, default=200, help="of each request (200)")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (5)")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--drafter", action="append", help="chains to measure, several times")

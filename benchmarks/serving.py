@@ -310,7 +310,7 @@ def report(plan: Plan, results: Results) -> None:
 
 
 def main() -> None:
-    """Parse the arguments, measure, print; when interrupted, print complete rounds."""
+    """Parse the arguments, measure, print; when interrupted, print the complete blocks."""
     given = parse()
     signal.signal(signal.SIGTERM, interrupt)
     console = Console(stderr=True, soft_wrap=True)

@@ -3,12 +3,13 @@
     python tools/train_recycle.py                  # writes ngramspec/models/recycle_claims.npy
     python tools/train_recycle.py --leave-one-out [--right-path]  # figures on what is left out
 
-Two models: the embedded one, which computes the rows of wrong branches as well, and SmolLM2-135M
-as recorded in benchmarks/data/logits. Both go on with prose, code and chat (benchmarks/recycle.py).
-Each kind is judged by claims trained on the other kinds of the other model with --leave-one-out.
 recycle drafts, alone and after suffix, chains and trees. Whether each successor that was considered
 was right is fitted by a logistic regression on what makes its class: the observed probability, key,
 rank, place, and the verdict of suffix.
+
+Two models go on with prose, code and chat (benchmarks/recycle.py): the embedded one, which computes
+the rows of wrong branches as well, and SmolLM2-135M as recorded in benchmarks/data/logits. With
+--leave-one-out each kind is judged by claims trained on the other kinds of the other model.
 """
 
 from __future__ import annotations

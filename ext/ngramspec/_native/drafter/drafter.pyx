@@ -15,6 +15,7 @@ from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
 from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
+from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
 )
@@ -34,11 +35,6 @@ import numpy as np
 
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import Replay, SourceStats
-
-cdef extern from "ngs_top.h" nogil:
-    enum:
-        NGS_TOP_MOST
-    int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)

@@ -1,15 +1,11 @@
 """Observation: a drafter that learns from logits is shown the rows of a slot's pass."""
 
+from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport token_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport driver_observe
 from ngramspec._native.engine.decode cimport MUCH_TO_READ, RowsC
 from ngramspec._native.engine.slot cimport Slot
-
-cdef extern from "ngs_top.h" nogil:
-    enum:
-        NGS_TOP_MOST
-    int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)
 
 cdef enum:
     MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum

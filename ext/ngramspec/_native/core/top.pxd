@@ -1,0 +1,7 @@
+# The likeliest tokens of a row of logits.
+from ngramspec._native.core.types cimport token_t
+
+cdef extern from "ngs_top.h" nogil:
+    enum:
+        NGS_TOP_MOST
+    int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)
