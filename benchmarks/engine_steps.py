@@ -140,7 +140,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=200, help="of each request (200)")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (5)")
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedily (1.0)")
     parser.add_argument("--drafter", action="append", help="chains to measure, several times")
     parser.add_argument("--slots", type=int, nargs="+", default=list(SLOTS))
     parser.add_argument("--json", type=Path)
