@@ -26,6 +26,14 @@ def check_release() -> None:
         )
 
 
+def cache_name() -> str:
+    """Return what this transformers calls the cache in calls and results: "cache" since 5.24."""
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+    fields = GenerateDecoderOnlyOutput.__dataclass_fields__
+    return "cache" if "cache" in fields else "past_key_values"
+
+
 def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
     """Raise InputError unless drafts support a call of generate().
 
@@ -52,7 +60,7 @@ def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
     for name in ("inputs_embeds", "token_type_ids", "mm_token_type_ids"):
         if kwargs.get(name) is not None:
             raise InputError(f"{name} is not supported: give input_ids alone")
-    check_cache(kwargs.get("past_key_values"), config)
+    check_cache(kwargs.get(cache_name()), config)
 
 
 def check_cache(cache: Any, config: Any) -> None:
@@ -83,9 +91,9 @@ def check_batch(model: Any, kwargs: dict[str, Any]) -> None:
 
     For that the model must accept our own mask and positions.
     """
-    if getattr(kwargs["past_key_values"], "_is_user_defined", False):
+    if getattr(kwargs[cache_name()], "_is_user_defined", False):
         raise InputError(
-            "past_key_values of your own needs batch size 1: for more rows leave it out, or set "
+            f"{cache_name()} of your own needs batch size 1: for more rows leave it out, or set "
             'cache_implementation="static"'
         )
     reason = why_no_masks(model, kwargs)

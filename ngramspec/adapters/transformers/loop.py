@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.adapters.transformers.checks import cache_name
 from ngramspec.adapters.transformers.drafts import Drafts
 from ngramspec.adapters.transformers.nodes import Nodes
 from ngramspec.adapters.transformers.passes import CutPass, RowsPass
@@ -195,4 +196,4 @@ class Loop:
         if not self._config.return_dict_in_generate:
             return sequences
         cache = self._pass.cache if isinstance(self._pass, CutPass) else None
-        return GenerateDecoderOnlyOutput(sequences=sequences, past_key_values=cache)
+        return GenerateDecoderOnlyOutput(sequences=sequences, **{cache_name(): cache})

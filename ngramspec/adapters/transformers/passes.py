@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.transformers.checks import STATIC, check_batch
+from ngramspec.adapters.transformers.checks import STATIC, cache_name, check_batch
 from ngramspec.adapters.transformers.masks import as_masks, seen_keys
 from ngramspec.adapters.transformers.nodes import Nodes, misplaced
 from ngramspec.adapters.transformers.row_cache import Places, RowStore, make_layers
@@ -27,7 +27,7 @@ class Pass:
 
     def __init__(self, model: Any, input_ids: Any, config: Any, kwargs: dict[str, Any]) -> None:
         self._model, self._input_ids, self._config, self._kwargs = model, input_ids, config, kwargs
-        self.cache = kwargs["past_key_values"]
+        self.cache = kwargs[cache_name()]
 
     def prefill(self) -> Any:
         """Compute the prompts and return logits of their last tokens, (rows, 1, vocab_size)."""

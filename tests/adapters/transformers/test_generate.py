@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ngramspec import AutoPolicy, create_drafter
-from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate
+from ngramspec.adapters.transformers import NgramSpeculator, checks, ngramspec_generate
 
 CACHES = (None, "static")
 
@@ -226,13 +226,13 @@ def test_the_returned_cache_is_that_of_the_text(model: Any, batch: Any) -> None:
         made = drafted(model, inputs, max_new_tokens=30, **options)
         assert same(made.sequences, longer[:, : made.sequences.shape[1]])
         if cache is None:
-            past = made.past_key_values
+            past = made[checks.cache_name()]
             assert past.get_seq_length() == made.sequences.shape[1] - 1
-            rest = {"input_ids": made.sequences, "past_key_values": past}
+            rest = {"input_ids": made.sequences, checks.cache_name(): past}
             assert same(drafted(model, rest, max_new_tokens=30), longer)
     made = drafted(model, batch, return_dict_in_generate=True)
     assert same(made.sequences, greedy(model, batch))
-    assert made.past_key_values is None
+    assert getattr(made, checks.cache_name()) is None
 
 
 def test_a_static_cache_of_ones_own(model: Any, batch: Any) -> None:
@@ -242,7 +242,7 @@ def test_a_static_cache_of_ones_own(model: Any, batch: Any) -> None:
     wanted = greedy(model, inputs)
     cache = StaticCache(config=model.config, max_cache_len=400)
     for _ in range(2):
-        assert same(drafted(model, inputs, past_key_values=cache), wanted)
+        assert same(drafted(model, inputs, **{checks.cache_name(): cache}), wanted)
         assert int(cache.get_seq_length()) == wanted.shape[1] - 1
         cache.reset()
 

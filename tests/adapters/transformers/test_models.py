@@ -12,6 +12,7 @@ from ngramspec.errors import BackendError, InputError
 
 torch = pytest.importorskip("torch", reason="runs models of torch")
 transformers = pytest.importorskip("transformers", reason="drives transformers")
+CACHE = checks.cache_name()
 
 
 def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
@@ -147,22 +148,20 @@ def test_caches_that_cannot_take_back_tokens_are_refused() -> None:
 
     model, inputs = tiny("Llama"), prompts(1)
     other = Cache(layers=DynamicCache(config=model.config).layers)
-    refused(
-        model, inputs, "expected a DynamicCache or StaticCache, got Cache", past_key_values=other
-    )
+    refused(model, inputs, "expected a DynamicCache or StaticCache, got Cache", **{CACHE: other})
     cache = DynamicCache(config=model.config)
     cache.layers[1] = LinearAttentionLayer()
     message = "a cache with layers of LinearAttentionLayer cannot take back rejected drafts"
-    refused(model, inputs, message, past_key_values=cache)
+    refused(model, inputs, message, **{CACHE: cache})
     cache = DynamicCache(config=model.config)
     cache.offloading = True
-    refused(model, inputs, "offloaded caches are not supported", past_key_values=cache)
+    refused(model, inputs, "offloaded caches are not supported", **{CACHE: cache})
 
 
 def test_batches_that_need_more_than_a_mask_and_positions_are_refused() -> None:
     model, inputs = tiny("Llama"), prompts(3)
     cache = transformers.DynamicCache(config=model.config)
-    refused(model, inputs, "past_key_values of your own needs batch size 1", past_key_values=cache)
+    refused(model, inputs, f"{CACHE} of your own needs batch size 1", **{CACHE: cache})
     refused(
         tiny("Llama", "flex_attention"),
         inputs,

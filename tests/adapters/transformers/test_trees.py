@@ -12,7 +12,7 @@ import pytest
 from helpers.tiny_models import GEMMA, prompts, tiny
 from helpers.tree_drafter import TreeDrafter, Trees
 from ngramspec import AutoPolicy, create_drafter
-from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate, trees
+from ngramspec.adapters.transformers import NgramSpeculator, checks, ngramspec_generate, trees
 from ngramspec.adapters.transformers.drafts import Drafts
 from ngramspec.adapters.transformers.loop import Loop
 from ngramspec.adapters.transformers.passes import CutPass, RowsPass
@@ -21,6 +21,7 @@ from ngramspec.errors import InputError
 
 torch = pytest.importorskip("torch", reason="runs models of torch")
 transformers = pytest.importorskip("transformers", reason="drives transformers")
+CACHE = checks.cache_name()
 
 CHEAP = CostTable(((1, 1.0), (2, 1.001)))
 
@@ -157,7 +158,7 @@ def test_the_returned_cache_is_that_of_plain_generate(kind: str) -> None:
     options = {"max_new_tokens": 60, "do_sample": False, "return_dict_in_generate": True}
     plain = model.generate(**inputs, **options)
     for made in with_trees(model, inputs, plain.sequences, **options):
-        caches = made.past_key_values, plain.past_key_values
+        caches = made[CACHE], plain[CACHE]
         assert caches[0].get_seq_length() == caches[1].get_seq_length() == 71
         for ours, theirs in zip(*(cache.layers for cache in caches), strict=True):
             assert ours.keys.shape == theirs.keys.shape
@@ -173,7 +174,7 @@ def test_after_each_pass_the_cache_holds_the_text(monkeypatch: Any, rows: int, c
     pads = (inputs["attention_mask"] == 0).sum(dim=1).tolist()
     plain = []
     for row, pad in enumerate(pads):
-        past = model(wanted[row : row + 1, pad:]).past_key_values
+        past = model(wanted[row : row + 1, pad:])[CACHE]
         plain.append([(layer.keys[0], layer.values[0]) for layer in past.layers])
     kind: Any = CutPass if rows == 1 else RowsPass
     keep, checked = kind.keep, [0]
@@ -202,7 +203,7 @@ def test_a_cache_of_ones_own_takes_trees() -> None:
     options = {"max_new_tokens": 60, "do_sample": False}
     wanted = model.generate(**inputs, **options)
     cache = transformers.StaticCache(config=model.config, max_cache_len=100)
-    with_trees(model, inputs, wanted, [5], **options, past_key_values=cache)
+    with_trees(model, inputs, wanted, [5], **options, **{CACHE: cache})
 
 
 @pytest.mark.parametrize("method", ["compare", "reject"])
