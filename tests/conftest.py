@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,10 @@ settings.register_profile(
     derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ,
 )
 settings.load_profile("repeatable")
+
+# A shell starts background jobs with Ctrl-C ignored, and so would be all programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = (
     "fuzz/test_fuzz.py",
