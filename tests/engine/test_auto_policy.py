@@ -53,7 +53,7 @@ def test_repeating_text_takes_far_fewer_passes(timed: Timed, slots: int, profile
 def test_text_that_never_repeats_is_left_alone_where_drafts_cost(timed: Timed, slots: int) -> None:
     engine, _ = run(timed, 0, slots, "cpu")
     stats = engine.stats()
-    assert stats.num_draft_tokens < 0.05 * stats.num_emitted_tokens
+    assert stats.num_draft_tokens < 0.08 * stats.num_emitted_tokens
 
 
 def test_drafts_of_all_slots_fit_the_batch(timed: Timed) -> None:

@@ -71,7 +71,7 @@ def test_what_another_text_was_told_is_drafted_at_once(still: None, tree: str) -
 
 @pytest.mark.parametrize("tree", ["off", "auto"])
 def test_a_drafter_is_shown_the_rows_of_right_and_wrong_tokens(still: None, tree: str) -> None:
-    target, pool = Noting(sequences=1, forks=3), SuccessorPool(1 << 12, 8)
+    target, pool = Noting(sequences=1, forks=4), SuccessorPool(1 << 12, 8)
     params = {"recycle": {"pool": pool}}
     policy = AutoPolicy(costs=FLAT)
     engine = Engine(target, "suffix,recycle", policy=policy, params=params, tree=tree)
@@ -103,7 +103,7 @@ def test_the_first_rows_shown_are_those_of_the_text(still: None) -> None:
 @pytest.mark.parametrize("policy", ["auto", "fixed"])
 def test_rows_are_shown_beside_other_sources(still: None, policy: str) -> None:
     """A slot with a prediction asks several sources; what they drafted makes no difference."""
-    target, pool = Noting(sequences=1, forks=3), SuccessorPool(1 << 12, 8)
+    target, pool = Noting(sequences=1, forks=4), SuccessorPool(1 << 12, 8)
     chosen = AutoPolicy(costs=FLAT) if policy == "auto" else AutoPolicy(fixed=20)
     engine = Engine(target, "recycle", policy=chosen, params={"recycle": {"pool": pool}})
     text = target.expected([3, 5, 7], 60)

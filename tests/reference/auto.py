@@ -136,7 +136,7 @@ class AutoPolicy:
     ) -> None:
         self.max_draft, self.fixed = max_draft, fixed
         self.costs = PassCosts(costs)
-        self.emitted = self.passes = 1.0
+        self.history: list[tuple[float, float]] = []  # tokens and passes over one token, by step
         self.steps = 0
         self.exploring, self.lost = False, 0.0
         self.sources: dict[str, Calibration] = {}
@@ -147,8 +147,15 @@ class AutoPolicy:
 
     @property
     def speed(self) -> float:
-        """The rate at pace 1."""
-        return self.emitted / (self.passes * self.costs.at(1))
+        """The rate at pace 1: of the last 20 steps or of the last 2000, the lower one."""
+        return min(self.running(0.95), self.running(0.9995)) / self.costs.at(1)
+
+    def running(self, kept: float) -> float:
+        """Tokens per pass over one token; a step counts `kept` times what the next one does."""
+        weights = [kept**age for age in range(len(self.history), -1, -1)]
+        steps = [(1.0, 1.0), *self.history]
+        emitted = sum(w * tokens for w, (tokens, _) in zip(weights, steps, strict=True))
+        return emitted / sum(w * passes for w, (_, passes) in zip(weights, steps, strict=True))
 
     def calibrated(self, source: str, claims: Sequence[float]) -> list[float]:
         """What claims of a source are worth."""
@@ -340,9 +347,8 @@ class AutoPolicy:
         else:
             seconds /= self.costs.pace
         self.steps += 1
-        self.emitted = 0.99 * self.emitted + emitted
         seconds = min(max(seconds, expected / 4), expected * 4)
-        self.passes = 0.99 * self.passes + seconds / self.costs.at(1)
+        self.history.append((emitted, seconds / self.costs.at(1)))
         if self.exploring:
             self.lost += seconds / self.costs.at(1) - emitted
             self.exploring = False

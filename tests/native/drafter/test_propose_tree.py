@@ -162,24 +162,19 @@ def test_a_fork_taken_often_comes_first() -> None:
     assert claims[:3].min() > 0.9
 
 
-def test_a_policy_learns_from_the_likeliest_path() -> None:
-    cheap = CostTable(((1, 1.0), (2, 1.001)))
-    policies = [AutoPolicy(costs=cheap) for _ in range(2)]
-    drafter = create_drafter("suffix", policy=policies[0])
-    drafter.begin(0, FORK)
-    tokens, parents, claims = drafter.propose_tree(0, 16)
-    path = [0]
-    while path[-1] in parents:
-        path.append(parents.tolist().index(path[-1]))
-    assert 2 < len(path) < len(tokens)
-    drafter.accept(0, [*tokens[path[:2]].tolist(), 77], 2)
-    policies[1].learn(0, "suffix", claims[path], 2, 3)
-    policies[1].step(3, 1 + len(tokens))
-    some = np.array([0.3, 0.6, 0.9], dtype=np.float32)
-    known = [policy.calibrated("suffix", some).tolist() for policy in policies]
-    assert known[0] == pytest.approx(known[1])
-    assert known[0] != pytest.approx(some.tolist())
-    assert policies[0].rate == pytest.approx(policies[1].rate)
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_a_policy_corrects_the_claims_of_drafters_that_do_not_learn_them(name: str) -> None:
+    policy = AutoPolicy(costs=CostTable(((1, 1.0), (2, 1.001))))
+    drafter = begun(name, policy=policy)
+    drafter.propose_tree(0, 16)
+    claims, rate = drafter.confidence(0), policy.rate
+    for _ in range(3):
+        drafter.accept(0, [77], 0)
+        drafter.begin(0, LOOP)
+        drafter.propose_tree(0, 16)
+    corrected = policy.calibrated(name, claims)[0] < claims[0]
+    assert corrected == (name not in ("suffix", "recycle"))
+    assert policy.rate < rate
 
 
 @pytest.mark.parametrize("rise", [0.001, 0.1, 0.9])

@@ -212,19 +212,7 @@ def test_a_drafter_sends_what_the_policy_chooses(table: CostTable) -> None:
 def test_a_policy_with_short_drafts_bounds_the_tree() -> None:
     drafter = create_drafter("suffix", share=False, policy=AutoPolicy(3, FLAT))
     drafter.begin(0, FORK)
-    tokens, parents, claims = drafter.propose_tree(0, 64)
-    assert len(tokens) == 3
-    # What it learns from is the tree that it knows, in its order.
-    twin = AutoPolicy(3, FLAT)
-    path = [int(np.argmax(np.where(parents == -1, claims, -1)))]
-    while path[-1] in parents:
-        path.append(int(np.argmax(np.where(parents == path[-1], claims, -1))))
-    drafter.accept(0, [*tokens[path].tolist(), 55], len(path))
-    twin.learn(0, "suffix", claims[path], len(path), len(path))
-    some = np.arange(0.05, 1, 0.1, dtype=np.float32)
-    assert drafter.policy is not None
-    known = drafter.policy.calibrated("suffix", some).tolist()
-    assert known == pytest.approx(twin.calibrated("suffix", some).tolist())
+    assert len(drafter.propose_tree(0, 64)[0]) == 3
 
 
 def test_the_best_of_several_sources_is_taken_with_its_own_parents() -> None:
@@ -236,28 +224,6 @@ def test_the_best_of_several_sources_is_taken_with_its_own_parents() -> None:
     at = parents.tolist().index(-1)
     drafter.accept(0, [int(tokens[at]), 77], 1)
     assert drafter.history(0).tolist() == [*FORK, int(tokens[at]), 77]
-
-
-def test_a_policy_learns_from_the_likeliest_branch_wherever_it_comes() -> None:
-    """Before a long copy that may be wrong, the other branch saves more and is put first."""
-    copy = [1, 2, *range(100, 160), 9]
-    short = [[1, 2, 7, end, 9] for end in range(8, 14)]
-    text = [*copy, *short[0], *short[1], *copy, *short[2], *short[3], *copy, *short[4], *short[5]]
-    text += [1, 2]
-    policies = [AutoPolicy(costs=CostTable(((1, 1.0), (2, 1.05)))) for _ in range(2)]
-    for policy in policies:
-        policy.step(6, 1)
-    drafter = create_drafter("suffix", share=False, policy=policies[0])
-    drafter.begin(0, text)
-    tokens, parents, claims = drafter.propose_tree(0, 64)
-    first = np.flatnonzero(parents == -1)
-    likeliest = first[np.argmax(claims[first])]
-    assert likeliest > first[0], (tokens[first], claims[first])
-    drafter.accept(0, [55], 0)
-    policies[1].learn(0, "suffix", claims[[likeliest]], 0, 1)
-    some = np.arange(0.05, 1, 0.1, dtype=np.float32)
-    known = [policy.calibrated("suffix", some).tolist() for policy in policies]
-    assert known[0] == pytest.approx(known[1])
 
 
 def test_dear_branches_are_not_sent() -> None:

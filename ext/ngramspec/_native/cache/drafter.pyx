@@ -344,7 +344,7 @@ cdef class CacheSource(Source):
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
         self.c = SourceC(k, config.n_draft, _reserve, _rewind, _index, _extend, _propose, NULL,
-                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL)
+                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL, False)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -27,7 +27,7 @@ cdef class Drafter:
     cdef tuple _sources         # keeps the kernels' state alive
     cdef AutoPolicy _policy     # shortens drafts; None = they are not shortened
     cdef AutoPolicy _judge      # values drafts now: _policy, or an engine's policy
-    cdef CalibrationC** _calibrations  # the judge's, one per source
+    cdef CalibrationC** _calibrations  # the judge's, one per source; NULL: it is calibrated
     cdef cython.pymutex _lock   # held around every use of d
     cdef int _threads           # most that work on a batch
     cdef int _num_lanes         # the same, by the number of slots

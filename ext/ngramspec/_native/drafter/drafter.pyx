@@ -21,7 +21,7 @@ from ngramspec._native.core.types cimport (
 )
 from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, branches_prune, draft_right, driver_accept,
+    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
     driver_ask_all, driver_begin, driver_begin_lane, driver_context, driver_end, driver_end_lane, driver_fetch, driver_index,
     driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
     driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
@@ -154,7 +154,8 @@ cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
         return 0
     if policy is not None:
         for i in range(drafter.d.num_sources):
-            drafter._calibrations[i] = policy.calibrations.of((<Source>drafter._sources[i]).name)
+            drafter._calibrations[i] = (NULL if drafter.d.sources[i].calibrated
+                                        else policy.calibrations.of((<Source>drafter._sources[i]).name))
     drafter._judge = policy
     return 0
 
@@ -244,16 +245,15 @@ cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask,
 
 
 cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Teach the policy, for every source, what its draft got right, whether or not it was sent."""
+    """Teach the policy, for every source that it calibrates, what its draft got right, whether or not it was sent."""
     cdef SlotC* s = &drafter.d.slots[slot]
     cdef token_t* row
     cdef float* claims
     cdef Py_ssize_t i, known
     for i in range(drafter.d.num_sources):
+        if drafter._calibrations[i] == NULL:
+            continue
         row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
-        if s.branched and s.made[i] > 0:  # claims are learnt from a chain: that of the likeliest tokens
-            s.made[i] = branches_prune(row, s.links + i * drafter.d.max_draft, claims, s.made[i],
-                                       s.links + drafter.d.num_sources * drafter.d.max_draft)
         known = min(s.made[i], n)
         if known > 0:
             calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))

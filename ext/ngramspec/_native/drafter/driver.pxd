@@ -6,10 +6,6 @@ from ngramspec._native.drafter.source cimport Fetch, SourceC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
-# keep only the likeliest child of the root, its likeliest child and so on; return their number. `likeliest`: n
-# numbers of working memory
-cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n,
-                               int32_t* likeliest) noexcept nogil
 # keep tokens with place[i] = 1 whose ancestors all have it, in their order; return their number. `place`: destroyed
 cdef Py_ssize_t branches_keep(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n,
                               int32_t* place) noexcept nogil

@@ -42,25 +42,6 @@ cdef bint branches_go_on(const int32_t* parents, Py_ssize_t n, Py_ssize_t node) 
     return False
 
 
-cdef Py_ssize_t branches_prune(token_t* draft, const int32_t* parents, float* confidence, Py_ssize_t n,
-                               int32_t* likeliest) noexcept nogil:
-    cdef int32_t* best
-    cdef int32_t node = -1
-    cdef Py_ssize_t length = 0
-    cdef Py_ssize_t i
-    for i in range(n):
-        likeliest[i] = -1
-    for i in range(n):
-        best = &likeliest[parents[i]] if parents[i] >= 0 else &node
-        if best[0] < 0 or confidence[i] > confidence[best[0]]:
-            best[0] = <int32_t>i
-    while node >= 0:  # never before where it is written to
-        draft[length], confidence[length] = draft[node], confidence[node]
-        length += 1
-        node = likeliest[node]
-    return length
-
-
 cdef Py_ssize_t branches_keep(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n,
                               int32_t* place) noexcept nogil:
     cdef Py_ssize_t i, kept = 0

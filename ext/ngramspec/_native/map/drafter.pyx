@@ -264,7 +264,7 @@ cdef class SimpleSource(Source):
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
         self.c = SourceC(&self._state, size_m, _simple_reserve, _simple_rewind, _simple_index, NULL, _simple_propose, NULL,
-                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL)
+                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL, False)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -440,7 +440,7 @@ cdef class MapSource(Source):
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
         self.c = SourceC(&self._state, size_m, _map_reserve, _map_rewind, _map_index, NULL, _map_propose, NULL,
-                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL)
+                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL, False)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

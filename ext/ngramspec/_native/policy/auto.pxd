@@ -59,13 +59,18 @@ cdef class OfferList:
     cdef list views         # keeps the claims alive
 
 
+# Emitted tokens of all slots and what they took, in passes over one token; earlier ones count less.
+cdef struct RateC:
+    double emitted
+    double passes
+
 cdef class AutoPolicy:
     cdef Py_ssize_t _max_draft
     cdef Py_ssize_t _fixed           # -1 = none
     cdef PassCosts _costs            # add() learns what a pass took
     cdef Chooser _chooser
-    cdef double _emitted             # recent tokens, all slots
-    cdef double _passes              # recent time, in passes over one token
+    cdef RateC _lately               # the text that is said now
+    cdef RateC _usual                # all kinds of text that come
     cdef bint _exploring             # the pass under way is of a size that was never tried
     cdef double _lost                # recent cost of such passes beyond what they emitted, in passes over one token
     cdef Py_ssize_t _steps

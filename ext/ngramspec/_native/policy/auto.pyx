@@ -301,7 +301,8 @@ cdef class OfferList:
         free(self.items)
 
 
-cdef double RATE_DECAY = 0.99    # weight of earlier steps in the running rate
+cdef double LATELY = 0.95        # weight of earlier steps, step by step, in the rate of the text said now
+cdef double USUAL = 0.9995       # the same in the rate of all text that comes
 cdef double MOST_OFF = 4.0       # a step's time is clamped to within this factor of the expected one
 cdef double PROBES = 6.0         # passes without a draft after which their cost counts as known
 cdef double MORE_PROBES = 24.0   # the same while drafts bring at most SMALL_GAIN
@@ -344,13 +345,13 @@ cdef class AutoPolicy:
         self._max_draft = max_draft
         self._fixed = -1 if fixed is None else fixed
         self._costs = PassCosts(costs)
-        self._emitted = self._passes = 1.0
+        self._lately = self._usual = RateC(1.0, 1.0)
         self.calibrations = Calibrations()
         self._chooser = Chooser(max_draft, self._costs)
 
     @property
     def rate(self):
-        """Return the recent rate of emitted tokens per unit of time, all slots together."""
+        """Return the rate of emitted tokens per unit of time, all slots together: lately or usually, the lower one."""
         return self.speed() / self._costs.pace
 
     def begin(self, Py_ssize_t slot):
@@ -546,7 +547,13 @@ cdef class AutoPolicy:
         return NULL if self._fixed >= 0 else self._chooser.least_of(batch_tokens, decoding, n)
 
     cdef double speed(self) noexcept nogil:
-        return self._emitted / (self._passes * self._costs.at(1))
+        """Return the tokens that come per unit of time, which is what the time of a draft is worth.
+
+        Text that comes slower than usual pays for longer drafts. Where it comes faster, as in a copy, the
+        usual rate stays: the slow text between such parts comes back sooner than the average of now says.
+        """
+        return min(self._lately.emitted / self._lately.passes,
+                   self._usual.emitted / self._usual.passes) / self._costs.at(1)
 
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
         self.solve(c, batch_tokens, decoding)
@@ -630,13 +637,18 @@ cdef class AutoPolicy:
         else:
             seconds /= self._costs.pace
         seconds = min(max(seconds, expected / MOST_OFF), expected * MOST_OFF)
-        self._emitted = RATE_DECAY * self._emitted + <double>emitted
+        rate_add(&self._lately, LATELY, <double>emitted, seconds / self._costs.at(1))
+        rate_add(&self._usual, USUAL, <double>emitted, seconds / self._costs.at(1))
         self._steps += 1
         if self._exploring:
             self._lost += seconds / self._costs.at(1) - <double>emitted
             self._exploring = False
         self._lost = max(self._lost - PAID_BACK, 0.0)
-        self._passes = RATE_DECAY * self._passes + seconds / self._costs.at(1)
+
+
+cdef void rate_add(RateC* rate, double kept, double emitted, double passes) noexcept nogil:
+    rate.emitted = kept * rate.emitted + emitted
+    rate.passes = kept * rate.passes + passes
 
 
 cdef int check_slot(Py_ssize_t slot) except -1:

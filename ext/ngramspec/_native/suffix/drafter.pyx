@@ -630,7 +630,7 @@ cdef class SuffixSource(Source):
         self.take_weights(weights)
         model_start(self._state.model)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _index, _extend, _propose, _propose_tree,
-                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch)
+                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch, True)
 
     cdef int make_lanes(self, int num_lanes) except -1:
         self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
