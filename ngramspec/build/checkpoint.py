@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,8 @@ DIGESTS = "digests"
 HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
-VERSION = 3
-_KEYS = {
-    *("identity", "unit", "document", "totals", "problems", "runs", "num_names", "checksums"),
-    *GROWING.values(),
-}
+VERSION = 4
+OWN_FILES = ("run-*", "shard-*")  # of a local build, of one on Ray
 _CHUNK = 1 << 20
 TokenArray = NDArray[np.int32]
 
@@ -98,6 +95,10 @@ class WorkFolder:
         self.write_run(path, source)
         return path
 
+    def begin(self, facts: dict[str, Any]) -> None:
+        """Write a checkpoint of a build that leaves all it has done in files of their own."""
+        self._write_state({"version": VERSION, "identity": self.identity, **facts})
+
     def save(self, feed: Feed, held_out: Sequence[TokenArray]) -> None:
         """Write a checkpoint: everything up to the feed's position is in the runs."""
         self._append(DIGESTS, b"".join(feed.new_digests))
@@ -120,8 +121,7 @@ class WorkFolder:
             "num_names": self._num_names,
             "checksums": {name: self._growing[name].intdigest() for name in GROWING},
         } | {key: self._size(name) for name, key in GROWING.items()}
-        with new_file(self.path / STATE) as file:
-            file.write(json.dumps(state).encode())
+        self._write_state(state)
         self._remove_stale_runs()
 
     def restore(self, state: dict[str, Any], feed: Feed) -> None:
@@ -193,9 +193,7 @@ class WorkFolder:
 
     def add_texts(self, texts: Sequence[TokenArray]) -> None:
         """Append the texts of an index; they count once a checkpoint is written."""
-        border = np.array([BORDER], "<i4").tobytes()
-        parts = (text.astype("<i4", copy=False).tobytes() + border for text in texts if len(text))
-        self._append(TEXTS, b"".join(parts))
+        self._append(TEXTS, bordered(texts).astype("<i4", copy=False).tobytes())
 
     def texts(self) -> TokenArray:
         """Return the texts so far, each followed by a border, as a mapped array."""
@@ -203,6 +201,18 @@ class WorkFolder:
             return np.empty(0, np.int32)
         mapped: TokenArray = np.memmap(self.path / TEXTS, "<i4", "r")
         return mapped
+
+    def gathered(self, texts: Iterable[TokenArray]) -> TokenArray:
+        """Write texts with their borders, in place of those there, and return them as `texts`."""
+        with naming(self.path / TEXTS), open(self.path / TEXTS, "wb") as file:
+            for part in texts:
+                file.write(part.astype("<i4", copy=False).data)
+        return self.texts()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the folder is locked for this build."""
+        return self._lock is not None and bool(self._lock.is_locked)
 
     def remove(self) -> None:
         """Remove the build's files, and the folder if it is empty then."""
@@ -215,12 +225,16 @@ class WorkFolder:
 
     def close(self) -> None:
         """Unlock the folder, if it was locked; remove it if it has no checkpoint."""
-        if self._lock is None or not self._lock.is_locked:
+        if not self.is_open:
             return
         if has_checkpoint(self.path):
             self._lock.release()
         else:
             self.remove()
+
+    def _write_state(self, state: dict[str, Any]) -> None:
+        with new_file(self.path / STATE) as file:
+            file.write(json.dumps(state).encode())
 
     def _read_state(self) -> dict[str, Any] | None:
         path = self.path / STATE
@@ -228,8 +242,7 @@ class WorkFolder:
             return None
         try:
             state = json.loads(path.read_bytes())
-            known = state["version"] == VERSION and state.keys() >= _KEYS
-            if known and isinstance(state["identity"], dict):
+            if state["version"] == VERSION and isinstance(state["identity"], dict):
                 return dict(state)
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -246,8 +259,9 @@ class WorkFolder:
                 )
 
     def _clear(self) -> None:
-        for path in [self.path / STATE, *self.path.glob("run-*")]:
-            path.unlink(missing_ok=True)
+        for pattern in (STATE, *OWN_FILES):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
         from xxhash import xxh3_64
 
         for name in GROWING:
@@ -286,12 +300,21 @@ class WorkFolder:
         return path.stat().st_size if path.exists() else 0
 
 
+def bordered(texts: Iterable[TokenArray]) -> TokenArray:
+    """Return texts as one, each followed by a border; empty ones are left out."""
+    border = np.array([BORDER], np.int32)
+    parts = [part for text in texts if len(text) for part in (text, border)]
+    return np.concatenate([*parts, np.empty(0, np.int32)])
+
+
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     """Return whether a work folder holds a build that can be resumed."""
     return Path(folder, STATE).exists()
 
 
-def identity_of(plan: CorpusPlan, options: BuildOptions, fingerprint: bytes) -> dict[str, Any]:
+def identity_of(
+    plan: CorpusPlan, options: BuildOptions, fingerprint: bytes, executor: str = "local"
+) -> dict[str, Any]:
     """Return what must match for one build to resume another."""
     from xxhash import xxh3_128_hexdigest
 
@@ -303,6 +326,7 @@ def identity_of(plan: CorpusPlan, options: BuildOptions, fingerprint: bytes) -> 
         "corpus": xxh3_128_hexdigest(units.encode("utf-8", "surrogateescape")),
         "tokenizer": fingerprint.hex(),
         "options": options.as_dict(),
+        "executor": executor,
     }
 
 

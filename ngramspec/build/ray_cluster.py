@@ -6,7 +6,7 @@ import importlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -95,20 +95,19 @@ class Cluster:
     def __init__(self, ray: Any, progress: Progress) -> None:
         self._ray = ray
         self._progress = progress
-        self._running: dict[Ref, tuple[int, list[Ref]]] = {}
 
-    def remote(self, function: Callable[..., Any], num_returns: int = 1, memory: int = 0) -> Any:
-        """Return a function that starts a task and returns a list of references to its results.
+    def remote(self, function: Callable[..., Any], memory: int = 0) -> Callable[..., Ref]:
+        """Return a function that starts a task and returns a reference to its result.
 
         Args:
-            function: Importable; a generator if it has several results.
-            num_returns: Number of results.
+            function: Importable.
             memory: Bytes that the task reserves on its host; 0 = none.
         """
-        remote = self._ray.remote(function).options(
-            num_cpus=1, num_returns=num_returns, max_retries=RETRIES, memory=memory or None
+        task = self._ray.remote(function).options(
+            num_cpus=1, max_retries=RETRIES, memory=memory or None
         )
-        return (lambda *args: [remote.remote(*args)]) if num_returns == 1 else remote.remote
+        start: Callable[..., Ref] = task.remote
+        return start
 
     def memory(self, wanted: int) -> int:
         """Return how many bytes a task can have: `wanted`, or what the largest host offers.
@@ -137,40 +136,42 @@ class Cluster:
         self._wait_for_one_of([ref])
         return self._ray.get(ref)
 
-    def run(self, num: int, submit: Callable[[int], list[Ref]]) -> Iterator[tuple[int, list[Ref]]]:
+    def run(
+        self, numbers: Iterable[int], submit: Callable[[int], Ref]
+    ) -> Iterator[tuple[int, Any]]:
         """Run tasks, at most TASKS_PER_CORE per core of the cluster at a time.
 
         Args:
-            num: Number of tasks.
-            submit: Starts task i and returns references to its results; the last one is small.
+            numbers: Of the tasks.
+            submit: Starts a task and returns a reference to its result.
 
         Yields:
-            Number and results of every task once it is done, in any order.
+            Number and result of every task once it is done, in any order.
 
         Raises:
             BuildStopped: progress.stopped.
         """
-        waiting = iter(range(num))
+        waiting, running = iter(numbers), dict[Ref, int]()
         while True:
-            for i in islice(waiting, max(0, self._room() - len(self._running))):
-                refs = submit(i)
-                self._running[refs[-1]] = i, refs
-            if not self._running:
+            for i in islice(waiting, max(0, self.room() - len(running))):
+                running[submit(i)] = i
+            if not running:
                 return
-            yield self._running.pop(self._wait_for_one_of(list(self._running)))
+            ref = self._wait_for_one_of(list(running))
+            yield running.pop(ref), self._ray.get(ref)
 
     def _wait_for_one_of(self, refs: list[Ref]) -> Ref:
         while True:
             ready, _ = self._ray.wait(refs, num_returns=1, timeout=POLL_SECONDS)
             if self._progress.stopped:
-                raise BuildStopped("stopped; a build on Ray keeps no checkpoint")
+                raise BuildStopped("stopped")
             if ready:
                 return ready[0]
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
-    def _room(self) -> int:
+    def room(self) -> int:
         """Return how many tasks may be submitted now; a cluster may grow and shrink."""
         cores = sum(node["Resources"].get("CPU", 0) for node in self._nodes())
         return max(2, TASKS_PER_CORE * int(cores))

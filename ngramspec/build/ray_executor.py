@@ -5,39 +5,35 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec._version import __version__
-from ngramspec.build.checkpoint import TokenArray
+from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Totals
 from ngramspec.build.finish import Counted, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
-from ngramspec.build.options import LEAST_MEMORY, BuildOptions
+from ngramspec.build.options import LEAST_MEMORY, BuildOptions, Resources
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
 from ngramspec.build.ray_job import Job
-from ngramspec.build.ray_shuffle import BucketSource, MergeTree, find_duplicates
-from ngramspec.build.ray_tasks import (
-    Numbers,
-    Report,
-    count_shard,
-    merge_entries,
-    read_digests,
-    summary,
-)
+from ngramspec.build.ray_shards import PATTERN, Report, ShardFile
+from ngramspec.build.ray_shuffle import BucketSource, find_duplicates
+from ngramspec.build.ray_tasks import Numbers, count_shard, merge_range, read_digests, summary
 from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.corpus import CorpusPlan, Problems, Unit, find_units
-from ngramspec.errors import InputError
+from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
 
 MOST_SENT = 64 << 20  # a larger tokenizer file is read from its path
 MOST_RANGES = 4096
+MOST_AHEAD = 16  # ranges that are merged while one is written
 ENTRY_SHARE = 5  # bytes of a label's entries per byte of text, at most
 PACKED_SHARE = 4  # bytes of text per byte of a compressed file, about
 Shards = Sequence[Sequence[Unit]]
@@ -54,11 +50,15 @@ def build_on_ray(
     num_ranges: int | None = None,
     shard_bytes: int = 64 << 20,
     memory: int = 2 << 30,
+    work: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    restart: bool = False,
 ) -> BuildResult:
     """Build a statistics file from a corpus on a Ray cluster.
 
     The file equals that of ngramspec.build.build, byte for byte; the arguments after `options` do
-    not change it. Tasks of lost workers and hosts are retried. There are no checkpoints. Running
+    not change it. Tasks of lost workers and hosts are retried. A shard that was counted is a file
+    in the work folder: after whatever ends this process, `resume` counts only the others. Running
     tasks of a build that ends early finish on their own, unless the connection to Ray ends too.
 
     Args:
@@ -73,124 +73,203 @@ def build_on_ray(
         shard_bytes: Bytes of the corpus that a task counts, about; a file that cannot be split is
             counted by one task.
         memory: Bytes that a counting task may take, 64 MiB at least; fewer if no host offers them.
+        work: Folder for what the tasks count, which all hosts see; None = beside the output.
+        resume: Continue a build that was stopped or killed; its num_ranges and shard_bytes count.
+        restart: Discard such a build.
 
     Returns:
         BuildResult: As for a local build; seconds are sums over the tasks.
 
     Raises:
-        BuildStopped: The progress asked for it; nothing is kept.
+        BuildStopped: The progress asked for it; resume continues.
         InputError: An option is impossible; nothing to read; standard input or a pipe; a host lacks
-            a file or has another version; none has 64 MiB for a task.
+            a file or has another version; none has 64 MiB for a task; there is an unfinished build.
+        FormatError: The unfinished build is damaged, as after a power failure: use restart.
         BackendError: Ray is not installed, not reachable, or gave up.
         OSError: A path does not exist, a disk is full.
 
     Cost: reads the corpus twice, tokenises it once. Memory of this process: 21 bytes per document
-    and a few ranges. See docs/how-to/clusters.md.
+    and a range per core of the cluster, 16 at most. See docs/how-to/clusters.md.
     """
     options, progress = options or BuildOptions(), progress or NoProgress()
     started = time.perf_counter()
     _check(num_ranges, shard_bytes, memory)
-    if not options.labels:
-        raise InputError(f"a file of kind {options.kind} is built on one machine, without Ray")
     ray = import_ray()
     plan = _plan(paths, options)
     tokenizer = load_tokenizer(tokenizer_path)
+    folder = WorkFolder(
+        os.path.abspath(work or Resources().work_folder(output)),
+        identity_of(plan, options, tokenizer.fingerprint.digest, "ray"),
+    )
     with connected(ray, address), errors_of_tasks(ray):
         cluster = Cluster(ray, progress)
         memory = cluster.memory(memory)
-        num_ranges = num_ranges or ranges_for(plan, memory)
-        job, vocabulary = _job(tokenizer_path, tokenizer, options, num_ranges, memory)
-        building = ClusterBuild(cluster, shards_of(plan, shard_bytes), job, progress)
-        building.count(plan, vocabulary)
-        result = finish(building.counted(), output, plan, tokenizer, options, progress)
+        cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes)
+        cut = _opened(folder, cut, resume=resume, restart=restart)
+        with _kept(folder):
+            job, vocabulary = _job(tokenizer_path, tokenizer, options, cut, memory, folder)
+            shards = shards_of(plan, cut.shard_bytes)
+            building = ClusterBuild(cluster, shards, job, folder, progress)
+            building.count(plan, vocabulary)
+            result = finish(building.counted(), output, plan, tokenizer, options, progress)
+        folder.remove()
     tokenizer.close()
     result.seconds.total = time.perf_counter() - started
     return result
 
 
-class ClusterBuild:
-    """One build: shards -> duplicates -> buckets of entries -> merged buckets in order."""
+@dataclass(frozen=True)
+class Cut:
+    """Into what a build is cut: it stays so when the build is resumed."""
 
-    def __init__(self, cluster: Cluster, shards: Shards, job: Job, progress: Progress) -> None:
+    num_ranges: int
+    shard_bytes: int
+
+
+class ClusterBuild:
+    """One build: shards -> duplicates -> files of entries -> merged ranges in order."""
+
+    def __init__(
+        self, cluster: Cluster, shards: Shards, job: Job, work: WorkFolder, progress: Progress
+    ) -> None:
         self._cluster = cluster
         self._shards = shards
         self._job = job
+        self._work = work
         self._progress = progress
         self._job_ref = cluster.put(job)
-        merge = cluster.remote(merge_entries, memory=job.memory // 4)
-        self._tree = MergeTree(lambda refs: merge(1, *refs)[0])
-        self._merge = merge
-        self._reports: list[Report | None] = [None] * len(shards)
-        self._held_out: list[Ref] = [None] * len(shards)
+        self._merge = cluster.remote(merge_range, job.memory // 4)
+        self._files: list[str] = []
+        self._reports: dict[int, Report] = {}
+        self._num_bytes = self._num_tokens = 0  # counted
 
     def count(self, plan: CorpusPlan, vocabulary: NDArray[np.uint8] | None) -> None:
-        """Read, tokenise and count all shards."""
+        """Read, tokenise and count all shards that have no file."""
         self._progress.phase("finding duplicates", plan.num_bytes)
         skip, expected = self._compare()
+        self._files = [
+            os.path.join(self._job.work, self._name(i, skip[i], expected[i]))
+            for i in range(len(self._shards))
+        ]
         self._progress.phase("reading", plan.num_bytes)
         sent = None if vocabulary is None else self._cluster.put(vocabulary)
-        num_returns = self._job.num_buckets + 2
-        count = self._cluster.remote(count_shard, num_returns, self._job.memory)
-        num_bytes = num_tokens = 0
+        count = self._cluster.remote(count_shard, self._job.memory)
 
-        def submit(i: int) -> list[Ref]:
-            refs: list[Ref] = count(self._shards[i], skip[i], expected[i], self._job_ref, sent)
-            return refs
+        def submit(i: int) -> Ref:
+            return count(self._shards[i], skip[i], expected[i], self._job_ref, sent, self._files[i])
 
-        for i, refs in self._cluster.run(len(self._shards), submit):
-            report: Report = self._cluster.get(refs.pop())
-            self._reports[i] = report
-            self._held_out[i] = refs.pop()
-            self._tree.add(refs)
-            num_bytes += _num_bytes(self._shards[i])
-            num_tokens += report.totals.tokens
-            self._progress.done(num_bytes, num_tokens)
+        for i, path in enumerate(self._files):
+            if os.path.exists(path):
+                self._counted(i, ShardFile(path).report())
+        left = [i for i in range(len(self._shards)) if i not in self._reports]
+        for i, report in self._cluster.run(left, submit):
+            self._counted(i, report)
+        if not self._num_tokens:  # the build ends with an error: there is nothing to resume
+            for path in self._files:
+                os.unlink(path)
 
     def counted(self) -> Counted:
         """Return the input of `finish`."""
         totals, problems, seconds, num_runs = Totals(), Problems(), Seconds(), 0
-        for report in self._reports:
-            assert report is not None
+        for _, report in sorted(self._reports.items()):
             totals.add(report.totals)
             problems.merge(report.problems)
             seconds.tokenising += report.seconds.tokenising
             seconds.counting += report.seconds.counting
             num_runs += report.num_runs
-        return Counted(totals, problems, seconds, num_runs, self._sources, self._held_out_tokens)
+        return Counted(
+            totals, problems, seconds, num_runs, self._sources, self._held_out, self._texts,
+            self._job.memory // 2,
+        )  # fmt: skip
+
+    def _counted(self, i: int, report: Report) -> None:
+        self._reports[i] = report
+        self._num_bytes += _num_bytes(self._shards[i])
+        self._num_tokens += report.totals.tokens
+        self._progress.done(self._num_bytes, self._num_tokens)
+
+    def _name(self, i: int, skip: Numbers, expected: bytes) -> str:
+        """Return the name of a shard's file: another one if anything that it depends on differs."""
+        from xxhash import xxh3_64_hexdigest
+
+        key = repr((self._work.identity, self._job.num_ranges, self._shards[i], skip.tobytes()))
+        return f"shard-{i:06d}-{xxh3_64_hexdigest(key.encode() + expected)}"
 
     def _compare(self) -> tuple[list[Numbers], list[bytes]]:
         """Return the duplicates in each shard and a summary of its documents."""
         read = self._cluster.remote(read_digests)
         digests: list[Any] = [None] * len(self._shards)
         num_bytes = 0
-        for i, refs in self._cluster.run(
-            len(self._shards), lambda i: list(read(self._shards[i], self._job_ref))
+        for i, found in self._cluster.run(
+            range(len(self._shards)), lambda i: read(self._shards[i], self._job_ref)
         ):
-            digests[i] = self._cluster.get(refs[0])
+            digests[i] = found
             num_bytes += _num_bytes(self._shards[i])
             self._progress.done(num_bytes, 0)
         return find_duplicates(digests), [summary(each) for each in digests]
 
     def _sources(self) -> dict[int, EntrySource]:
-        num = self._job.num_ranges
+        num, ahead = self._job.num_ranges, min(self._cluster.room(), MOST_AHEAD)
         return {
-            label: BucketSource(range(i * num, (i + 1) * num), self._start, self._cluster.get)
+            label: BucketSource(
+                range(i * num, (i + 1) * num), ahead, self._start, self._cluster.get
+            )
             for i, label in enumerate(self._job.options.labels)
         }
 
-    def _start(self, bucket: int) -> Ref:
-        return self._merge(self._job.options.min_count, *self._tree.take(bucket))[0]
+    def _start(self, part: int) -> Ref:
+        return self._merge(self._files, part, self._job.options.min_count)
 
-    def _held_out_tokens(self) -> list[TokenArray]:
+    def _texts(self) -> TokenArray:
+        return self._work.gathered(ShardFile(path).part(0, "<i4") for path in self._files)
+
+    def _held_out(self) -> list[TokenArray]:
         """Return the held-out documents to measure with."""
         documents: list[TokenArray] = []
         num_tokens = 0
-        for ref in self._held_out:
+        for path in self._files:
             if num_tokens < MOST_TOKENS:
-                found = self._cluster.get(ref)
+                found = ShardFile(path).held_out()
                 documents += found
                 num_tokens += sum(map(measured_tokens, found))
         return documents
+
+
+def _opened(folder: WorkFolder, cut: Cut, *, resume: bool, restart: bool) -> Cut:
+    """Open the work folder; return the cut of the build to resume, or the one given."""
+    try:
+        state = folder.open(resume=resume, restart=restart)
+        if state is None:
+            folder.begin(asdict(cut))
+            return cut
+        return _cut_of(state, folder)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _cut_of(state: dict[str, Any], folder: WorkFolder) -> Cut:
+    try:
+        cut = Cut(int(state["num_ranges"]), int(state["shard_bytes"]))
+        _check(cut.num_ranges, cut.shard_bytes, LEAST_MEMORY)
+    except (KeyError, TypeError, ValueError, InputError) as error:
+        raise FormatError(
+            f"{folder.path}: {error!r}: the unfinished build is damaged, --restart starts over"
+        ) from None
+    return cut
+
+
+@contextmanager
+def _kept(folder: WorkFolder) -> Iterator[None]:
+    """Keep the work folder of a build that ends early if a shard was counted."""
+    try:
+        yield
+    except BaseException:
+        if any(folder.path.glob(PATTERN)):
+            folder.close()
+        else:
+            folder.remove()
+        raise
 
 
 def shards_of(plan: CorpusPlan, shard_bytes: int) -> list[list[Unit]]:
@@ -246,8 +325,9 @@ def _job(
     path: str | os.PathLike[str],
     tokenizer: Tokenizer,
     options: BuildOptions,
-    num_ranges: int,
+    cut: Cut,
     memory: int,
+    folder: WorkFolder,
 ) -> tuple[Job, NDArray[np.uint8] | None]:
     """Return the job of all tasks, and the tokenizer's file if it is small enough to send."""
     from xxhash import xxh3_128_hexdigest
@@ -259,4 +339,6 @@ def _job(
         vocabulary = np.fromfile(path, np.uint8)
         key = xxh3_128_hexdigest(vocabulary.data)
     digest = tokenizer.fingerprint.digest
-    return Job(__version__, options, path, key, digest, num_ranges, memory), vocabulary
+    work = os.fspath(folder.path)
+    job = Job(__version__, options, path, key, digest, cut.num_ranges, memory, work)
+    return job, vocabulary

@@ -29,6 +29,7 @@ class Job:
     fingerprint: Of the tokenizer, 16 bytes.
     num_ranges: Parts of equal size into which the upper words of entries are cut.
     memory: Bytes that counting may take in a process.
+    work: The work folder, which all hosts see.
     """
 
     version: str
@@ -38,11 +39,7 @@ class Job:
     fingerprint: bytes
     num_ranges: int
     memory: int
-
-    @property
-    def num_buckets(self) -> int:
-        """Return how many arrays a shard's entries are cut into: ranges of every label."""
-        return self.num_ranges * len(self.options.labels)
+    work: str
 
 
 def check_host(paths: Sequence[str], job: Job) -> None:
@@ -60,8 +57,8 @@ def check_host(paths: Sequence[str], job: Job) -> None:
     for path in paths:
         if not os.path.exists(path):
             raise InputError(
-                f"host {host} has no {path}: corpus and tokenizer must be under the same path on "
-                "all hosts, on a shared file system"
+                f"host {host} has no {path}: corpus, tokenizer and work folder must be under the "
+                "same path on all hosts, on a shared file system"
             )
 
 

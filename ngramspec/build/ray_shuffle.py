@@ -1,4 +1,4 @@
-"""Combine the results of many shards: duplicates, merging in a tree, ranges in order."""
+"""Combine the results of many shards: duplicates, ranges in order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 from ngramspec.build.ray_tasks import Digests, Numbers
 from ngramspec.formats.entries import ArraySource, Entries, no_entries
 
-FAN_IN = 32  # arrays of a bucket that are merged into one
-AHEAD = 4  # buckets that are merged while one is written
 SLICES = 16  # of the digests, compared one after another
 Ref = Any
 
@@ -44,58 +42,25 @@ def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
     return [np.sort(np.concatenate([*each, np.empty(0, np.int64)])) for each in found]
 
 
-class MergeTree:
-    """MergeTree(merge): the buckets of all shards, merged when a level has FAN_IN of them.
-
-    So every entry is copied log(shards) / log(FAN_IN) times, and no more than FAN_IN references
-    per bucket and level are alive.
-
-    Args:
-        merge: Starts a task that merges referenced entries; returns a reference to the result.
-    """
-
-    def __init__(self, merge: Callable[[list[Ref]], Ref]) -> None:
-        self._merge = merge
-        self._levels: list[list[list[Ref]]] = []
-
-    def add(self, buckets: list[Ref], level: int = 0) -> None:
-        """Add the buckets of a shard; its task may still be running."""
-        if level == len(self._levels):
-            self._levels.append([])
-        self._levels[level].append(buckets)
-        if len(self._levels[level]) == FAN_IN:
-            group, self._levels[level] = self._levels[level], []
-            merged = [self._merge(list(same)) for same in zip(*group, strict=True)]
-            self.add(merged, level + 1)
-
-    def take(self, bucket: int) -> list[Ref]:
-        """Remove and return the references of a bucket."""
-        taken = []
-        for level in self._levels:
-            for buckets in level:
-                taken.append(buckets[bucket])
-                buckets[bucket] = None
-        return taken
-
-    def refs(self) -> list[Ref]:
-        """Return all references."""
-        found = [ref for level in self._levels for buckets in level for ref in buckets]
-        return [ref for ref in found if ref is not None]
-
-
 class BucketSource:
-    """BucketSource(buckets, start, get): buckets as one stream of entries.
+    """BucketSource(buckets, ahead, start, get): buckets as one stream of entries.
 
     Args:
         buckets: Their numbers, in order.
+        ahead: Buckets that are merged while one is written.
         start: Starts the merge of a bucket; returns its reference.
         get: Waits for a reference; returns its entries.
     """
 
     def __init__(
-        self, buckets: Sequence[int], start: Callable[[int], Ref], get: Callable[[Ref], Entries]
+        self,
+        buckets: Sequence[int],
+        ahead: int,
+        start: Callable[[int], Ref],
+        get: Callable[[Ref], Entries],
     ) -> None:
         self._left = deque(buckets)
+        self._ahead = ahead
         self._start = start
         self._get = get
         self._started: deque[Ref] = deque()
@@ -104,7 +69,7 @@ class BucketSource:
     def read(self) -> Entries:
         """Return the next entries, an empty array at the end."""
         while not len(entries := self._source.read()):
-            while self._left and len(self._started) < AHEAD:
+            while self._left and len(self._started) < self._ahead:
                 self._started.append(self._start(self._left.popleft()))
             if not self._started:
                 break

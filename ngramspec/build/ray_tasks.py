@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
-from ngramspec.build.checkpoint import TokenArray
-from ngramspec.build.feed import Feed, Totals
+from ngramspec.build.checkpoint import TokenArray, bordered
+from ngramspec.build.feed import Feed
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.local import BATCH_CHARS
 from ngramspec.build.memory import tokens_within
 from ngramspec.build.ray_job import Job, check_host, tokenizer_of
+from ngramspec.build.ray_shards import Report, ShardFile, ShardWriter
 from ngramspec.build.result import Seconds
 from ngramspec.build.runs import counted
 from ngramspec.corpus import (
     CorpusPlan,
-    Problems,
     ReadOptions,
     Unit,
     document_digest,
@@ -33,20 +33,11 @@ from ngramspec.corpus import (
 )
 from ngramspec.errors import InputError
 from ngramspec.formats.entries import ArraySource, Entries
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.tokenizers import Tokenizer
 
 Digests = NDArray[np.uint64]  # shape (documents, 2)
 Numbers = NDArray[np.int64]  # of documents in a shard, ascending
-
-
-@dataclass
-class Report:
-    """The results of counting a shard, without its entries."""
-
-    totals: Totals
-    problems: Problems
-    seconds: Seconds
-    num_runs: int
 
 
 @dataclass
@@ -97,8 +88,9 @@ def count_shard(
     expected: bytes,
     job: Job,
     vocabulary: NDArray[np.uint8] | None,
-) -> Iterator[Any]:
-    """Count a shard, duplicates left out.
+    path: str,
+) -> Report:
+    """Count a shard, duplicates left out, into a file.
 
     Args:
         units: What to read.
@@ -106,16 +98,13 @@ def count_shard(
         expected: Summary of the digests of the first reading.
         job: The build.
         vocabulary: Bytes of the tokenizer's file; None = read it from its path.
-
-    Yields:
-        The sorted entries of every range of the first label, then of the others; the tokens of
-        documents held out; a Report. A killed process leaves no files.
+        path: The file, in the work folder; it is there when all of it is on disk.
 
     Raises:
         InputError: The host lacks a file, or the shard has changed.
-        OSError: No space for temporary files.
+        OSError: No space in the work folder or for temporary files.
     """
-    check_host([unit.path for unit in units], job)
+    check_host([*(unit.path for unit in units), job.work], job)
     plan = CorpusPlan(tuple(units), 0, sum(unit.num_bytes for unit in units))
     feed = ShardFeed(plan, job.options, skip=skip)
     counting = ShardCount(job, tokenizer_of(job, vocabulary))
@@ -125,14 +114,26 @@ def count_shard(
             f"host {socket.gethostname()} read other documents from {units[0].path} to "
             f"{units[-1].path} than before: the corpus changes, or hosts have different copies"
         )
-    yield from counting.buckets()
-    yield counting.held_out
     feed.totals.tokens = counting.num_tokens
-    yield Report(feed.totals, feed.problems, counting.seconds, counting.num_runs)
+    report = Report(feed.totals, feed.problems, counting.seconds, counting.num_runs, [])
+    ShardWriter(path).write(counting.parts(), counting.held_out, report)
+    return report
+
+
+def merge_range(paths: Sequence[str], part: int, min_count: int) -> Entries:
+    """Return a part of all shards' files as one, without pairs whose count is below min_count.
+
+    Raises:
+        FormatError: A file is damaged.
+
+    Cost: memory of twice the entries.
+    """
+    arrays = [ShardFile(path).part(part, "<u8").astype(np.uint64, copy=False) for path in paths]
+    return merge_entries(min_count, *(array.reshape(-1, 2) for array in arrays))
 
 
 class ShardCount:
-    """ShardCount(job, tokenizer): texts -> tally -> sorted runs in unnamed files -> ranges."""
+    """ShardCount(job, tokenizer): texts -> tally -> sorted runs in unnamed files -> parts."""
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
         self.held_out: list[TokenArray] = []
@@ -142,6 +143,7 @@ class ShardCount:
         self._job = job
         self._tokenizer = tokenizer
         self._tally = Tally()
+        self._texts: list[TokenArray] = []  # of an index
         self._runs: dict[int, list[Entries]] = {label: [] for label in job.options.labels}
         self._held_tokens = 0
         self._most_tokens = tokens_within(job.memory)
@@ -160,8 +162,10 @@ class ShardCount:
         self._tokenise(batch, before)
         self._to_runs()
 
-    def buckets(self) -> Iterator[Entries]:
-        """Yield the entries of every range of every label."""
+    def parts(self) -> Iterator[NDArray[Any]]:
+        """Yield the entries of every range of every label, or the texts of an index."""
+        if self._job.options.kind == INDEX_KIND:
+            yield bordered(self._texts)
         for runs in self._runs.values():
             cuts = [cut_points(run, self._job.num_ranges) for run in runs]
             for i in range(self._job.num_ranges):
@@ -178,9 +182,12 @@ class ShardCount:
         for tokens in documents:
             if aside:
                 self._hold_out(tokens)
+                continue
+            self.num_tokens += len(tokens)
+            if self._job.options.kind == INDEX_KIND:
+                self._texts.append(tokens)
             else:
                 self._tally.add(tokens)
-                self.num_tokens += len(tokens)
         if len(self._tally) > self._most_tokens:
             self._to_runs()
 

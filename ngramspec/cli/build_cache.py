@@ -86,7 +86,6 @@ NOT_RECORDED = (
     *("include", "exclude", "field", "role", "no_ignore", "follow_links"),
     *("jobs", "resume", "restart", "work"),
 )
-OF_LOCAL = ("jobs", "resume", "restart", "work")
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 MOST_PROBLEMS = 5
 MEGA = 1e6
@@ -148,7 +147,8 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
     option(RUN, "--resume", is_flag=True, help="Continue a stopped build."),
     option(RUN, "--restart", is_flag=True, help="Discard a stopped build and start over."),
     option(RUN, "--work", type=FILE, metavar="FOLDER",
-           help="Folder for intermediate files; default: next to the output."),
+           help="Folder for intermediate files (with Ray: seen by all hosts); default: next to "
+           "the output."),
     option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
            help="Where to build."),
     option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
@@ -227,9 +227,7 @@ def _refuse_misplaced(values: Mapping[str, Any]) -> None:
     is_ray = values["executor"] == "ray"
     for kinds, names in OF_KINDS.items():
         _refuse(values, names, values["kind"] not in kinds, f"--kind {' or '.join(kinds)}")
-    if is_ray and values["kind"] == INDEX_KIND:
-        raise click.UsageError("--kind suffix is for --executor local")
-    _refuse(values, OF_LOCAL, is_ray, "--executor local")
+    _refuse(values, ("jobs",), is_ray, "--executor local")
     _refuse(values, ("ray_address",), not is_ray, "--executor ray")
     if values["resume"] and values["restart"]:
         raise click.UsageError("give either --resume or --restart")
@@ -288,12 +286,12 @@ def _build(
         with build_progress(interrupt, wanted=not values["no_progress"]) as progress:
             return (_with_ray if is_ray else _locally)(values, wanted, resources, progress)
     except BuildStopped as stopped:
-        line = str(stopped) if is_ray else f"{stopped}; {GO_ON}"
+        line = f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
         kept = has_checkpoint(resources.work_folder(values["output"]))
         line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
     except OSError as error:
-        if is_ray or error.errno not in DISK_FULL:
+        if error.errno not in DISK_FULL:
             raise
         kept = has_checkpoint(resources.work_folder(values["output"]))
         raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
@@ -336,6 +334,9 @@ def _with_ray(
         progress,
         address=values["ray_address"],
         memory=resources.memory,
+        work=resources.work,
+        resume=values["resume"],
+        restart=values["restart"],
     )
 
 

@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 import ngramspec.build.ray_executor as executor
-import ngramspec.build.ray_shuffle as shuffle
 from ngramspec.build import BuildOptions, NoProgress
+from ngramspec.build.local import BuildStopped
 from ngramspec.formats.pool_file import PoolShape
 
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}
@@ -32,22 +34,29 @@ class Meddler(NoProgress):
     done_with: What was done: the ids of killed processes.
     """
 
-    def __init__(self, job: dict[str, Any], cluster: Any, host: Any) -> None:
+    def __init__(self, job: dict[str, Any], output: Path, cluster: Any, host: Any) -> None:
         self.job = job
+        self.output = output
         self.cluster = cluster
         self.host = host
         self.done_with: list[int] = []
         self.phases: list[str] = []
         self.amounts: list[tuple[int, int]] = []
         self.shards = 0  # counted
+        self.inodes: list[
+            dict[str, int]
+        ] = []  # of the shards' files when a build was stopped, and at the end
 
     @property
     def stopped(self) -> bool:  # type: ignore[override]
         self._maybe_kill()
-        return self.job.get("stop_in") in self.phases
+        late = 0 < self.job.get("stop_after", 0) <= self.shards
+        return late or self.job.get("stop_in") in self.phases
 
     def phase(self, name: str, total: int) -> None:
         self.phases.append(name)
+        if name == "writing":
+            self.note_files()
         if name == self.job.get("unlink_in"):
             Path(self.job["file"]).unlink()
         if name == self.job.get("change_in"):
@@ -62,6 +71,11 @@ class Meddler(NoProgress):
         if self.shards == self.job.get("lose_host"):
             self.done_with.append(self.host.all_processes["raylet"][0].process.pid)
             self.cluster.remove_node(self.host, allow_graceful=False)
+
+    def note_files(self) -> None:
+        """Note which files of shards there are."""
+        folder = self.output.with_name(f".{self.output.name}.build")
+        self.inodes.append({path.name: path.stat().st_ino for path in folder.glob("shard-*")})
 
     def _maybe_kill(self) -> None:
         if self.job.get("kill") and self.amounts and self.amounts[-1][1]:
@@ -107,22 +121,29 @@ def run(job: dict[str, Any], output: Path, cluster: Any = None, host: Any = None
     options = dict(job.get("options", {}))
     if "pool" in options:
         options["pool"] = PoolShape(**options["pool"])
-    meddler = Meddler(job, cluster, host)
+    meddler = Meddler(job, output, cluster, host)
     executor.MOST_SENT = job.get("most_sent", 64 << 20)
-    shuffle.FAN_IN = job.get("fan_in", 32)
     arguments = {
         key: cluster.address if value == "THE CLUSTER" else value
         for key, value in job.get("arguments", {}).items()
     }
+    build = partial(
+        executor.build_on_ray, job["paths"], output, job["tokenizer"], BuildOptions(**options)
+    )
     try:
-        result = executor.build_on_ray(
-            job["paths"], output, job["tokenizer"], BuildOptions(**options), meddler, **arguments
-        )
+        if "stop_after" in job:
+            with suppress(BuildStopped):
+                build(meddler, **arguments)
+            meddler.note_files()
+            del job["stop_after"]
+            result = build(meddler, **(arguments | job["then"]))
+        else:
+            result = build(meddler, **arguments)
         outcome: dict[str, Any] = {"result": result.as_dict()}
     except (Exception, KeyboardInterrupt) as error:
         outcome = {"error": [type(error).__name__, str(error)]}
     print(f"{output.name}: {time.monotonic() - start:.1f} s", flush=True)
-    outcome |= {key: getattr(meddler, key) for key in ("done_with", "phases", "amounts")}
+    outcome |= {key: getattr(meddler, key) for key in ("done_with", "phases", "amounts", "inodes")}
     return outcome
 
 

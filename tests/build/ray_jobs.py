@@ -27,6 +27,7 @@ class Outcome:
     done_with: list[int] | None = None
     phases: list[str] | None = None
     amounts: list[tuple[int, int]] | None = None
+    inodes: list[dict[str, int]] | None = None
 
 
 def write_corpus(folder: Path) -> Path:
@@ -79,14 +80,27 @@ def jobs_in(folder: Path) -> dict[str, dict[str, Any]]:
         "alone": job(mixed, SMALL, alone=True),
         "many-shards": job(str(CORPORA / "python"), one_file_each),
         "one-shard": job(mixed, {}),
-        "several-options": job(mixed, SMALL, options=several, fan_in=3),
+        "several-options": job(mixed, SMALL, options=several),
         "no-provenance": job(mixed, SMALL, options={"provenance": False, "held_out": 0.5}),
-        "pool": job(
-            mixed, SMALL, options={"kind": "hash-pool", "min_count": 2, "pool": POOL}, fan_in=2
-        ),
+        "pool": job(mixed, SMALL, options={"kind": "hash-pool", "min_count": 2, "pool": POOL}),
         "held-out-pool": job(
             mixed, SMALL, options={"kind": "hash-pool", "held_out": 0.3, "pool": POOL}
         ),
+        "index": job(mixed, SMALL, options={"kind": "suffix", "held_out": 0.2}),
+        "pruned-index": job(mixed, SMALL, options={"kind": "suffix", "max_bytes": 90_000}),
+        "resumed": job(mixed, SMALL, stop_after=4, then={"resume": True}),
+        "resumed-with-other-shards": job(
+            mixed,
+            SMALL,
+            stop_after=3,
+            then={"resume": True, "shard_bytes": 1, "num_ranges": 2},
+            options={"held_out": 0.2},
+        ),
+        "resumed-index": job(
+            mixed, SMALL, stop_after=3, then={"resume": True}, options={"kind": "suffix"}
+        ),
+        "restarted": job(mixed, SMALL, stop_after=3, then={"restart": True}),
+        "not-resumed": job(mixed, SMALL, stop_after=2, then={}),
         "large-tokenizer": job(mixed, SMALL, most_sent=0),
         "address": job(mixed, SMALL | {"address": "THE CLUSTER"}),
         "killed-worker": job(long, {"shard_bytes": 1, "num_ranges": 2}, kill=True),
@@ -105,9 +119,7 @@ def jobs_in(folder: Path) -> dict[str, dict[str, Any]]:
         "missing-tokenizer": job(
             mixed, SMALL, tokenizer=lost_model, most_sent=0, unlink_in="reading", file=lost_model
         ),
-        "lost-host": job(
-            large, {"shard_bytes": 1, "num_ranges": 2}, lose_host=10, fan_in=3
-        ),  # the last
+        "lost-host": job(large, {"shard_bytes": 1, "num_ranges": 2}, lose_host=10),  # the last
     }
 
 

@@ -307,7 +307,7 @@ def stopped_build(
         ("held-out", lambda data: data + b"more", None),  # behind what the checkpoint counts
         ("state.json", lambda data: bytes(len(data)), "not a checkpoint of this version"),
         ("state.json", lambda data: data[:-9], "not a checkpoint of this version"),
-        ("state.json", lambda data: data.replace(b'"version": 3', b'"version": 2'), "not a check"),
+        ("state.json", lambda data: data.replace(b'"version": 4', b'"version": 2'), "not a check"),
         ("state.json", lambda data: data.replace(b'"documents": ', b'"others": '), "damaged"),
         ("state.json", lambda data: data.replace(b'"runs": {', b'"runs": {"x": 1, '), "damaged"),
     ],

@@ -14,7 +14,16 @@ from ngramspec.build import BuildResult
 
 EQUAL = (
     *("many-shards", "one-shard", "several-options", "no-provenance", "pool", "held-out-pool"),
-    *("large-tokenizer", "alone", "address", "much-memory", "killed-worker", "lost-host"),
+    *("index", "pruned-index", "resumed", "resumed-with-other-shards", "resumed-index"),
+    *(
+        "restarted",
+        "large-tokenizer",
+        "alone",
+        "address",
+        "much-memory",
+        "killed-worker",
+        "lost-host",
+    ),
 )
 Outcomes = dict[str, Outcome]
 
@@ -67,11 +76,47 @@ def test_progress_tells_phases_bytes_and_tokens(outcomes: Outcomes) -> None:
     assert second[1] == outcome.result["totals"]["tokens"]
 
 
-@pytest.mark.parametrize("name", ["stopped-early", "stopped-late"])
-def test_a_build_that_is_stopped_leaves_nothing(name: str, outcomes: Outcomes) -> None:
-    outcome = outcomes[name]
-    assert outcome.error == ["BuildStopped", "stopped; a build on Ray keeps no checkpoint"]
-    assert not list(outcome.file.parent.glob(f"{name}*"))
+def work_of(outcome: Outcome) -> Path:
+    return outcome.file.with_name(f".{outcome.file.name}.build")
+
+
+@pytest.mark.parametrize("name", [*EQUAL, "stopped-early", "no-text", "missing-tokenizer"])
+def test_a_build_that_ends_or_has_counted_nothing_leaves_no_folder(
+    name: str, outcomes: Outcomes
+) -> None:
+    assert not work_of(outcomes[name]).exists()
+
+
+def test_a_build_that_is_stopped_keeps_what_was_counted(outcomes: Outcomes) -> None:
+    for name, there in (("stopped-early", False), ("stopped-late", True)):
+        assert outcomes[name].error == ["BuildStopped", "stopped"]
+        assert not outcomes[name].file.exists()
+        assert any(work_of(outcomes[name]).glob("shard-*")) == there
+
+
+@pytest.mark.parametrize("name", ["resumed", "resumed-with-other-shards", "resumed-index"])
+def test_counted_shards_are_not_counted_again(name: str, outcomes: Outcomes) -> None:
+    """Not even if the shards of the resumed build were to be of another size."""
+    assert outcomes[name].inodes is not None
+    before, after = outcomes[name].inodes
+    assert len(before) >= 3
+    assert len(after) > len(before)
+    assert before.items() <= after.items()
+
+
+def test_all_is_counted_again_after_restart(outcomes: Outcomes) -> None:
+    assert outcomes["restarted"].inodes is not None
+    before, after = outcomes["restarted"].inodes
+    assert before.keys() <= after.keys()
+    assert not before.items() & after.items()
+
+
+def test_an_unfinished_build_is_not_continued_by_accident(outcomes: Outcomes) -> None:
+    outcome = outcomes["not-resumed"]
+    assert outcome.error is not None
+    assert outcome.error[0] == "InputError"
+    assert "holds an unfinished build: --resume continues it, --restart" in outcome.error[1]
+    assert any(work_of(outcome).glob("shard-*"))
 
 
 def test_ctrl_c_ends_a_build(outcomes: Outcomes) -> None:

@@ -6,8 +6,8 @@ import os
 import random
 import sys
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,34 +17,89 @@ from helpers.paths import CORPORA
 from ngramspec import embedded_model
 from ngramspec._native.files.tally import Tally
 from ngramspec._version import __version__
-from ngramspec.build import BuildOptions, NoProgress, ray_shuffle, ray_tasks
+from ngramspec.build import BuildOptions, NoProgress, ray_tasks
 from ngramspec.build.feed import Feed
 from ngramspec.build.ray_cluster import Cluster
 from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
 from ngramspec.build.ray_job import Job, check_host
-from ngramspec.build.ray_shuffle import BucketSource, MergeTree, find_duplicates
-from ngramspec.build.ray_tasks import Report, count_shard, cut_points, merge_entries, read_digests
+from ngramspec.build.ray_shards import Report, ShardFile
+from ngramspec.build.ray_shuffle import BucketSource, find_duplicates
+from ngramspec.build.ray_tasks import (
+    count_shard,
+    cut_points,
+    merge_entries,
+    merge_range,
+    read_digests,
+)
 from ngramspec.corpus import CorpusPlan, Unit, find_units
-from ngramspec.errors import BackendError, InputError
+from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.formats.entries import ArraySource, Entries, read_all
 from ngramspec.tokenizers import fingerprint_of, load_tokenizer
 
 CORPUS = CORPORA / "text" / "faq"
 
 
-def job(num_ranges: int = 3, memory: int = 2 << 30, **options: Any) -> Job:
+def job(num_ranges: int = 3, memory: int = 2 << 30, work: str = "/", **options: Any) -> Job:
     """Return a job with the embedded model's tokenizer."""
     path = embedded_model()
     digest = fingerprint_of(path).digest
-    return Job(__version__, BuildOptions(**options), str(path), "key", digest, num_ranges, memory)
+    wanted = BuildOptions(**options)
+    return Job(__version__, wanted, str(path), "key", digest, num_ranges, memory, work)
 
 
 def counted(units: tuple[Unit, ...], made: Job, skip: list[int]) -> tuple[list[Entries], Report]:
-    """Count a shard; return buckets and report."""
+    """Count a shard; return its entries by range, and its report."""
     expected = ray_tasks.summary(read_digests(units, made))
-    *found, report = count_shard(units, np.array(skip, np.int64), expected, made, None)
-    assert len(found) == made.num_buckets + 1
-    return found[:-1], report
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "shard")
+        report = count_shard(units, np.array(skip, np.int64), expected, made, None, str(path))
+        file = ShardFile(path)
+        assert file.report() == report
+        assert sum(map(len, file.held_out())) == sum(report.held_out)
+        num = file.num_parts - 1
+        return [file.part(i, "<u8").reshape(-1, 2) for i in range(num)], report
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> ShardFile:
+    """Return the file of a shard with two ranges per n-gram size."""
+    units, made = find_units([CORPUS]).units, job(2, held_out=0.3)
+    expected = ray_tasks.summary(read_digests(units, made))
+    path = tmp_path / "shard"
+    count_shard(units, np.empty(0, np.int64), expected, made, None, str(path))
+    return ShardFile(path)
+
+
+def test_a_shards_file_holds_its_ranges_and_what_was_held_out(shard: ShardFile) -> None:
+    assert shard.num_parts == 2 * 3 + 1
+    assert [len(tokens) for tokens in shard.held_out()] == shard.report().held_out
+    assert sum(shard.report().held_out) > 0
+    assert shard.path.stat().st_mode & 0o777 == 0o600
+    twice = merge_range([str(shard.path)] * 2, 3, 1)
+    once = shard.part(3, "<u8").reshape(-1, 2)
+    assert np.array_equal(twice[:, 0], once[:, 0])
+    assert np.array_equal(twice[:, 1] - once[:, 1], once[:, 1] & np.uint64(0x3FFFFF))
+
+
+def test_no_damage_of_a_shards_file_goes_unnoticed(shard: ShardFile) -> None:
+    """Each byte in turn would take long: some of every part, all of the end."""
+    whole = shard.path.read_bytes()
+
+    def everything() -> Any:
+        file = ShardFile(shard.path)
+        entries = [file.part(i, "<u8") for i in range(6)]
+        return entries, file.held_out(), file.report()
+
+    everything()
+    places = {*range(0, len(whole), len(whole) // 300), *range(len(whole) - 900, len(whole))}
+    for at in places:
+        shard.path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x11]) + whole[at + 1 :])
+        with pytest.raises(FormatError, match="the unfinished build is damaged, --restart"):
+            everything()
+    for size in (0, 23, 24, len(whole) // 2, len(whole) - 1):
+        shard.path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match="the unfinished build is damaged, --restart"):
+            ShardFile(shard.path).part(0, "<u8")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -132,21 +187,6 @@ def test_merging_adds_up_and_drops_what_is_rare() -> None:
     assert merge_entries(1).shape == (0, 2)
 
 
-@pytest.mark.parametrize("num_shards", [0, 1, 3, 4, 9, 64, 70])
-def test_the_tree_keeps_every_shard_once_and_few_references(
-    num_shards: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_shuffle, "FAN_IN", 4)
-    tree = MergeTree(lambda refs: [*chain(*refs)])
-    for i in range(num_shards):
-        tree.add([[(i, bucket)] for bucket in range(3)])
-        assert len(tree.refs()) <= 3 * 3 * 4
-    for bucket in range(3):
-        taken = sorted(chain(*tree.take(bucket)))
-        assert taken == [(i, bucket) for i in range(num_shards)]
-    assert tree.refs() == []
-
-
 def test_buckets_are_read_in_order_a_few_ahead() -> None:
     started: list[int] = []
     entries = {i: np.full((i % 3, 2), i, np.uint64) for i in range(20)}
@@ -155,11 +195,11 @@ def test_buckets_are_read_in_order_a_few_ahead() -> None:
         started.append(bucket)
         return bucket
 
-    source = BucketSource(range(5, 20), start, entries.__getitem__)
+    source = BucketSource(range(5, 20), 4, start, entries.__getitem__)
     assert not started
     first = source.read()
     assert first[0, 0] == 5
-    assert len(started) == ray_shuffle.AHEAD
+    assert len(started) == 4
     rest = read_all(source)
     assert rest[:, 0].tolist() == [i for i in range(6, 20) for _ in range(i % 3)]
     assert started == [*range(5, 20)]

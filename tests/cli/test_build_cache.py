@@ -223,21 +223,27 @@ def test_ray_is_asked_when_it_is_to_build(
 
         asked.update(settings, tokenizer=tokenizer)
         if settings["address"] == "stop":
-            raise BuildStopped("stopped; a build on Ray keeps nothing")
+            raise BuildStopped("stopped")
         return build_here(paths, output, load_tokenizer(tokenizer), options, None, progress)
 
     fake.build_on_ray = build_on_ray  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     build(*FEW)
     local = bytes_of()
-    made = build(*FEW, "--executor", "ray", "--ray-address", "auto", "--memory", "1G")
+    made = build(
+        *FEW, "--executor", "ray", "--ray-address", "auto", "--memory", "1G", "--work", "w"
+    )
     assert made["totals"]["documents"] == 2
     assert bytes_of() == local
-    assert asked == {"address": "auto", "memory": 1 << 30, "tokenizer": embedded_model()}
-    options = ("--executor", "ray", "--ray-address", "stop")
+    assert asked == {
+        "address": "auto", "memory": 1 << 30, "tokenizer": embedded_model(),
+        "work": str(Path("w/.out.ngc.build")), "resume": False, "restart": False,
+    }  # fmt: skip
+    options = ("--executor", "ray", "--ray-address", "stop", "--resume")
     result = invoke("build-cache", *FEW, "-o", "out.ngc", *options)
     assert result.exit_code == 130
-    assert result.stderr.endswith("stopped; a build on Ray keeps nothing\n")
+    assert asked["resume"] is True
+    assert result.stderr.endswith("stopped; run the same command with --resume to continue\n")
 
 
 def test_links_out_of_the_corpus_are_read_only_when_asked(invoke: Any, tmp_path: Path) -> None:

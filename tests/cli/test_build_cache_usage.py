@@ -44,10 +44,6 @@ WRONG = {
         [CODE, "--kind", "suffix", "--capacity", "1M"],
         "--capacity is for --kind hash-pool",
     ),
-    "index with ray": (
-        [CODE, "--kind", "suffix", "--executor", "ray"],
-        "--kind suffix is for --executor local",
-    ),
     "sizes the wrong way round": (
         [CODE, "--ngram-min", "3", "--ngram-max", "2"],
         "must satisfy 1 <= min <= max <= 4, got 3, 2",
@@ -64,10 +60,6 @@ WRONG = {
     "all held out": ([CODE, "--held-out", "95%"], "a share of at most 90%, got '95%'"),
     "resume and restart": ([CODE, "--resume", "--restart"], "either --resume or --restart"),
     "address without ray": ([CODE, "--ray-address", "x"], "--ray-address is for --executor ray"),
-    "resume with ray": (
-        [CODE, "--executor", "ray", "--resume"],
-        "--resume is for --executor local",
-    ),
     "jobs with ray": ([CODE, "--executor", "ray", "-j", "2"], "--jobs is for --executor local"),
     "unknown format": ([CODE, "--format", "xml"], "'xml' is not one of 'text', 'jsonl'"),
     "empty field": ([CODE, "--field", ""], "field must not be empty"),

@@ -18,7 +18,6 @@ from ngramspec import create_drafter
 from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.build import BuildOptions, NoProgress, Resources, build
 from ngramspec.build.local import BuildStopped
-from ngramspec.build.ray_executor import build_on_ray
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.errors import InputError, VocabMismatchError
@@ -105,8 +104,6 @@ def test_a_stopped_build_goes_on(invoke: Any) -> None:
 def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
     with pytest.raises(InputError, match="holds texts, not counts: leave out min_count"):
         BuildOptions(kind="suffix", min_count=2)
-    with pytest.raises(InputError, match="kind suffix is built on one machine, without Ray"):
-        build_on_ray(FEW, "x.ngx", embedded_model(), BuildOptions(kind="suffix"))
 
 
 def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
