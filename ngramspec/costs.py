@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -76,7 +78,7 @@ PROFILES = {
 
 
 def save_costs(table: CostTable, path: Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write a table as JSON, atomically.
+    """Write a table as JSON, atomically; the file is private to its owner.
 
     Args:
         table: In seconds.
@@ -88,9 +90,14 @@ def save_costs(table: CostTable, path: Path, about: Mapping[str, Any] | None = N
     """
     body = {"format": FORMAT, "version": 1, "name": table.name, **(about or {})}
     body["costs"] = {str(size): cost for size, cost in table.costs}
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(body, indent=1) + "\n")
-    part.replace(path)
+    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(json.dumps(body, indent=1) + "\n")
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def load_costs(path: Path) -> CostTable:

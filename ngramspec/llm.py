@@ -23,7 +23,7 @@ from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.drafters.names import nearest, parse_names
@@ -76,11 +76,13 @@ class LLM:
         flash_attn: True, False or "auto".
         settings: Further fields of ContextSettings by name; not with `exact`.
         tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
-            share a cache (one slot, or settings={"kv_unified": True}); "off" = 1.
+            share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
         max_draft: Longest draft in tokens, >= 1.
+        calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
+            of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
         exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
         order: Which drafter is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0.
@@ -125,7 +127,8 @@ class LLM:
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
         policy: str | DraftPolicy = "auto",
-        max_draft: int = 62,
+        max_draft: int = 64,
+        calibrate: float | None = None,
         exact: bool = False,
         order: str = "priority",
         min_draft: int = 0,
@@ -148,10 +151,14 @@ class LLM:
                 "n_batch": max(ContextSettings.n_batch, slots),
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
+                # With a cache for each slot, drafts of different lengths are computed one by one.
+                "kv_unified": bool(context_size and (drafter or draft_model)) and not exact,
                 **(settings or {}),
             }
             if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
                 made["context_size"] = context_size
+            if made["kv_unified"]:  # each slot can be full
+                made.setdefault("cells", slots * made["context_size"])
             fitted = fit_to_memory(
                 path,
                 with_branches(ContextSettings(**made), tree),
@@ -169,7 +176,9 @@ class LLM:
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
             self.target = stack.enter_context(_open_target(self.model, fitted.settings, exact))
             if isinstance(policy, str):
-                costs = find_costs(self.model, self.target.settings)
+                costs = None
+                if policy == "auto" and (drafter or draft_model):
+                    costs = known_costs(self.target, calibrate)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
             small = None
             if fitted.draft is not None:

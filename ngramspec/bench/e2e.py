@@ -306,7 +306,7 @@ class Bench:
         target: Target,
         modes: Sequence[Mode],
         policy: str = "auto",
-        max_draft: int = 62,
+        max_draft: int = 64,
         costs: CostTable | None = None,
         tree: int | str = AUTO,
     ) -> None:

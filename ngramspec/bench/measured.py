@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ngramspec.costs import CostTable
     from ngramspec.engine.target import Target
 
-LONGEST = 62  # tokens of a draft, as `serve` has it
+LONGEST = 64  # tokens of a draft, as `serve` has it
 ROUNDS = 3
 WARM_UP = 16  # tokens
 ADVISED = "recommended"

@@ -19,7 +19,7 @@ SECTION = "Drafts"
 PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "suffix"
 NO_DRAFTS = "none"
-LONGEST = 62
+LONGEST = 64  # with the token before it, more than --exact ever sends
 # Options for whichever drafters --spec-type names, and the parameters that they set.
 OF_ALL = {
     "spec_ngram_size_n": ("size_n", "n_match"),
@@ -72,6 +72,7 @@ class DraftChoice:
     min_draft: shorter drafts are not sent.
     tree: as for Engine.
     draft_max: what the options give as the longest draft, None for nothing.
+    calibrate: seconds for measuring what passes cost, as for known_costs.
     """
 
     names: tuple[str, ...]
@@ -83,6 +84,7 @@ class DraftChoice:
     draft_max: int | None = None
     min_draft: int = 0
     tree: int | str = "auto"
+    calibrate: float = 0.0
 
     @property
     def max_draft(self) -> int:
@@ -135,6 +137,10 @@ def drafter_options() -> Decorator:
         option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
                help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
                "as long as the drafters propose."),
+        option(SECTION, "--calibrate", env="CALIBRATE", type=click.FloatRange(0),
+               metavar="SECONDS", default=2.0,
+               help="Most time that the first start of a model in a setting spends on measuring "
+               "what passes cost, for --policy auto; what was measured is kept. 0: none."),
         tree_option(env="SPEC_TREE"),
         option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
                "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
@@ -193,7 +199,8 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
         if value is not None and not _share(key, value, names, params) and key in OF_ALL:
             flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
             click.echo(f"--{flag} does nothing for {chosen}", err=True)
-    rest: dict[str, Any] = {key: values.pop(key) for key in ("any_tokenizer", "policy")}
+    kept = ("any_tokenizer", "policy", "calibrate")
+    rest: dict[str, Any] = {key: values.pop(key) for key in kept}
     # The context's sequences depend on it, so it stays among the values.
     values["spec_tree"] = tree_of(values["spec_tree"], [rest["policy"]] if names else [])
     rest["tree"] = values["spec_tree"]

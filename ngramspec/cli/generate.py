@@ -182,6 +182,7 @@ def _open_llm(
         params=choice.parameters(path or embedded_model()),
         policy=choice.policy,
         max_draft=min(choice.max_draft, EXACT_DRAFT) if exact else choice.max_draft,
+        calibrate=choice.calibrate,
         order=choice.order,
         min_draft=choice.min_draft,
         draft_model=small,

@@ -111,7 +111,7 @@ def test_exact_settings_bound_the_batch(
 def test_what_was_measured_before_ctrl_c_is_shown_and_not_saved(
     run: Run, monkeypatch: pytest.MonkeyPatch, cache_home: Path, as_json: bool
 ) -> None:
-    from ngramspec.bench.calibrate import _Probe
+    from ngramspec.engine.calibration import _Probe
 
     settled = _Probe.settled
 
@@ -134,7 +134,7 @@ def test_what_was_measured_before_ctrl_c_is_shown_and_not_saved(
 
 
 def test_nothing_measured_before_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ngramspec.bench.calibrate import _Probe
+    from ngramspec.engine.calibration import _Probe
 
     seconds = _Probe.seconds
 

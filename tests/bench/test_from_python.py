@@ -10,7 +10,6 @@ import pytest
 
 from helpers.planted import PLANTED, few_candidates, planted, trace
 from helpers.recordings import TRACES
-from ngramspec.bench.calibrate import Calibration
 from ngramspec.bench.costs import choose_costs
 from ngramspec.bench.e2e import (
     PromptOutcome,
@@ -26,6 +25,7 @@ from ngramspec.bench.tasks import Task, load_tasks
 from ngramspec.bench.traces import Cut, find_traces, load_traces
 from ngramspec.bench.tuned import plan_search, run_search
 from ngramspec.costs import CostTable, save_costs
+from ngramspec.engine.calibration import Calibration
 from ngramspec.engine.exactness import Exactness, Setting, combinations
 from ngramspec.errors import FormatError, InputError
 from ngramspec.models import embedded_model

@@ -116,8 +116,8 @@ def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftCho
          {"ngram-map-k4v": {"size_n": 8, "size_m": 8, "min_hits": 2}}, 64, 0),
         (LINES["mod"], {"ngram-mod": {"n_match": 24, "n_min": 48, "n_max": 64}}, 64, 48),
         (LINES["several"], {"ngram-simple": {"size_n": 6, "size_m": 12},
-                            "ngram-mod": {"n_match": 6}}, 62, 0),
-        (LINES["simple, today"], {}, 62, 0),
+                            "ngram-mod": {"n_match": 6}}, 64, 0),
+        (LINES["simple, today"], {}, 64, 0),
         ("--draft-max 9 --draft-min 3", {}, 9, 3),
         ("--spec-type ngram-mod --spec-ngram-size-n 9 --spec-ngram-mod-n-match 7 --draft-max 20 "
          "--spec-ngram-mod-n-max 30", {"ngram-mod": {"n_match": 7, "n_max": 30}}, 20, 0),

@@ -16,6 +16,7 @@ from ngramspec.cli.llama_cpp.presets import PRESETS
 from ngramspec.cli.llama_cpp.words import OFF, ON
 from ngramspec.cli.serve import command, serve
 from ngramspec.cli.serve import run as serve_run
+from ngramspec.cli.target import context_settings
 
 DATA = Path(__file__).parent / "data" / "llama_server_flags.txt"
 Row = tuple[list[str], int, str]
@@ -231,8 +232,18 @@ def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[dict[str,
     lines: dict[str, tuple[int, bool]] = {
         "": (command.AUTO_SLOTS, True), "-np -1": (4, True), "-np auto": (4, True),
         "-np 4": (4, True), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
-        "-np 4 -c 2048": (4, False), "-c 2048": (4, True), "-np 4 -c 0": (4, True),
+        "-np 4 -c 2048 --spec-type none": (4, False), "-c 2048": (4, True), "-np 4 -c 0": (4, True),
     }  # fmt: skip
     for line, wanted in lines.items():
         assert invoke("serve", *line.split()).exit_code == 0
         assert (served[-1]["parallel"], served[-1]["kv_unified"]) == wanted, line
+
+
+def test_slots_of_a_given_size_share_a_cache_where_they_draft(
+    invoke: Any, served: list[dict[str, Any]]
+) -> None:
+    assert invoke("serve", "-np", "4", "-c", "2048").exit_code == 0
+    found = context_settings(served[-1])
+    assert (found.kv_unified, found.context_size, found.cells) == (True, 512, 2048)
+    assert invoke("serve", "-np", "4", "-c", "2048", "--exact").exit_code == 0
+    assert not context_settings(served[-1]).kv_unified

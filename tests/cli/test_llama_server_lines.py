@@ -61,7 +61,7 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
         "--n-gpu-layers 99 -ot '.ffn_.*_exps.=CPU' --threads 2 --batch-size 4096 --ubatch-size "
         "4096 --cache-type-k q4_0 --cache-type-v q4_0 --cache-prompt -fa on --parallel 4 --mlock "
         "--cont-batching --metrics --jinja",
-        {"alias": ("Qwen3-Coder-Next",), "kv_unified": False, "mlock": True, "metrics": True}),
+        {"alias": ("Qwen3-Coder-Next",), "kv_unified": True, "mlock": True, "metrics": True}),
     "a benchmark of a 27B model": (
         "-m MODEL --chat-template-file TEMPLATE --reasoning-format deepseek -ngl 99 -fa on "
         "-c 13200 -np 1 -ctk q4_0 -ctv q4_0 --spec-draft-n-max 3 --jinja --no-context-shift "

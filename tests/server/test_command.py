@@ -52,7 +52,7 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     assert server.end() == 0
     assert "model mine, 3 slots, 2048 tokens of context each\n" in server.text
     assert "drafters ngram-mod (16.0 MiB), ngram-cache (" in server.text
-    assert "up to 62 tokens by policy fixed\n" in server.text
+    assert "up to 64 tokens by policy fixed\n" in server.text
     assert "was trained with" not in server.text
     assert server.text.count("draft acceptance = ") == 2
     assert "statistics        ngram-mod: #calls(b,g,a) =    1" in server.text
@@ -101,9 +101,10 @@ def test_the_start_tells_what_drafts_of_a_recurrent_model_cost(
     pytest.importorskip("gguf")
     from helpers.gguf_models import build
 
-    server = spawn("-m", build(name, tmp_path), "-np", "2", "-c", "512", "-t", "1")
+    settings = ("-np", "2", "-c", "512", "-t", "1", "--no-kv-unified")
+    server = spawn("-m", build(name, tmp_path), *settings)
     told = httpx.get(f"{server.url()}/props").json()["speculative"]
-    assert f"drafters suffix (31.4 MiB), up to 62 tokens {drafts}" in server.text
+    assert f"drafters suffix (31.4 MiB), up to 64 tokens {drafts}" in server.text
     assert (told["state_bytes"] > 0) == (name != "llama")
     body = {"prompt": [3, 4, 5] * 9, "n_predict": 20, "temperature": 0}
     made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
@@ -233,10 +234,10 @@ def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "drafts", "branches"),
     [
-        (("-np", "2", "-kvu"), r"to 62 tokens in 4 branches \([\d.]+ .iB at most\) by policy", 4),
+        (("-np", "2", "-kvu"), r"to 64 tokens in 4 branches \([\d.]+ .iB at most\) by policy", 4),
         (("-np", "1", "-c", "512", "--spec-tree", "2"), r"tokens in 2 branches \([\d.]+ .iB at", 2),
-        (("-np", "2", "-kvu", "--spec-tree", "off"), "up to 62 tokens by policy auto\n", 1),
-        (("-np", "2", "-kvu", "--policy", "fixed"), "up to 62 tokens by policy fixed\n", 1),
+        (("-np", "2", "-kvu", "--spec-tree", "off"), "up to 64 tokens by policy auto\n", 1),
+        (("-np", "2", "-kvu", "--policy", "fixed"), "up to 64 tokens by policy fixed\n", 1),
     ],
 )
 def test_the_start_tells_how_many_branches_a_draft_has(
@@ -258,7 +259,7 @@ def test_the_start_tells_how_many_branches_a_draft_has(
     [
         (("--spec-tree", "many"), "neither a number >= 1 nor auto nor off"),
         (("--spec-tree", "0"), "neither a number >= 1 nor auto nor off"),
-        (("-np", "2", "-c", "512", "--spec-tree", "2"), "branches need kv_unified"),
+        (("-np", "2", "--no-kv-unified", "--spec-tree", "2"), "branches need kv_unified"),
         (("-np", "9", "-kvu", "--spec-tree", "30"), r"branches must be in 1..28 with 9 slots"),
         (("--policy", "fixed", "--spec-tree", "2"), "only the policy auto chooses branches"),
     ],

@@ -1,4 +1,4 @@
-"""Saved costs: where a model's measured costs are stored, and reading them."""
+"""Saved costs: what a model's passes cost here, measured once and kept."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import json
 import logging
 import os
 import platform
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ngramspec._version import __version__
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import gpus
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.costs import CostTable, load_costs
-from ngramspec.errors import FormatError, InputError
+from ngramspec.costs import CostTable, load_costs, save_costs
+from ngramspec.engine.calibration import Calibration, calibrate_within
+from ngramspec.errors import BackendError, FormatError, InputError, NgramspecError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
 log = logging.getLogger(__name__)
 FOLDER = Path("ngramspec", "costs")
 ENDS = 1 << 20  # bytes of the model file that are hashed at either end
+SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 _reported: set[Path] = set()
 
 
@@ -27,6 +35,7 @@ def costs_path(model: LlamaModel, settings: ContextSettings) -> Path:
     XDG_CACHE_HOME, or ~/.cache without it.
 
     Raises:
+        BackendError: llama.cpp does not say which GPUs there are.
         InputError: There is neither XDG_CACHE_HOME nor a home.
         OSError: The model's file cannot be read.
     """
@@ -38,7 +47,7 @@ def costs_path(model: LlamaModel, settings: ContextSettings) -> Path:
 
 
 def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None:
-    """Return the costs that `ngramspec bench calibrate` saved for a model in a setting.
+    """Return the costs that were measured and saved for a model in a setting.
 
     A file that cannot be read is reported once per process, as a warning, and ignored.
 
@@ -49,7 +58,7 @@ def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None
     """
     try:
         path = costs_path(model, settings)
-    except (InputError, OSError):
+    except (BackendError, InputError, OSError):
         return None
     try:
         return load_costs(path)
@@ -62,15 +71,74 @@ def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None
         return None
 
 
-def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
-    """Return what the costs depend on, as plain data: model, processor, and how it is run.
+def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable | None:
+    """Return the costs saved for a target; if there are none, measure them roughly and save them.
+
+    So the first start takes up to `seconds` longer, and drafts have the right length from the first
+    request on. What cannot be saved is measured again next time.
+
+    Args:
+        target: Idle; its first sequence is emptied.
+        seconds: For measuring, None = SECONDS, 0 = only look for saved ones.
+
+    Returns:
+        CostTable in seconds; None if nothing is known: a pass takes too long to measure, or tokens
+        cannot be taken back one by one, so that lengths are chosen by other means.
+    """
+    seconds = SECONDS if seconds is None else seconds
+    found = find_costs(target.model, target.settings)
+    if found is not None or seconds <= 0 or target.max_rollback is not None:
+        return found
+    started = time.perf_counter()
+    try:
+        made = calibrate_within(target, seconds)
+    except NgramspecError as error:
+        log.warning("the costs of passes could not be measured: %s", error)
+        return None
+    if made is None:
+        log.info("a pass takes too long to measure costs in %g s", seconds)
+        return None
+    log.info("measured the costs of passes in %.1f s", time.perf_counter() - started)
+    try:
+        path = costs_path(target.model, target.settings)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        save_calibration(made, target, path)
+    except (BackendError, InputError, OSError) as error:
+        log.info("the costs of passes are not kept: %s", error)
+    return made.table(target.model.path.stem)
+
+
+def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> None:
+    """Save the costs of a target with what they depend on, so that find_costs finds them.
 
     Raises:
+        InputError: Nothing was measured.
+        OSError: The file cannot be written.
+    """
+    about = {
+        "unit": "s",
+        "context": found.context,
+        "rounds": min(map(len, found.seconds.values())),
+        "key": cost_key(target.model, target.settings),
+        "version_of_ngramspec": __version__,
+    }
+    save_costs(found.table(target.model.path.stem), path, about)
+
+
+def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
+    """Return what the costs depend on, as plain data: model, machine, build, and how it is run.
+
+    Raises:
+        BackendError: llama.cpp does not say which GPUs there are.
         OSError: The model's file cannot be read.
     """
+    import llama_cpp
+
     return {
         "model": file_digest(model.path),
         "processor": _processor(),
+        "build": f"{llama_cpp.__version__} {model.library.lib.llama_print_system_info().decode()}",
+        "devices": [gpu.description for gpu in gpus()] if model.n_gpu_layers else [],
         "n_gpu_layers": model.n_gpu_layers,
         "threads": list(settings.num_threads),
         "flash_attn": settings.flash_attn,

@@ -29,7 +29,7 @@ from ngramspec.cli.target import open_model, open_target, running
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp import LlamaTarget
-    from ngramspec.bench.calibrate import Calibration
+    from ngramspec.engine.calibration import Calibration
 
 MEASURE = "Measurement"
 NOTE = "interrupted; Ctrl-C again quits at once"
@@ -44,8 +44,9 @@ Examples:
 
 A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
 to ngramspec/costs in XDG_CACHE_HOME (~/.cache), under a name made of the model file, the
-processor, threads, flash attention, cache types and batch sizes: calibrate with the
-options that you serve with. Ctrl-C prints what was measured and saves nothing.
+processor, llama.cpp's build, threads, flash attention, cache types and batch sizes: calibrate
+with the options that you serve with. `serve` and `generate` measure roughly by themselves the
+first time. Ctrl-C prints what was measured and saves nothing.
 """
 
 
@@ -71,7 +72,7 @@ def calibrate(**values: Any) -> None:
     rounds of random order after a warm-up. The cost is not linear in the batch size: llama.cpp
     chooses other kernels for other sizes.
     """
-    from ngramspec.bench.calibrate import save_calibration
+    from ngramspec.adapters.llama_cpp.saved_costs import save_calibration
 
     if values["output"] is not None:
         check_output(values["output"], statistics=False)
@@ -102,9 +103,9 @@ def _usual_output(target: LlamaTarget) -> Path:
 
 
 def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calibration:
-    from ngramspec.bench.calibrate import calibrate as measure
-    from ngramspec.bench.calibrate import sizes_up_to
     from ngramspec.bench.tasks import sample_tokens
+    from ngramspec.engine.calibration import calibrate as measure
+    from ngramspec.engine.calibration import sizes_up_to
 
     most = min(most, target.max_batch, target.exact_batch or most)
     sizes = sizes_up_to(most)

@@ -68,7 +68,7 @@ docs/explanation/exactness.md explains why."""
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
            "as proposed. NAME:policy=... sets it for one drafter."),
     tree_option(),
-    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=62, help="Longest draft, in tokens."),
+    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=64, help="Longest draft, in tokens."),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
            help="Timed runs of each prompt with each drafter."),
     option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,
@@ -86,7 +86,7 @@ def e2e(**values: Any) -> None:
     in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
     had the same prompt. Times do not include the prompt.
     """
-    from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+    from ngramspec.adapters.llama_cpp.saved_costs import known_costs
     from ngramspec.bench.e2e import Bench, tokenize_tasks
     from ngramspec.bench.tasks import FREE, TASKS, load_tasks
 
@@ -99,7 +99,7 @@ def e2e(**values: Any) -> None:
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
         size = int(min(room + 1, model.n_ctx_train))
         with open_target({**values, "ctx_size": size}, model) as target:
-            costs = find_costs(model, target.settings)
+            costs = known_costs(target) if "auto" in policies else None
             chosen = (values["policy"], values["max_draft"], costs, values["spec_tree"])
             bench = Bench(target, modes, *chosen)
             found = list(_results(values, model, bench, tasks, prompts, len(modes)))

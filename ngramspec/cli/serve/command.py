@@ -134,7 +134,8 @@ def _with_more_flags(function: Function) -> Function:
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
            default=None,
            help="One cache of --ctx-size tokens that all slots share, or one per slot."
-           "  [default: shared without --ctx-size or --parallel, and without --exact]"),
+           "  [default: shared, with --ctx-size and --parallel in equal parts; one per slot with "
+           "--exact, or with both and --spec-type none]"),
     option(SLOTS, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", type=AT_LEAST_1,
            help="Most tokens of a slot in a cache that all share, which holds N for each unless "
            "--ctx-size says more or less."),
@@ -319,17 +320,28 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
     take_recipe(ctx, values)
-    if values["kv_unified"] is None:
-        values["kv_unified"] = SLOTS_ARE_AUTO in ctx.meta or not values["ctx_size"]
     if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
         values["fit_ctx"] = WHOLE
     choice, small = take_drafts(values, values["parallel"])
+    if values["kv_unified"] is None:
+        _choose_cache(values, SLOTS_ARE_AUTO in ctx.meta, bool(choice.names or small))
     _refuse(values)
     try:
         from ngramspec.cli.serve.run import run
     except ImportError as error:
         raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
     run(values, choice, small)
+
+
+def _choose_cache(values: dict[str, Any], auto: bool, drafts: bool) -> None:
+    """Choose between a cache for all slots and one for each, as nobody said which.
+
+    Drafts need the one for all: with one for each, llama.cpp computes drafts of different lengths
+    one after the other.
+    """
+    values["kv_unified"] = auto or not values["ctx_size"] or drafts
+    if drafts and not auto and not values["kv_unified_per_slot"]:
+        values["kv_unified_per_slot"] = values["ctx_size"] // values["parallel"] or None
 
 
 def _refuse(values: dict[str, Any]) -> None:

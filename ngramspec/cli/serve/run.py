@@ -15,7 +15,7 @@ import click
 from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line
@@ -270,7 +270,9 @@ def open_engine(
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
         BackendError: As Engine.
     """
-    costs = find_costs(target.model, target.settings)
+    costs = None
+    if choice.policy == "auto" and (choice.names or small):
+        costs = known_costs(target, choice.calibrate)
     return Engine(
         target,
         choice.names or None,

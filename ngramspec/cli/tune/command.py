@@ -207,7 +207,7 @@ def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
 
 
 def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
-    from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+    from ngramspec.adapters.llama_cpp.saved_costs import known_costs
     from ngramspec.bench.measured import measure, num_answers
 
     parts, trial = found.plan.parts.parts, found.trial
@@ -231,5 +231,5 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
             open_target({**values, "ctx_size": size, "exact": False}, model) as target,
             progress("measuring", total) as advance,
         ):
-            costs = find_costs(model, target.settings)
+            costs = known_costs(target)
             return measure(target, fitting, found.advised, files, costs, advance=advance)

@@ -179,25 +179,25 @@ def test_as_many_snapshots_as_their_size_allows(open_target: Open) -> None:
     assert snapshots(model, auto, 8, 512) == 2
     assert snapshots(model, auto, 64, 512) == 0
     vars(model)["state_bytes"] = 1 << 10
-    assert snapshots(model, auto, 8, 512) == 62
+    assert snapshots(model, auto, 8, 512) == 64
     assert snapshots(open_target("llama").model, ContextSettings(n_rs_seq=9), 1, 512) == 0
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "rollback", "longest"),
     [
-        ("llama", {}, "cache", 62),
-        ("lfm2", {}, "snapshots", 62),
+        ("llama", {}, "cache", 64),
+        ("lfm2", {}, "snapshots", 64),
         ("lfm2", {"n_rs_seq": 6}, "snapshots", 6),
-        ("lfm2", {"n_rs_seq": 0}, "saved", 62),
-        ("mamba", {}, "saved", 62),
+        ("lfm2", {"n_rs_seq": 0}, "saved", 64),
+        ("mamba", {}, "saved", 64),
     ],
 )
 def test_the_engine_tells_what_drafts_cost(
     open_target: Open, name: str, settings: dict[str, Any], rollback: str, longest: int
 ) -> None:
     target = open_target(name, **settings)
-    policy = make_policy("auto", 62, max_rollback=target.max_rollback)
+    policy = make_policy("auto", 64, max_rollback=target.max_rollback)
     drafting = Engine(target, "ngram-mod", slots=2, policy=policy).drafting()
     assert (drafting.rollback, drafting.longest) == (rollback, longest)
     assert drafting.state_bytes == target.state_bytes
@@ -211,7 +211,7 @@ def test_states_bound_what_a_draft_model_drafts(open_target: Open) -> None:
     settings = DraftModelSettings(path=target.model.path, n_max=100, n_min=80)
     with contextlib.ExitStack() as stack:
         small = open_draft_model(settings, target, stack)
-        assert (small.info.n_max, small.info.n_min) == (62, 62)
+        assert (small.info.n_max, small.info.n_min) == (64, 64)
         drafting = Engine(target, None, slots=2, draft_model=small).drafting()
     assert drafting.longest == 6
     assert drafting.draft_model is not None

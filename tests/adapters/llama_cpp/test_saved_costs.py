@@ -12,10 +12,16 @@ import pytest
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.saved_costs import costs_path, file_digest, find_costs
+from ngramspec.adapters.llama_cpp.saved_costs import (
+    costs_path,
+    file_digest,
+    find_costs,
+    known_costs,
+)
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable, save_costs
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, InputError
 from ngramspec.models import embedded_model
 
 SETTINGS = ContextSettings(threads=1)
@@ -108,3 +114,59 @@ def test_a_folder_in_its_place_is_ignored(
     with caplog.at_level(logging.WARNING):
         assert find_costs(model, SETTINGS) is None
     assert len(caplog.records) == 1
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LlamaTarget]:
+    with (
+        LlamaModel(embedded_model()) as loaded,
+        LlamaTarget(loaded, threads=1, context_size=512) as opened,
+    ):
+        yield opened
+
+
+def test_costs_are_measured_once_and_kept(target: LlamaTarget) -> None:
+    assert known_costs(target, 0) is None
+    found = known_costs(target, 30)
+    assert found is not None
+    assert {1, 8} <= {size for size, _ in found.costs}
+    path = costs_path(target.model, target.settings)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    written = path.stat().st_mtime_ns
+    assert known_costs(target, 30) == known_costs(target, 0) == found
+    assert path.stat().st_mtime_ns == written
+
+
+def test_another_build_is_measured_anew(
+    target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert known_costs(target, 30) is not None
+    monkeypatch.setattr("llama_cpp.__version__", "9.9.9")
+    assert known_costs(target, 0) is None
+
+
+def test_costs_that_cannot_be_kept_are_used_all_the_same(
+    target: LlamaTarget, cache_home: Path
+) -> None:
+    (cache_home / "ngramspec").write_text("a file where the folder should be")
+    assert known_costs(target, 30) is not None
+
+
+def test_a_target_that_fails_starts_without_costs(
+    target: LlamaTarget, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise BackendError("broken")
+
+    monkeypatch.setattr(target, "decode", broken)
+    with caplog.at_level(logging.WARNING):
+        assert known_costs(target, 30) is None
+    (record,) = caplog.records
+    assert record.getMessage() == "the costs of passes could not be measured: broken"
+
+
+def test_nothing_is_measured_in_too_little_time(target: LlamaTarget) -> None:
+    assert known_costs(target, 1e-6) is None
+    assert not costs_path(target.model, target.settings).exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.bench.calibrate import SETTLING, calibrate, sizes_up_to
+from ngramspec.engine.calibration import (
+    QUICK_CONTEXT,
+    QUICK_SIZES,
+    SETTLING,
+    calibrate,
+    calibrate_within,
+    sizes_up_to,
+)
 from ngramspec.errors import BackendError, InputError
 
 IDS = (np.arange(100) % 90 + 1).astype(np.int32)
@@ -75,7 +83,7 @@ def test_short_decodes_settle_first_and_long_ones_do_not(monkeypatch: pytest.Mon
             super().decode(batch, rows)
             now += 0.01 if len(batch) == 1 else 2 * SETTLING
 
-    monkeypatch.setattr("ngramspec.bench.calibrate.time.perf_counter", clock)
+    monkeypatch.setattr("ngramspec.engine.calibration.time.perf_counter", clock)
     target = Slow()
     target.seen = []
     found = calibrate(target, IDS, (1, 2), 2)
@@ -135,3 +143,81 @@ def test_a_target_that_fails_is_an_error() -> None:
     target.fail_next = BackendError("broken")
     with pytest.raises(BackendError, match="broken"):
         calibrate(target, IDS, (1,), 1)
+
+
+class Timed(Watched):
+    """Decodes take as long as `cost` says. slow: numbers of those that take ten times as long."""
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        super().decode(batch, rows)
+        self.decodes += 1
+        self.now += self.cost(len(batch)) * (10 if self.decodes in self.slow else 1)
+
+    decodes = 0
+    slow: frozenset[int] = frozenset()
+    cost: Callable[[int], float]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timed]:
+    def make(cost: Callable[[int], float], **settings: Any) -> Timed:
+        target = Timed(**{"exact_batch": 0, **settings})
+        target.seen, target.cost = [], cost
+        monkeypatch.setattr("ngramspec.engine.calibration.time.perf_counter", lambda: target.now)
+        return target
+
+    return make
+
+
+def affine(tokens: int) -> float:
+    return 0.001 * (1 + 0.1 * tokens)
+
+
+def test_a_fast_target_is_measured_whole(timed: Callable[..., Timed]) -> None:
+    target = timed(affine, max_batch=512, context_size=1024)
+    found = calibrate_within(target, 2.0)
+    assert found is not None
+    assert found.complete
+    assert found.context == QUICK_CONTEXT
+    assert list(found.seconds) == sorted(QUICK_SIZES)
+    assert found.medians() == {n: pytest.approx(affine(n)) for n in QUICK_SIZES}
+    assert len(target.held[0]) == 0
+    assert target.now < 2.0
+
+
+def test_what_other_programs_slow_down_is_measured_again(timed: Callable[..., Timed]) -> None:
+    target = timed(affine, max_batch=512, context_size=1024)
+    target.slow = frozenset(range(5, 60, 3))
+    found = calibrate_within(target, 2.0)
+    assert found is not None
+    assert found.medians() == {n: pytest.approx(affine(n)) for n in found.seconds}
+    assert {1, 2, 8, 64} <= found.seconds.keys()
+
+
+def test_a_size_that_no_second_sample_confirms_is_left_out(timed: Callable[..., Timed]) -> None:
+    samples = iter(range(10_000))
+    target = timed(lambda n: affine(n) * (2.0 ** next(samples) if n == 4 else 1.0), max_batch=16)
+    found = calibrate_within(target, 1e9)
+    assert found is not None
+    assert not found.complete
+    assert list(found.seconds) == [1, 2, 3, 6, 8, 12, 16]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 1.0, 3.0])
+def test_a_slow_target_is_measured_as_far_as_there_is_time(
+    timed: Callable[..., Timed], seconds: float
+) -> None:
+    target = timed(lambda n: 0.01 * n, max_batch=512, context_size=1024)
+    found = calibrate_within(target, seconds)
+    assert target.now <= 0.01 + seconds + 1e-9  # the first decode does not count
+    assert (found is None) == (seconds < 1.0)
+    if found is not None:
+        assert not found.complete
+        assert {1, 8} <= found.seconds.keys()
+
+
+def test_a_target_that_is_too_small_to_tell_is_not_measured(timed: Callable[..., Timed]) -> None:
+    assert calibrate_within(timed(affine, max_batch=7), 2.0) is None
+    found = calibrate_within(timed(affine, max_batch=64, exact_batch=16), 2.0)
+    assert found is not None
+    assert max(found.seconds) == 16

@@ -7,20 +7,15 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec._version import __version__
-from ngramspec.costs import CostTable, save_costs
+from ngramspec.costs import CostTable
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
-
-if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp import LlamaTarget
 
 # Kernels change with the size, at 8, 16, 32 and 64 more often than elsewhere.
 SIZES = (
@@ -29,6 +24,12 @@ SIZES = (
 )  # fmt: skip
 SETTLING = 0.05  # seconds of decodes of a size before a timed one
 MOST_SETTLING = 3
+# For `calibrate_within`, those that tell most first. Without the first two nothing is known.
+QUICK_SIZES = (1, 8, 2, 4, 16, 32, 64, 3, 6, 12, 24, 48, 63, 65, 96, 128, 192, 256)
+QUICK_ROUNDS = 6
+AGREE = 1.25  # a size is known once its two fastest samples are within this factor
+QUICK_CONTEXT = 128  # tokens in the cache, if decoding them takes at most FILL_SHARE of the time
+FILL_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -72,25 +73,6 @@ class Calibration:
             }
             for size, seconds in medians.items()
         ]
-
-
-def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> None:
-    """Save the costs of a target with what they depend on, so that find_costs finds them.
-
-    Raises:
-        InputError: Nothing was measured.
-        OSError: The file cannot be written.
-    """
-    from ngramspec.adapters.llama_cpp.saved_costs import cost_key
-
-    about = {
-        "unit": "s",
-        "context": found.context,
-        "rounds": min(map(len, found.seconds.values())),
-        "key": cost_key(target.model, target.settings),
-        "version_of_ngramspec": __version__,
-    }
-    save_costs(found.table(target.model.path.stem), path, about)
 
 
 def sizes_up_to(most: int) -> tuple[int, ...]:
@@ -137,7 +119,8 @@ def calibrate(
     Cost: 1 to 4 decodes per sample, more than one only if one takes less than SETTLING.
     """
     _check(target, token_ids, sizes, rounds)
-    probe = _Probe(target, token_ids, sizes[-1])
+    probe = _Probe(target, token_ids)
+    probe.fill(int(token_ids.size) - sizes[-1])
     found: dict[int, list[float]] = {size: [] for size in sizes}
     for size, timed in _visits(sizes, rounds, seed):
         if stopped():
@@ -151,6 +134,49 @@ def calibrate(
     return Calibration(found, probe.context, True)
 
 
+def calibrate_within(target: Target, seconds: float) -> Calibration | None:
+    """Measure the decodes of one sequence of a target roughly, in a given time.
+
+    The fastest sample of each size counts, once another one confirms it: other programs only make
+    decodes slower. Sizes that would take too long are left out, so a slow target starts in time.
+
+    Args:
+        target: Its first sequence is emptied and used, and is empty afterwards.
+        seconds: About how long it may take, the very first decode not counted: it may read the
+            model's file.
+
+    Returns:
+        Calibration: One sample of each size; None if nothing is sure about decodes of 1 and 8
+        tokens, for want of time or since the machine is too busy.
+
+    Raises:
+        BackendError, CapacityError: The target fails.
+    """
+    most = min(target.max_batch, target.exact_batch or target.max_batch, target.context_size - 1)
+    sizes = [size for size in QUICK_SIZES if size <= most]
+    chance = np.random.default_rng(0)
+    count = min(max(sizes) + QUICK_CONTEXT, target.context_size)
+    probe = _Probe(target, chance.integers(0, target.vocab_size, count, dtype=np.int32))
+    probe.seconds(1)
+    samples = _Samples(probe, time.perf_counter() + seconds)
+    for size in sizes[:2]:
+        samples.take(size)
+    per_token = samples.expected(1)
+    affordable = FILL_SHARE * seconds / per_token if per_token else 0.0
+    context = min(count - max(sizes), QUICK_CONTEXT, int(affordable))
+    probe.fill(context)
+    samples.start_over()
+    for _ in range(QUICK_ROUNDS):
+        for size in sizes:
+            if not samples.agree(size):
+                samples.take(size)
+    probe.fill(0)
+    found = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
+    if not found.keys() >= set(QUICK_SIZES[:2]):
+        return None
+    return Calibration(found, context, len(found) == len(sizes))
+
+
 def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int, bool]]:
     """Yield sizes, and whether their time counts: the first round is for warm-up."""
     chance = random.Random(seed)
@@ -160,16 +186,21 @@ def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int,
 
 
 class _Probe:
-    """Decodes batches after the context, and rolls them back."""
+    """Decodes batches after a context, and rolls them back. token_ids: the context, and more."""
 
-    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32], most: int) -> None:
-        self.context = int(token_ids.size) - most
+    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32]) -> None:
+        self.context = 0
         self._target = target
         self._ids = token_ids
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
         self._state: Any = None
         self._latest: dict[int, float] = {}  # seconds by size
+        self.fill(0)
+
+    def fill(self, context: int) -> None:
+        """Let the sequence hold the first `context` tokens."""
+        self.context = context
         self._fill()
 
     def settled(self, size: int) -> float:
@@ -209,8 +240,42 @@ class _Probe:
             self._batch.clear()
             self._batch.add(0, at, tokens, None, False)
             self._target.decode(self._batch, self._rows)
-        if self.context and self._target.can_save:
-            self._state = self._target.save(0)
+        self._state = self._target.save(0) if self.context and self._target.can_save else None
+
+
+class _Samples:
+    """Times of decodes by size, taken as long as there is time."""
+
+    def __init__(self, probe: _Probe, deadline: float) -> None:
+        self._probe, self._deadline = probe, deadline
+        self._taken: dict[int, list[float]] = {}  # rising
+        self._per_token = 0.0  # seconds of the fastest decode so far
+
+    def expected(self, tokens: int) -> float:
+        """Return how long a decode takes at most: a token costs least in the largest batches."""
+        return tokens * self._per_token
+
+    def take(self, size: int) -> None:
+        """Time two decodes of a size, if there is time: the first one prepares the second."""
+        if time.perf_counter() + 2 * self.expected(size) > self._deadline:
+            return
+        found = sorted((self._probe.seconds(size), self._probe.seconds(size)))
+        self._taken[size] = sorted(self._taken.get(size, []) + found)
+        per_token = found[0] / size
+        self._per_token = min(self._per_token or per_token, per_token)
+
+    def start_over(self) -> None:
+        """Forget the samples, but not how fast the target is."""
+        self._taken.clear()
+
+    def agree(self, size: int) -> bool:
+        """Return whether the two fastest samples of a size are nearly equal."""
+        taken = self._taken.get(size, [])
+        return len(taken) > 1 and taken[1] <= AGREE * taken[0]
+
+    def fastest(self, size: int) -> float:
+        """Return the fastest sample of a size."""
+        return self._taken[size][0]
 
 
 def _check(
