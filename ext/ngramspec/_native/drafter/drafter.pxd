@@ -2,7 +2,7 @@
 cimport cython
 
 from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
-from ngramspec._native.drafter.driver cimport DriverC, SlotC, SourceCountsC
+from ngramspec._native.drafter.driver cimport DriverC, SlotC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC
 
@@ -35,7 +35,6 @@ cdef class Drafter:
     cdef int64_t _drafted       # batches that were drafted for
     cdef int64_t _followed      # batches that were followed; guarded by the GIL
     cdef int _make_lanes(self) except -1
-    cdef SourceCountsC* _make_counts(self) except NULL
     cdef int _make_rows(self, SlotC* s) except -1
     cdef const char* _broken(self, Py_ssize_t slot) noexcept
     cdef SlotC* _slot(self, Py_ssize_t slot) except NULL

@@ -9,7 +9,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from libc.math cimport exp
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
@@ -20,9 +20,10 @@ from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
 )
 from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
+from ngramspec._native.drafter.counts cimport SourceCountsC, counts_add, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
-    driver_ask_all, driver_begin, driver_begin_lane, driver_context, driver_end, driver_end_lane, driver_fetch, driver_index,
+    ReplayC, SlotC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
+    driver_ask_all, driver_begin, driver_context, driver_end, driver_fetch, driver_index,
     driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
     driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
 )
@@ -34,37 +35,10 @@ from ngramspec._native.policy.trees cimport TreeC
 import numpy as np
 
 from ngramspec.errors import InputError, StateError
-from ngramspec.stats import Replay, SourceStats
+from ngramspec.stats import Replay
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
-
-
-cdef object _stats_of(str name, const SourceCountsC* c, Py_ssize_t max_draft):
-    cdef Py_ssize_t i, last = 0
-    cdef int64_t num_accepted_tokens = 0
-    for i in range(max_draft):
-        num_accepted_tokens += c.accepted_at[i]
-        if c.accepted_at[i]:
-            last = i + 1
-    return SourceStats(
-        name=name,
-        begin_calls=c.begin_calls,
-        propose_calls=c.propose_calls,
-        accept_calls=c.accept_calls,
-        num_drafts=c.num_drafts,
-        num_accepted_drafts=c.num_accepted_drafts,
-        num_draft_tokens=c.num_draft_tokens,
-        num_accepted_tokens=num_accepted_tokens,
-        accepted_per_position=tuple([c.accepted_at[i] for i in range(last)]),
-        begin_ns=c.begin_ns,
-        propose_ns=_scaled(c.propose_ns, c.propose_calls, c.timed_proposes),
-        accept_ns=_scaled(c.accept_ns, c.num_feedbacks, c.timed_accepts),
-    )
-
-
-cdef int64_t _scaled(int64_t ns, int64_t calls, int64_t timed):
-    return <int64_t>(<double>ns * <double>calls / <double>timed) if timed else 0
 
 
 cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_history):
@@ -377,13 +351,13 @@ cdef void _begin_lanes(Drafter drafter, int lanes) noexcept nogil:
     """Let each thread count for itself."""
     cdef int lane
     for lane in range(1, lanes):
-        driver_begin_lane(&drafter.d, drafter._lanes[lane])
+        counts_clear(drafter._lanes[lane].counts, drafter.d.num_sources, drafter.d.max_draft)
 
 
 cdef void _end_lanes(Drafter drafter, int lanes) noexcept nogil:
     cdef int lane
     for lane in range(1, lanes):
-        driver_end_lane(&drafter.d, drafter._lanes[lane])
+        counts_add(drafter.d.counts, drafter._lanes[lane].counts, drafter.d.num_sources, drafter.d.max_draft)
 
 
 cdef void _share(Task task, void* job, int lanes) noexcept nogil:
@@ -767,7 +741,7 @@ cdef class Drafter:
             (<Source>self._sources[i])._taken = True
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
-        self.d.counts = self._make_counts()
+        self.d.counts = counts_make(self.d.num_sources, self.d.max_draft)
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
         self._threads = _checked_threads(threads)
@@ -790,21 +764,10 @@ cdef class Drafter:
             self._lanes[lane][0] = self.d
             self._lanes[lane].lane = lane
             self._lanes[lane].counts = NULL
-            self._lanes[lane].counts = self._make_counts()
+            self._lanes[lane].counts = counts_make(self.d.num_sources, self.d.max_draft)
         for i in range(self.d.num_sources):
             (<Source>self._sources[i]).make_lanes(self._num_lanes)
         return 0
-
-    cdef SourceCountsC* _make_counts(self) except NULL:
-        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>self.d.max_draft * sizeof(int64_t)
-        cdef SourceCountsC* counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, of_source)
-        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
-        cdef Py_ssize_t i
-        if counts == NULL:
-            raise MemoryError("drafter: no memory for statistics")
-        for i in range(self.d.num_sources):
-            counts[i].accepted_at = accepted_at + i * self.d.max_draft
-        return counts
 
     cdef int _make_rows(self, SlotC* s) except -1:
         cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
@@ -930,36 +893,22 @@ cdef class Drafter:
 
         Cost: O(max_draft) per source. Threads: safe.
         """
-        cdef Py_ssize_t i, most = self.d.max_draft
-        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>most * sizeof(int64_t)
-        cdef SourceCountsC* counts = <SourceCountsC*>malloc(<size_t>self.d.num_sources * of_source)
-        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
-        if counts == NULL:
-            raise MemoryError("no memory for statistics")
+        cdef Py_ssize_t i
+        cdef SourceCountsC* counts = counts_make(self.d.num_sources, self.d.max_draft)
         try:
             # The lock is held for a copy only: making objects can run any code, such as a signal handler
             # or a destructor, which may call this drafter.
             with self._lock:
-                memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
-                for i in range(self.d.num_sources):
-                    memcpy(accepted_at + i * most, counts[i].accepted_at, <size_t>most * sizeof(int64_t))
-            for i in range(self.d.num_sources):
-                counts[i].accepted_at = accepted_at + i * most
-            return {source.name: _stats_of(source.name, &counts[i], self.d.max_draft)
+                counts_copy(counts, self.d.counts, self.d.num_sources, self.d.max_draft)
+            return {source.name: counts_stats(&counts[i], source.name, self.d.max_draft)
                     for i, source in enumerate(self._sources)}
         finally:
             free(counts)
 
     def reset_stats(self):
         """Set all counters of all sources to 0."""
-        cdef int64_t* accepted_at
-        cdef Py_ssize_t i
         with self._lock:
-            for i in range(self.d.num_sources):
-                accepted_at = self.d.counts[i].accepted_at
-                memset(accepted_at, 0, <size_t>self.d.max_draft * sizeof(int64_t))
-                memset(&self.d.counts[i], 0, sizeof(SourceCountsC))
-                self.d.counts[i].accepted_at = accepted_at
+            counts_clear(self.d.counts, self.d.num_sources, self.d.max_draft)
 
     def begin(self, Py_ssize_t slot, token_ids):
         """Start a request on a slot.

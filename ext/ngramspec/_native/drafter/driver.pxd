@@ -2,6 +2,7 @@
 # DriverC: slots with their histories, and the sources that draft for them.
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
+from ngramspec._native.drafter.counts cimport SourceCountsC
 from ngramspec._native.drafter.source cimport Fetch, SourceC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
@@ -39,21 +40,6 @@ cdef struct SlotC:
     Py_ssize_t sent       # ... and tokens of the draft before them
     int64_t drafted       # the last batch that the slot was drafted for in
     int64_t followed      # the last one that its row was followed in
-
-cdef struct SourceCountsC:
-    int64_t begin_calls
-    int64_t propose_calls
-    int64_t accept_calls  # verified drafts with tokens of the source
-    int64_t num_feedbacks  # verified drafts that it made
-    int64_t num_drafts
-    int64_t num_draft_tokens
-    int64_t begin_ns
-    int64_t propose_ns    # of the timed calls only
-    int64_t accept_ns     # of the timed calls only
-    int64_t timed_proposes
-    int64_t timed_accepts
-    int64_t num_accepted_drafts
-    int64_t* accepted_at  # accepted tokens by their position in the draft, 0..max_draft - 1
 
 cdef struct DriverC:
     SlotC* slots
@@ -97,9 +83,6 @@ cdef void driver_share(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_index(DriverC* d, Py_ssize_t slot) noexcept nogil
 # ask for memory that a call for the slot will read soon
 cdef void driver_fetch(const DriverC* d, Py_ssize_t slot, Fetch what) noexcept nogil
-# begin with counts of its own for a lane, and add them to the driver's
-cdef void driver_begin_lane(const DriverC* d, DriverC* lane) noexcept nogil
-cdef void driver_end_lane(DriverC* d, const DriverC* lane) noexcept nogil
 # the tokens that row `row` of a pass's logits follows: 0 = the newest token, row + 1 = token `row` of the pending draft
 cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil
 # the token at an index of the history, and the one before it
