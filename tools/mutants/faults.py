@@ -154,9 +154,9 @@ FAULTS = (
     Fault("cache weighs followers by their rank in static", NATIVE + "cache/drafter.pyx",
           "<double>count * 100 * weight if weight > 0", "<double>count + 100 * weight if weight > 0", DRAFTERS),
     # -- recycle -------------------------------------------------------------------------------
-    Fault("a row of logits follows the token after its own", NATIVE + "drafter/driver.pyx",
+    Fault("a row of logits follows the token after its own", NATIVE + "drafter/observation.pyx",
           "    last[0] = s.draft[row - 1]\n", "    last[0] = s.draft[row - 1 if row < s.draft_len else 0]\n", RECYCLE),
-    Fault("a chain's draft is what a tree's row follows", NATIVE + "drafter/driver.pyx",
+    Fault("a chain's draft is what a tree's row follows", NATIVE + "drafter/observation.pyx",
           "parent = s.parents[row - 1] if s.branched else row - 2", "parent = row - 2", RECYCLE),
     Fault("recycle keeps the pair of a token as its single key", NATIVE + "recycle/drafter.pyx",
           "successors_put(c.pool, before, last, &said)", "successors_put(c.pool, last, before, &said)", RECYCLE),

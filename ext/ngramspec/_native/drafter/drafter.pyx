@@ -15,7 +15,7 @@ from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
 from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
-from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
+from ngramspec._native.core.top cimport NGS_TOP_MOST
 from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
 )
@@ -23,9 +23,12 @@ from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers,
 from ngramspec._native.drafter.counts cimport SourceCountsC, counts_add, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
     ReplayC, SlotC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
-    driver_ask_all, driver_begin, driver_context, driver_end, driver_fetch, driver_index,
-    driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
-    driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
+    driver_ask_all, driver_begin, driver_end, driver_fetch, driver_index,
+    driver_join, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
+    driver_shorten, driver_stays, driver_take, driver_truncate,
+)
+from ngramspec._native.drafter.observation cimport (
+    observation_context, observation_most, observation_show, observation_tell,
 )
 from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
@@ -72,40 +75,6 @@ cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t
         if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
             return i
     return n
-
-
-cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
-                   token_t* last) noexcept nogil:
-    """Set the tokens that a row follows; position -1: it is of the pending draft's pass. False: they are gone."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    if position < 0:
-        driver_context(&drafter.d, slot, row, before, last)
-    elif position + row >= s.base:
-        history_context(&s.history, position + row - s.base, before, last)
-    else:
-        return False
-    return True
-
-
-cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, const float* rows,
-                        Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
-    """Take the likeliest tokens out of rows, and tell the sources."""
-    cdef token_t[NGS_TOP_MOST] tokens
-    cdef float[NGS_TOP_MOST] p
-    cdef token_t before = -1, last = -1
-    cdef Py_ssize_t i
-    cdef int n
-    for i in range(num_rows if drafter.d.top else 0):
-        if _context(drafter, slot, position, i, &before, &last):
-            n = ngs_top(rows + i * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
-            driver_observe(&drafter.d, before, last, tokens, p, n)
-
-
-cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noexcept nogil:
-    """How many rows of logits there can be: of the pending draft's pass, or from a position of the request on."""
-    if not placed:
-        return s.draft_len + 1 if s.history.len else 0
-    return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
 
 
 cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
@@ -1083,9 +1052,9 @@ cdef class Drafter:
         cdef Py_ssize_t most = 0
         cdef bint placed = first is not None
         with nogil, self._lock:
-            most = _most_rows(s, placed, position)
+            most = observation_most(s, placed, position)
             if 0 < rows.shape[0] <= most and rows.shape[1]:
-                _observe_rows(self, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
+                observation_show(&self.d, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
         if rows.shape[0] > most:
             raise _bad_observation("logits", rows.shape[0], most, first)
 
@@ -1122,12 +1091,12 @@ cdef class Drafter:
                                      f"({i}, {j})")
         k = min(tokens.shape[1], self.d.top)
         with self._lock:
-            most = _most_rows(s, first is not None, position)
+            most = observation_most(s, first is not None, position)
             for i in range(tokens.shape[0] if tokens.shape[0] <= most and k else 0):
                 for j in range(k):
                     p[j] = <float>min(exp(logs[i, j]), 1.0)
-                if _context(self, slot, position, i, &before, &last):
-                    driver_observe(&self.d, before, last, &tokens[i, 0], p, k)
+                if observation_context(&self.d, slot, position, i, &before, &last):
+                    observation_tell(&self.d, before, last, &tokens[i, 0], p, k)
         if tokens.shape[0] > most:
             raise _bad_observation("token_ids", tokens.shape[0], most, first)
 

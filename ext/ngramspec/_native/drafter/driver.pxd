@@ -83,13 +83,6 @@ cdef void driver_share(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_index(DriverC* d, Py_ssize_t slot) noexcept nogil
 # ask for memory that a call for the slot will read soon
 cdef void driver_fetch(const DriverC* d, Py_ssize_t slot, Fetch what) noexcept nogil
-# the tokens that row `row` of a pass's logits follows: 0 = the newest token, row + 1 = token `row` of the pending draft
-cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil
-# the token at an index of the history, and the one before it
-cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil
-# tell all sources the target's likeliest tokens there and their probabilities
-cdef void driver_observe(DriverC* d, token_t before, token_t last, const token_t* tokens, const float* p,
-                         Py_ssize_t n) noexcept nogil
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 # drop tokens of the pending draft without place[i] = 1, and those after them; return its length. `place`: destroyed
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil

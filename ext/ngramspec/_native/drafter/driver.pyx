@@ -483,31 +483,6 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
     return STATUS_OK
 
 
-cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil:
-    last[0] = h.tokens[at]
-    before[0] = h.tokens[at - 1] if at > 0 else -1
-
-
-cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil:
-    cdef const SlotC* s = &d.slots[slot]
-    cdef const HistoryC* h = &s.history
-    cdef Py_ssize_t parent
-    if row == 0:
-        history_context(h, h.len - 1, before, last)
-        return
-    last[0] = s.draft[row - 1]
-    parent = s.parents[row - 1] if s.branched else row - 2
-    before[0] = s.draft[parent] if parent >= 0 else h.tokens[h.len - 1]
-
-
-cdef void driver_observe(DriverC* d, token_t before, token_t last, const token_t* tokens, const float* p,
-                         Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(d.num_sources):
-        if d.sources[i].top:
-            d.sources[i].observe(d.sources[i].state, before, last, tokens, p, min(n, d.sources[i].top))
-
-
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
     """Keep the first tokens of the pending draft; the others count as never drafted."""
     cdef SlotC* s = &d.slots[slot]
