@@ -1,39 +1,33 @@
 """Drafter: the public face of one source or a chain of them, for any number of slots.
 
-drafter_offer drafts for a slot and drafter_commit commits what the target emitted, for this class and
-for native callers, which hold its lock. With an AutoPolicy every source drafts; the policy takes the
-best draft, chooses how much of it to send, and learns from all.
+It checks arguments, holds the lock and hands out arrays; what happens to drafts and tokens is done by the
+modules beside it, which know nothing of it.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from libc.math cimport exp
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
-from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
-from ngramspec._native.core.top cimport NGS_TOP_MOST
+from ngramspec._native.core.history cimport history_common_prefix, history_free
 from ngramspec._native.core.types cimport (
     STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
 )
 from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
+from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_teach, commit_tokens
 from ngramspec._native.drafter.counts cimport SourceCountsC, counts_add, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
-    driver_ask_all, driver_begin, driver_end, driver_fetch, driver_index,
-    driver_join, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
-    driver_shorten, driver_stays, driver_take, driver_truncate,
+    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_fetch, driver_index, driver_join,
+    driver_replay, driver_share, driver_shorten, driver_stays, driver_truncate,
 )
-from ngramspec._native.drafter.observation cimport (
-    observation_context, observation_most, observation_show, observation_tell,
-)
+from ngramspec._native.drafter.observation cimport observation_most, observation_show_logits, observation_show_top
+from ngramspec._native.drafter.offer cimport AskC, offer_ask, offer_best, offer_draft, offer_first, offer_wanted
 from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
-from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
-from ngramspec._native.policy.trees cimport TreeC
+from ngramspec._native.policy.costs cimport CalibrationC
 
 import numpy as np
 
@@ -64,172 +58,6 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
     names = [source.name for source in sources]
     if len(set(names)) != len(names):
         raise InputError(f"each source can only be used once, got {', '.join(names)}")
-
-
-cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
-    """The number of leading tokens that a draft may hold."""
-    cdef Py_ssize_t i
-    if ask.valid == NULL:
-        return n
-    for i in range(n):
-        if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
-            return i
-    return n
-
-
-cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
-    """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
-    cdef Py_ssize_t row = source * d.max_draft, n = s.made[source], i
-    cdef int32_t* place = s.links + d.num_sources * d.max_draft
-    if not s.branched:
-        return _leading_valid(ask, s.rows + row, n)
-    if _leading_valid(ask, s.rows + row, n) == n:
-        return n
-    for i in range(n):
-        place[i] = _leading_valid(ask, s.rows + row + i, 1) == 1
-    return branches_keep(s.rows + row, s.links + row, s.claims + row, n, place)
-
-
-cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
-    """Set the policy that values drafts and learns from their outcome; None = no policy."""
-    cdef Py_ssize_t i
-    if drafter._judge is policy:
-        return 0
-    if policy is not None:
-        for i in range(drafter.d.num_sources):
-            drafter._calibrations[i] = (NULL if drafter.d.sources[i].calibrated
-                                        else policy.calibrations.of((<Source>drafter._sources[i]).name))
-    drafter._judge = policy
-    return 0
-
-
-cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, OfferC* c) noexcept nogil:
-    c.p = s.claims + source * drafter.d.max_draft
-    c.tree = TreeC(NULL, NULL, NULL)
-    if s.branched:
-        c.tree = TreeC(s.rows + source * drafter.d.max_draft, s.links + source * drafter.d.max_draft,
-                       s.claims + source * drafter.d.max_draft)
-    c.n = s.made[source]
-    c.room = room
-    c.calibration = drafter._calibrations[source]
-
-
-cdef Py_ssize_t _draft_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexcept nogil:
-    """Make the draft of the first source that has one pending, at most `limit` tokens; return its length."""
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t n = (driver_propose_tree(d, slot, ask.limit, ask.width) if ask.width
-                         else driver_propose(d, slot, ask.limit))
-    if ask.branches and n:
-        n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
-    n = _leading_valid(ask, s.draft, n)
-    driver_shorten(d, slot, n)
-    return n
-
-
-cdef Py_ssize_t _most_wanted(Drafter drafter, const AskC* ask) noexcept nogil:
-    """The tokens that a policy wants from each source: one more than may be sent, of a tree no more than it looks at."""
-    cdef Py_ssize_t most = min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0
-    return min(most, drafter._judge._max_draft) if ask.width else most
-
-
-cdef void _draft_all(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t most, const float* least) noexcept nogil:
-    """Let all sources draft, at most `most` tokens each; nothing is pending yet."""
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t i
-    driver_ask_all(d, slot, most, ask.width, least)
-    for i in range(d.num_sources):
-        s.made[i] = _keep_valid(d, s, i, ask)
-    if ask.branches:
-        driver_prune(d, slot, ask.branches)
-
-
-cdef Py_ssize_t _take_best(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Make the draft that is worth most pending and describe it; return its length."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef double net, top = 0.0
-    cdef Py_ssize_t i, source = -1, n = 0
-    best.n = best.room = best.chosen = 0
-    best.calibration = NULL
-    best.tree = TreeC(NULL, NULL, NULL)
-    for i in range(drafter.d.num_sources):
-        n += s.made[i] > 0
-    for i in range(drafter.d.num_sources):
-        if s.made[i] <= 0:
-            continue
-        _describe(drafter, s, i, ask.room, best)
-        net = drafter._judge.net_of(best, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
-        if source < 0 or net > top:
-            source, top = i, max(net, 0.0)
-    if source < 0:
-        return 0
-    _describe(drafter, s, source, ask.room, best)
-    driver_take(&drafter.d, slot, source, s.made[source])
-    return s.draft_len
-
-
-cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
-
-    Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
-    With a policy all sources draft, one token more than may be sent: the target emits a token there too,
-    so the policy can learn from it. `best` describes the draft; the policy's choose_one or choose_all
-    decides how much of it is sent.
-    """
-    cdef Py_ssize_t most
-    cdef const float* least = NULL
-    if drafter._judge is None:
-        best.chosen = _draft_first(&drafter.d, slot, ask)
-        return best.chosen
-    most = _most_wanted(drafter, ask)
-    if ask.width:  # the policy puts a tree into another order: it must know all of it
-        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
-    _draft_all(&drafter.d, slot, ask, most, least)
-    return _take_best(drafter, slot, ask, best)
-
-
-cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Teach the policy, for every source that it calibrates, what its draft got right, whether or not it was sent."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef token_t* row
-    cdef float* claims
-    cdef Py_ssize_t i, known
-    for i in range(drafter.d.num_sources):
-        if drafter._calibrations[i] == NULL:
-            continue
-        row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
-        known = min(s.made[i], n)
-        if known > 0:
-            calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
-
-
-cdef void _teach(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
-                 EmittedC* emitted) noexcept nogil:
-    """Teach the policy what came of all drafts for the newest tokens, and add to `emitted` unless it is NULL."""
-    _learn(drafter, slot, tokens, n)
-    if emitted != NULL:
-        emitted.tokens += n
-        emitted.batch_tokens += 1 + draft_len
-
-
-cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
-                           Py_ssize_t num_accepted, EmittedC* emitted) noexcept nogil:
-    """Append what the target emitted, give feedback to the draft's source and teach the policy.
-
-    Adds to `emitted`, unless it is NULL, what the policy learnt of this slot.
-    """
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef bint taught = s.asked and drafter._judge is not None
-    cdef Py_ssize_t draft_len = s.draft_len
-    cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
-    if taught and status == STATUS_OK:
-        _teach(drafter, slot, tokens, n, draft_len, emitted)
-    return status
-
-
-cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
-    """Report to the policy how many tokens a pass emitted."""
-    if emitted.batch_tokens:
-        drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
 
 
 # A batch to draft for.
@@ -292,9 +120,9 @@ cdef void _propose_lane(void* job, int lane) noexcept nogil:
             _fetch_row(d, p, i)
             ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
             if p.judged:
-                _draft_all(d, p.slots[i], &ask, p.most[i], p.least[p.most[i]])
+                offer_ask(d, p.slots[i], &ask, p.most[i], p.least[p.most[i]])
             else:
-                _write_row(d, p.slots[i], _draft_first(d, p.slots[i], &ask), p, i)
+                _write_row(d, p.slots[i], offer_first(d, p.slots[i], &ask), p, i)
         start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
 
 
@@ -358,7 +186,7 @@ cdef int _prepare_judged(Drafter drafter, ProposalsC* p) except -1:
         raise MemoryError("no memory for the candidates")
     for i in range(p.num):
         ask.limit = min(<Py_ssize_t>p.limits[i], p.width)
-        most = p.most[i] = _most_wanted(drafter, &ask)
+        most = p.most[i] = offer_wanted(&drafter.d, drafter._judge, &ask)
         if not ask.width or p.least[most] != NULL:
             continue
         least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
@@ -386,7 +214,7 @@ cdef void _choose_rows(Drafter drafter, const ProposalsC* p, OfferC* offers) noe
     cdef Py_ssize_t i, n = p.num
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
-        _take_best(drafter, p.slots[i], &ask, &offers[i])
+        offer_best(&drafter.d, drafter._judge, p.slots[i], &ask, &offers[i])
     drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
     for i in range(n):
         _write_row(&drafter.d, p.slots[i], offers[i].chosen, p, i)
@@ -528,7 +356,7 @@ cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noe
             taught = s.asked and drafter._judge is not None
             driver_share(&drafter.d, f.slots[i])
             if taught:
-                _teach(drafter, f.slots[i], row, s.joined, s.sent, emitted)
+                commit_teach(&drafter.d, f.slots[i], row, s.joined, s.sent, emitted)
 
 
 cdef Py_ssize_t _follow_rest(Drafter drafter, FollowedC* f, EmittedC* emitted) noexcept nogil:
@@ -541,7 +369,8 @@ cdef Py_ssize_t _follow_rest(Drafter drafter, FollowedC* f, EmittedC* emitted) n
             s = &drafter.d.slots[f.slots[i]]
             row, known = f.rows + i * f.width, s.base + s.history.len
             f.accepted[i] = <int32_t>draft_right(s, row + known, f.lengths[i] - known - 1)
-            if drafter_commit(drafter, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i], emitted) != STATUS_OK:
+            if commit_tokens(&drafter.d, drafter._judge, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i],
+                             emitted) != STATUS_OK:
                 f.accepted[i] = NO_ROOM
         if f.accepted[i] == NO_ROOM:
             f.accepted[i] = OTHER
@@ -567,7 +396,7 @@ cdef Py_ssize_t _follow_rows(Drafter drafter, FollowedC* f) noexcept nogil:
         dismiss_workers()
     _end_lanes(drafter, lanes)
     full = _follow_rest(drafter, f, &emitted)
-    _end_pass(drafter, &emitted)
+    commit_pass(drafter._judge, &emitted)
     return full
 
 
@@ -596,8 +425,8 @@ cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens,
     if n == known:
         return 0
     accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = drafter_commit(drafter, slot, tokens + known, n - known, accepted, &emitted)
-    _end_pass(drafter, &emitted)
+    status[0] = commit_tokens(&drafter.d, drafter._judge, slot, tokens + known, n - known, accepted, &emitted)
+    commit_pass(drafter._judge, &emitted)
     return accepted
 
 
@@ -701,8 +530,8 @@ cdef class Drafter:
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
         self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
-        self._calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
-        if self.d.sources == NULL or self.d.slots == NULL or self._calibrations == NULL:
+        self.d.calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
+        if self.d.sources == NULL or self.d.slots == NULL or self.d.calibrations == NULL:
             raise MemoryError("drafter: no memory for the slots")
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
@@ -716,7 +545,19 @@ cdef class Drafter:
         self._threads = _checked_threads(threads)
         self._num_lanes = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>self._threads, slots // ROWS_OF_LANE))
         self._make_lanes()
-        drafter_judge(self, policy)
+        self.judge_by(policy)
+
+    cdef int judge_by(self, AutoPolicy policy) except -1:
+        """Set the policy that values drafts and learns from their outcome; None = no policy."""
+        cdef Py_ssize_t i
+        if self._judge is policy:
+            return 0
+        if policy is not None:
+            for i in range(self.d.num_sources):
+                self.d.calibrations[i] = (NULL if self.d.sources[i].calibrated
+                                          else policy.calibrations.of((<Source>self._sources[i]).name))
+        self._judge = policy
+        return 0
 
     cdef int _make_lanes(self) except -1:
         """Make a driver with counts of its own for each thread but the caller's."""
@@ -760,7 +601,7 @@ cdef class Drafter:
                 free(self._lanes[i].counts)
             free(self._lanes[i])
         free(self._lanes)
-        free(self._calibrations)
+        free(self.d.calibrations)
         free(self.d.slots)
         free(self.d.counts)
         free(self.d.sources)
@@ -929,8 +770,8 @@ cdef class Drafter:
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
-            drafter_judge(self, self._policy)
-            if drafter_offer(self, slot, &ask, &c) and self._policy is not None:
+            self.judge_by(self._policy)
+            if offer_draft(&self.d, self._judge, slot, &ask, &c) and self._policy is not None:
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
             draft = _empty(c.chosen, _int32)
@@ -1016,8 +857,8 @@ cdef class Drafter:
             draft_len = s.draft_len
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
             if valid:
-                status = drafter_commit(self, slot, tokens.data, tokens.len, num_accepted, &emitted)
-                _end_pass(self, &emitted)
+                status = commit_tokens(&self.d, self._judge, slot, tokens.data, tokens.len, num_accepted, &emitted)
+                commit_pass(self._judge, &emitted)
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -1054,7 +895,7 @@ cdef class Drafter:
         with nogil, self._lock:
             most = observation_most(s, placed, position)
             if 0 < rows.shape[0] <= most and rows.shape[1]:
-                observation_show(&self.d, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
+                observation_show_logits(&self.d, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
         if rows.shape[0] > most:
             raise _bad_observation("logits", rows.shape[0], most, first)
 
@@ -1078,9 +919,7 @@ cdef class Drafter:
         cdef const float[:, ::1] logs = logits_view(logprobs, "logprobs")
         cdef SlotC* s = self._active(slot, "observe_top")
         cdef Py_ssize_t position = -1 if first is None else first
-        cdef token_t before = -1, last = -1
-        cdef float[NGS_TOP_MOST] p
-        cdef Py_ssize_t most, k, i, j
+        cdef Py_ssize_t most, i, j
         if tokens.shape[0] != logs.shape[0] or tokens.shape[1] != logs.shape[1]:
             raise InputError(f"token_ids and logprobs must have the same shape, got ({tokens.shape[0]}, "
                              f"{tokens.shape[1]}) and ({logs.shape[0]}, {logs.shape[1]})")
@@ -1089,14 +928,11 @@ cdef class Drafter:
                 if not logs[i, j] <= (logs[i, j - 1] if j else <float>1e-3):
                     raise InputError(f"logprobs must be at most 0 and fall along each row, got {logs[i, j]} at "
                                      f"({i}, {j})")
-        k = min(tokens.shape[1], self.d.top)
         with self._lock:
             most = observation_most(s, first is not None, position)
-            for i in range(tokens.shape[0] if tokens.shape[0] <= most and k else 0):
-                for j in range(k):
-                    p[j] = <float>min(exp(logs[i, j]), 1.0)
-                if observation_context(&self.d, slot, position, i, &before, &last):
-                    observation_tell(&self.d, before, last, &tokens[i, 0], p, k)
+            if 0 < tokens.shape[0] <= most and tokens.shape[1]:
+                observation_show_top(&self.d, slot, position, &tokens[0, 0], &logs[0, 0], tokens.shape[0],
+                                     tokens.shape[1])
         if tokens.shape[0] > most:
             raise _bad_observation("token_ids", tokens.shape[0], most, first)
 
@@ -1232,11 +1068,11 @@ cdef class Drafter:
             if ask.branches < 1:
                 raise InputError(f"max_branches must be >= 1, got {max_branches}")
         with self._lock:
-            drafter_judge(self, self._policy)
+            self.judge_by(self._policy)
             if self._policy is None:
                 with nogil:
-                    drafter_offer(self, slot, &ask, &c)
-            elif drafter_offer(self, slot, &ask, &c):
+                    offer_draft(&self.d, self._judge, slot, &ask, &c)
+            elif offer_draft(&self.d, self._judge, slot, &ask, &c):
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
             n = s.draft_len
@@ -1310,7 +1146,7 @@ cdef class Drafter:
         p.lanes, p.judged = self._lanes, self._policy is not None
         if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row
-                drafter_judge(self, None)
+                self.judge_by(None)
                 with nogil:
                     _propose_rows(self, &p)
             return
@@ -1319,7 +1155,7 @@ cdef class Drafter:
             if offers == NULL:
                 raise MemoryError("no memory for the candidates")
             with self._lock:
-                drafter_judge(self, self._policy)
+                self.judge_by(self._policy)
                 self._policy.reserve(p.num)
                 _prepare_judged(self, &p)
                 with nogil:

@@ -4,6 +4,7 @@ from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
 from ngramspec._native.drafter.counts cimport SourceCountsC
 from ngramspec._native.drafter.source cimport Fetch, SourceC
+from ngramspec._native.policy.costs cimport CalibrationC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
@@ -50,6 +51,7 @@ cdef struct DriverC:
     Py_ssize_t max_draft
     Py_ssize_t max_history
     Py_ssize_t top        # most of the target's likeliest tokens that a source takes, 0 = none takes any
+    CalibrationC** calibrations  # those of the policy that judges drafts, one per source; NULL: it is calibrated
     int lane              # which of the threads that work on a batch this is for, each with counts of its own
 
 cdef struct ReplayC:

@@ -1,5 +1,7 @@
 """Observation: what the target's logits said, for the sources that learn from them."""
 
+from libc.math cimport exp
+
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 
@@ -28,8 +30,9 @@ cdef void _draft_context(const SlotC* s, Py_ssize_t row, token_t* before, token_
     before[0] = s.draft[parent] if parent >= 0 else h.tokens[h.len - 1]
 
 
-cdef bint observation_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
-                              token_t* last) noexcept nogil:
+cdef bint _context(const DriverC* d, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
+                   token_t* last) noexcept nogil:
+    """Set the tokens that a row follows. False: the slot does not hold them any more."""
     cdef const SlotC* s = &d.slots[slot]
     if position < 0:
         _draft_context(s, row, before, last)
@@ -48,14 +51,26 @@ cdef void observation_tell(DriverC* d, token_t before, token_t last, const token
             d.sources[i].observe(d.sources[i].state, before, last, tokens, p, min(n, d.sources[i].top))
 
 
-cdef void observation_show(DriverC* d, Py_ssize_t slot, Py_ssize_t position, const float* rows, Py_ssize_t num_rows,
-                           Py_ssize_t vocab_size) noexcept nogil:
+cdef void observation_show_logits(DriverC* d, Py_ssize_t slot, Py_ssize_t position, const float* rows,
+                                  Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
     cdef token_t[NGS_TOP_MOST] tokens
     cdef float[NGS_TOP_MOST] p
     cdef token_t before = -1, last = -1
     cdef Py_ssize_t i
     cdef int n
     for i in range(num_rows if d.top else 0):
-        if observation_context(d, slot, position, i, &before, &last):
+        if _context(d, slot, position, i, &before, &last):
             n = ngs_top(rows + i * vocab_size, vocab_size, <int>d.top, tokens, p)
             observation_tell(d, before, last, tokens, p, n)
+
+
+cdef void observation_show_top(DriverC* d, Py_ssize_t slot, Py_ssize_t position, const token_t* tokens, const float* logs,
+                               Py_ssize_t num_rows, Py_ssize_t width) noexcept nogil:
+    cdef float[NGS_TOP_MOST] p
+    cdef token_t before = -1, last = -1
+    cdef Py_ssize_t n = min(width, d.top), i, k
+    for i in range(num_rows if n else 0):
+        if _context(d, slot, position, i, &before, &last):
+            for k in range(n):
+                p[k] = <float>min(exp(logs[i * width + k]), 1.0)
+            observation_tell(d, before, last, tokens + i * width, p, n)
