@@ -3,6 +3,7 @@ cimport cython
 
 from ngramspec._native.core.types cimport int64_t
 from ngramspec._native.drafter.driver cimport DriverC, SlotC
+from ngramspec._native.drafter.lanes cimport LanesC
 from ngramspec._native.policy.auto cimport AutoPolicy
 
 cdef class Drafter:
@@ -12,12 +13,10 @@ cdef class Drafter:
     cdef AutoPolicy _judge      # values drafts now: _policy, or an engine's policy
     cdef cython.pymutex _lock   # held around every use of d
     cdef int _threads           # most that work on a batch
-    cdef int _num_lanes         # the same, by the number of slots
-    cdef DriverC** _lanes       # d as each of these threads has it; entry 0 is d
-    cdef int64_t _drafted       # batches that were drafted for
-    cdef int64_t _followed      # batches that were followed; guarded by the GIL
+    cdef LanesC _lanes          # these threads, fewer where there are few slots
+    cdef int64_t _drafted       # batches that were drafted for; guarded by the GIL
+    cdef int64_t _followed      # batches that were followed; the same
     cdef int judge_by(self, AutoPolicy policy) except -1
-    cdef int _make_lanes(self) except -1
     cdef int _make_rows(self, SlotC* s) except -1
     cdef const char* _broken(self, Py_ssize_t slot) noexcept
     cdef SlotC* _slot(self, Py_ssize_t slot) except NULL

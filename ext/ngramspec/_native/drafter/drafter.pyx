@@ -6,26 +6,28 @@ modules beside it, which know nothing of it.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
-from ngramspec._native.core.history cimport history_common_prefix, history_free
-from ngramspec._native.core.types cimport (
-    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
-)
-from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
-from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_teach, commit_tokens
-from ngramspec._native.drafter.counts cimport SourceCountsC, counts_add, counts_clear, counts_copy, counts_make, counts_stats
+from ngramspec._native.core.history cimport history_free
+from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
+from ngramspec._native.core.workers cimport usable_cores
+from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_tokens
+from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_fetch, driver_index, driver_join,
-    driver_replay, driver_share, driver_shorten, driver_stays, driver_truncate,
+    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_replay, driver_shorten, driver_truncate,
 )
+from ngramspec._native.drafter.follow cimport FollowedC, follow_find, follow_rows, follow_text
+from ngramspec._native.drafter.lanes cimport MOST_LANES, lanes_free, lanes_make
 from ngramspec._native.drafter.observation cimport observation_most, observation_show_logits, observation_show_top
-from ngramspec._native.drafter.offer cimport AskC, offer_ask, offer_best, offer_draft, offer_first, offer_wanted
-from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
+from ngramspec._native.drafter.offer cimport AskC, offer_draft
+from ngramspec._native.drafter.proposals cimport (
+    ProposalsC, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
+)
+from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
 from ngramspec._native.policy.costs cimport CalibrationC
 
@@ -60,395 +62,6 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
         raise InputError(f"each source can only be used once, got {', '.join(names)}")
 
 
-# A batch to draft for.
-cdef struct ProposalsC:
-    DriverC** lanes
-    const int32_t* slots
-    const int32_t* limits
-    Py_ssize_t num
-    token_t* rows
-    Py_ssize_t width      # of a row
-    int32_t* parents      # rows like `rows`, NULL = chains
-    int32_t* lens
-    bint judged           # a policy chooses what is sent, so that nothing is written yet
-    AskC ask              # but for limit and room
-    Py_ssize_t* most      # if judged: tokens wanted of each row
-    const float** least   # if judged: by tokens wanted; see Source
-    int64_t next          # row that nobody has taken
-
-cdef enum:
-    TOGETHER = 8          # rows that a thread takes at a time
-    AHEAD = 2             # rows whose memory is fetched before it is needed
-    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
-    MOST_THREADS = 64
-
-
-cdef void _write_row(DriverC* d, Py_ssize_t slot, Py_ssize_t chosen, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
-    cdef SlotC* s = &d.slots[slot]
-    driver_shorten(d, slot, chosen)
-    p.lens[i] = <int32_t>s.draft_len
-    memcpy(p.rows + i * p.width, s.draft, <size_t>s.draft_len * sizeof(token_t))
-    if p.parents != NULL:
-        memcpy(p.parents + i * p.width, s.parents, <size_t>s.draft_len * sizeof(int32_t))
-
-
-cdef void _fetch_row(const DriverC* d, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
-    cdef const SlotC* s
-    if i + 3 * AHEAD < p.num:
-        ngs_prefetch_read(&d.slots[p.slots[i + 3 * AHEAD]])
-    if i + 2 * AHEAD < p.num:
-        s = &d.slots[p.slots[i + 2 * AHEAD]]
-        ngs_prefetch_read(s.history.tokens + s.history.len - 1)
-        ngs_prefetch_read(s.rows)
-        ngs_prefetch_read(s.claims)
-        driver_fetch(d, p.slots[i + 2 * AHEAD], FETCH_STATE)
-    if i + AHEAD < p.num:
-        driver_fetch(d, p.slots[i + AHEAD], FETCH_PLACES)
-    if i + 1 < p.num:
-        driver_fetch(d, p.slots[i + 1], FETCH_TEXTS)
-
-
-cdef void _propose_lane(void* job, int lane) noexcept nogil:
-    """Take rows and draft for them until none is left."""
-    cdef ProposalsC* p = <ProposalsC*>job
-    cdef DriverC* d = p.lanes[lane]
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
-    cdef Py_ssize_t i
-    while start < p.num:
-        for i in range(start, min(start + TOGETHER, p.num)):
-            _fetch_row(d, p, i)
-            ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
-            if p.judged:
-                offer_ask(d, p.slots[i], &ask, p.most[i], p.least[p.most[i]])
-            else:
-                _write_row(d, p.slots[i], offer_first(d, p.slots[i], &ask), p, i)
-        start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
-
-
-cdef int _lanes_for(Drafter drafter, Py_ssize_t num) noexcept nogil:
-    """How many threads work on a batch."""
-    return <int>max(<Py_ssize_t>1, min(<Py_ssize_t>drafter._num_lanes, num // ROWS_OF_LANE))
-
-
-cdef bint _one_twice(Drafter drafter, const int32_t* slots, Py_ssize_t num) noexcept nogil:
-    """Whether a slot comes twice in a batch: then one thread drafts, in the order of the rows."""
-    cdef SlotC* s
-    cdef Py_ssize_t i
-    drafter._drafted += 1
-    for i in range(num):
-        s = &drafter.d.slots[slots[i]]
-        if s.drafted == drafter._drafted:
-            return True
-        s.drafted = drafter._drafted
-    return False
-
-
-cdef void _begin_lanes(Drafter drafter, int lanes) noexcept nogil:
-    """Let each thread count for itself."""
-    cdef int lane
-    for lane in range(1, lanes):
-        counts_clear(drafter._lanes[lane].counts, drafter.d.num_sources, drafter.d.max_draft)
-
-
-cdef void _end_lanes(Drafter drafter, int lanes) noexcept nogil:
-    cdef int lane
-    for lane in range(1, lanes):
-        counts_add(drafter.d.counts, drafter._lanes[lane].counts, drafter.d.num_sources, drafter.d.max_draft)
-
-
-cdef void _share(Task task, void* job, int lanes) noexcept nogil:
-    """Run a task on this thread, and on others if there are any to spare."""
-    cdef bint called = call_workers(task, job, lanes)
-    task(job, 0)
-    if called:
-        dismiss_workers()
-
-
-cdef void _propose_rows(Drafter drafter, ProposalsC* p) noexcept nogil:
-    """Draft for all rows; without a policy also write what is sent."""
-    cdef int lanes = _lanes_for(drafter, p.num)
-    if lanes > 1 and _one_twice(drafter, p.slots, p.num):
-        lanes = 1
-    _begin_lanes(drafter, lanes)
-    _share(_propose_lane, p, lanes)
-    _end_lanes(drafter, lanes)
-
-
-cdef int _prepare_judged(Drafter drafter, ProposalsC* p) except -1:
-    """Set what a policy wants of each row: no lane can ask it."""
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t room = drafter.d.max_draft + 1, i, most
-    cdef const float* least
-    p.most = <Py_ssize_t*>calloc(<size_t>p.num + 1, sizeof(Py_ssize_t))
-    p.least = <const float**>calloc(<size_t>room, sizeof(float*))
-    if p.most == NULL or p.least == NULL:
-        raise MemoryError("no memory for the candidates")
-    for i in range(p.num):
-        ask.limit = min(<Py_ssize_t>p.limits[i], p.width)
-        most = p.most[i] = offer_wanted(&drafter.d, drafter._judge, &ask)
-        if not ask.width or p.least[most] != NULL:
-            continue
-        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
-        if least == NULL:
-            continue
-        p.least[most] = <const float*>malloc(<size_t>room * sizeof(float))  # the policy has one for all
-        if p.least[most] == NULL:
-            raise MemoryError("no memory for the candidates")
-        memcpy(<void*>p.least[most], least, <size_t>(most + 1) * sizeof(float))
-    return 0
-
-
-cdef void _free_judged(Drafter drafter, ProposalsC* p) noexcept:
-    cdef Py_ssize_t i
-    if p.least != NULL:
-        for i in range(drafter.d.max_draft + 1):
-            free(<void*>p.least[i])
-    free(p.least)
-    free(p.most)
-
-
-cdef void _choose_rows(Drafter drafter, const ProposalsC* p, OfferC* offers) noexcept nogil:
-    """Let the policy divide the pass among the rows, and write what is sent."""
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t i, n = p.num
-    for i in range(n):
-        ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
-        offer_best(&drafter.d, drafter._judge, p.slots[i], &ask, &offers[i])
-    drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
-    for i in range(n):
-        _write_row(&drafter.d, p.slots[i], offers[i].chosen, p, i)
-
-
-cdef enum:
-    TAIL = 32     # newest tokens of a history that are compared with a row
-    PROBES = 4    # older tokens compared as well, others each time
-    MANY = 64     # the same in find_slots
-
-
-cdef enum:
-    OTHER = -1    # the row does not continue the slot
-    NO_ROOM = -2  # no memory
-
-
-cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:
-    """Whether a row holds the history, judged by its newest tokens and `probes` older ones."""
-    cdef Py_ssize_t held = s.history.len, known = s.base + held
-    cdef Py_ssize_t tail = held if held < TAIL else TAIL
-    cdef Py_ssize_t i, place
-    if length < known or memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
-        return False
-    for i in range(probes if held > tail else 0):
-        place = <Py_ssize_t>((((<uint64_t>known + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
-                             * <uint64_t>(held - tail) >> 31)
-        if row[s.base + place] != s.history.tokens[place]:
-            return False
-    return True
-
-
-# Rows of a token table to follow.
-cdef struct FollowedC:
-    DriverC** lanes
-    const int32_t* slots  # -1 = none
-    const int32_t* lengths
-    Py_ssize_t num
-    const token_t* rows
-    Py_ssize_t width      # of a row
-    int32_t* accepted     # set: accepted tokens, OTHER, NO_ROOM; LATER while the caller has still to do all of it
-    Py_ssize_t together   # rows that a thread takes at a time
-    int64_t next          # row that nobody has taken
-
-cdef enum:
-    LATER = -3
-
-
-cdef int32_t _right_of(const SlotC* s, const token_t* row, Py_ssize_t length) noexcept nogil:
-    """How many tokens of the pending draft the new tokens of a row confirm, or OTHER."""
-    cdef Py_ssize_t known, i
-    if not s.active or not _fits(s, row, length, PROBES):
-        return OTHER
-    known = s.base + s.history.len
-    for i in range(known, length):
-        if row[i] < 0:
-            return OTHER
-    return <int32_t>draft_right(s, row + known, length - known - 1) if length > known else 0
-
-
-cdef void _fetch_text(const FollowedC* f, const DriverC* d, Py_ssize_t i) noexcept nogil:
-    """Ask for what tells whether a row continues its slot."""
-    cdef const SlotC* s
-    cdef const token_t* end
-    if f.slots[i] < 0:
-        return
-    s = &d.slots[f.slots[i]]
-    end = f.rows + i * f.width + f.lengths[i]
-    ngs_prefetch_read(end - 1)
-    ngs_prefetch_read(end - TAIL if f.lengths[i] >= TAIL else end - 1)
-    ngs_prefetch_read(s.history.tokens + s.history.len)
-    ngs_prefetch_read(s.history.tokens + s.history.len - (TAIL if s.history.len >= TAIL else 0))
-    ngs_prefetch_read(s.draft)
-
-
-cdef void _join_lane(void* job, int lane) noexcept nogil:
-    """Take rows and append their new tokens to the histories, until no row is left."""
-    cdef FollowedC* f = <FollowedC*>job
-    cdef DriverC* d = f.lanes[lane]
-    cdef const token_t* row
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-    cdef Py_ssize_t i, known, length, end
-    cdef SlotC* s
-    while start < f.num:
-        end = min(start + f.together, f.num)
-        for i in range(start, end):
-            if i + AHEAD < end:  # others may change other rows
-                _fetch_text(f, d, i + AHEAD)
-            f.accepted[i] = OTHER
-            if f.slots[i] < 0:
-                continue
-            s = &d.slots[f.slots[i]]
-            row, length = f.rows + i * f.width, f.lengths[i]
-            f.accepted[i] = _right_of(s, row, length)
-            known = s.base + s.history.len
-            s.sent = s.draft_len
-            s.joined = 0
-            if f.accepted[i] == OTHER or length == known:
-                continue
-            if not driver_stays(d, f.slots[i], length - known):
-                f.accepted[i] = LATER
-            elif driver_join(d, f.slots[i], row + known, length - known, f.accepted[i]) != STATUS_OK:
-                f.accepted[i] = NO_ROOM
-            else:
-                s.joined = length - known
-        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-
-
-cdef void _index_lane(void* job, int lane) noexcept nogil:
-    """Take rows from the last one on and index what has joined, until no row is left."""
-    cdef FollowedC* f = <FollowedC*>job
-    cdef DriverC* d = f.lanes[lane]
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-    cdef Py_ssize_t i, k, end
-    while start < f.num:
-        end = min(start + f.together, f.num)
-        for k in range(start, end):
-            i = f.num - 1 - k
-            if k + 1 < end and f.accepted[i - 1] >= 0 and d.slots[f.slots[i - 1]].joined:
-                driver_fetch(d, f.slots[i - 1], FETCH_ENTRIES)
-            if f.accepted[i] >= 0 and d.slots[f.slots[i]].joined:
-                driver_index(d, f.slots[i])
-        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-
-
-cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noexcept nogil:
-    """Show sources and policy what has joined, in the order of the rows: one thread changes what slots share."""
-    cdef Py_ssize_t i
-    cdef const token_t* row
-    cdef bint taught
-    cdef SlotC* s
-    for i in range(f.num):
-        if i + 1 < f.num and f.accepted[i + 1] >= 0:
-            driver_fetch(&drafter.d, f.slots[i + 1], FETCH_STATE)
-        if f.accepted[i] < 0:
-            continue
-        s = &drafter.d.slots[f.slots[i]]
-        if s.joined:
-            row = f.rows + i * f.width + f.lengths[i] - s.joined
-            taught = s.asked and drafter._judge is not None
-            driver_share(&drafter.d, f.slots[i])
-            if taught:
-                commit_teach(&drafter.d, f.slots[i], row, s.joined, s.sent, emitted)
-
-
-cdef Py_ssize_t _follow_rest(Drafter drafter, FollowedC* f, EmittedC* emitted) noexcept nogil:
-    """Commit rows whose slots must drop tokens; return the last row of all without room, -1 = none."""
-    cdef Py_ssize_t i, known, full = -1
-    cdef const token_t* row
-    cdef SlotC* s
-    for i in range(f.num):
-        if f.accepted[i] == LATER:
-            s = &drafter.d.slots[f.slots[i]]
-            row, known = f.rows + i * f.width, s.base + s.history.len
-            f.accepted[i] = <int32_t>draft_right(s, row + known, f.lengths[i] - known - 1)
-            if commit_tokens(&drafter.d, drafter._judge, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i],
-                             emitted) != STATUS_OK:
-                f.accepted[i] = NO_ROOM
-        if f.accepted[i] == NO_ROOM:
-            f.accepted[i] = OTHER
-            full = i
-    return full
-
-
-cdef Py_ssize_t _follow_rows(Drafter drafter, FollowedC* f) noexcept nogil:
-    """Commit the new tokens of all rows; return the last row without room, -1 = none."""
-    cdef int lanes = _lanes_for(drafter, f.num)
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t full
-    cdef bint called
-    _begin_lanes(drafter, lanes)
-    f.together = TOGETHER if lanes > 1 else f.num
-    f.next = 0
-    _share(_join_lane, f, lanes)
-    f.next = 0
-    called = call_workers(_index_lane, f, lanes)
-    _show_rows(drafter, f, &emitted)
-    _index_lane(f, 0)
-    if called:
-        dismiss_workers()
-    _end_lanes(drafter, lanes)
-    full = _follow_rest(drafter, f, &emitted)
-    commit_pass(drafter._judge, &emitted)
-    return full
-
-
-cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
-                        Status* status) noexcept nogil:
-    """Make the history equal to `tokens`: commit what continues it, otherwise begin a request (returns -1).
-
-    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any id >= 0 if that is 0); with
-    STATUS_BAD_TOKEN it returns the position of the first one that is not.
-    """
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef Py_ssize_t known = s.base + s.history.len
-    cdef bint goes_on = s.active and n >= known and (
-        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
-    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t accepted, i
-    for i in range(known if goes_on else 0, n):
-        if tokens[i] < 0 or tokens[i] > last:
-            status[0] = STATUS_BAD_TOKEN
-            return i
-    status[0] = STATUS_OK
-    if not goes_on:
-        status[0] = driver_begin(&drafter.d, slot, tokens, n)
-        return -1
-    if n == known:
-        return 0
-    accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = commit_tokens(&drafter.d, drafter._judge, slot, tokens + known, n - known, accepted, &emitted)
-    commit_pass(drafter._judge, &emitted)
-    return accepted
-
-
-cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* row, Py_ssize_t length,
-                      const int32_t[::1] taken, Py_ssize_t num_taken) noexcept nogil:
-    """Return the slot with the longest history that a row begins with, except those taken; -1 = none."""
-    cdef SlotC* s
-    cdef Py_ssize_t i, j, known, longest = 0
-    cdef int32_t best = -1
-    for i in range(slots.shape[0]):
-        s = &drafter.d.slots[slots[i]]
-        known = s.base + s.history.len
-        if s.history.len == 0 or not longest < known <= length or not _fits(s, row, length, MANY):
-            continue
-        for j in range(num_taken):
-            if taken[j] == slots[i]:
-                break
-        else:
-            best, longest = slots[i], known
-    return best
-
-
 cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssize_t width) except -1:
     if slot < -1:
         raise InputError(f"slots must be -1 or a slot number, got {slot}")
@@ -464,8 +77,8 @@ cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssiz
 cdef int _checked_threads(threads) except -1:
     if threads is None:
         return usable_cores()
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise InputError(f"threads must be in 1..{MOST_THREADS} or None, got {threads!r}")
+    if type(threads) is not int or not 1 <= threads <= MOST_LANES:
+        raise InputError(f"threads must be in 1..{MOST_LANES} or None, got {threads!r}")
     return threads
 
 
@@ -543,8 +156,9 @@ cdef class Drafter:
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
         self._threads = _checked_threads(threads)
-        self._num_lanes = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>self._threads, slots // ROWS_OF_LANE))
-        self._make_lanes()
+        lanes_make(&self._lanes, &self.d, self._threads)
+        for i in range(self.d.num_sources):
+            (<Source>self._sources[i]).make_lanes(self._lanes.num)
         self.judge_by(policy)
 
     cdef int judge_by(self, AutoPolicy policy) except -1:
@@ -557,26 +171,6 @@ cdef class Drafter:
                 self.d.calibrations[i] = (NULL if self.d.sources[i].calibrated
                                           else policy.calibrations.of((<Source>self._sources[i]).name))
         self._judge = policy
-        return 0
-
-    cdef int _make_lanes(self) except -1:
-        """Make a driver with counts of its own for each thread but the caller's."""
-        cdef Py_ssize_t i
-        cdef int lane
-        self._lanes = <DriverC**>calloc(<size_t>self._num_lanes, sizeof(DriverC*))
-        if self._lanes == NULL:
-            raise MemoryError("drafter: no memory for threads")
-        self._lanes[0] = &self.d
-        for lane in range(1, self._num_lanes):
-            self._lanes[lane] = <DriverC*>malloc(sizeof(DriverC))
-            if self._lanes[lane] == NULL:
-                raise MemoryError("drafter: no memory for threads")
-            self._lanes[lane][0] = self.d
-            self._lanes[lane].lane = lane
-            self._lanes[lane].counts = NULL
-            self._lanes[lane].counts = counts_make(self.d.num_sources, self.d.max_draft)
-        for i in range(self.d.num_sources):
-            (<Source>self._sources[i]).make_lanes(self._num_lanes)
         return 0
 
     cdef int _make_rows(self, SlotC* s) except -1:
@@ -596,11 +190,7 @@ cdef class Drafter:
             free(self.d.slots[i].claims)
             free(self.d.slots[i].made)
             free(self.d.slots[i].links)
-        for i in range(1, self._num_lanes if self._lanes != NULL else 0):
-            if self._lanes[i] != NULL:
-                free(self._lanes[i].counts)
-            free(self._lanes[i])
-        free(self._lanes)
+        lanes_free(&self._lanes)
         free(self.d.calibrations)
         free(self.d.slots)
         free(self.d.counts)
@@ -967,10 +557,10 @@ cdef class Drafter:
         tokens_view(token_ids, "token_ids", &tokens, False)
         if self._policy is None:
             with nogil, self._lock:
-                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+                accepted = follow_text(&self.d, self._judge, slot, tokens.data, tokens.len, vocab_size, &status)
         else:
             with self._lock:
-                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+                accepted = follow_text(&self.d, self._judge, slot, tokens.data, tokens.len, vocab_size, &status)
         if status == STATUS_BAD_TOKEN:
             bad = tokens.data[accepted]
         tokens_release(&tokens)
@@ -1113,7 +703,6 @@ cdef class Drafter:
         cdef int32_t[::1] lens
         cdef int32_t* above = NULL
         cdef Py_ssize_t width = 0
-        cdef OfferC* offers = NULL
         cdef ProposalsC p
         cdef Py_ssize_t i
         try:
@@ -1138,32 +727,28 @@ cdef class Drafter:
             self._active(slot_view[i], "propose_batch")
         if not slot_view.shape[0]:
             return
+        self._drafted += 1
+        p.lanes, p.batch = &self._lanes, self._drafted
         p.slots, p.limits, p.num = &slot_view[0], &limits[0], slot_view.shape[0]
         p.rows, p.width = &rows[0, 0] if rows.shape[1] else NULL, rows.shape[1]
         p.parents, p.lens = above, &lens[0]
         p.ask = AskC(0, 0, NULL, 0, p.num, p.num, width, 0)
-        p.most, p.least, p.next = NULL, NULL, 0
-        p.lanes, p.judged = self._lanes, self._policy is not None
+        p.judged, p.most, p.least, p.offers = self._policy is not None, NULL, NULL, NULL
         if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row
                 self.judge_by(None)
                 with nogil:
-                    _propose_rows(self, &p)
+                    proposals_draft(&p)
             return
         try:
-            offers = <OfferC*>calloc(<size_t>p.num, sizeof(OfferC))
-            if offers == NULL:
-                raise MemoryError("no memory for the candidates")
             with self._lock:
                 self.judge_by(self._policy)
-                self._policy.reserve(p.num)
-                _prepare_judged(self, &p)
+                proposals_prepare(&p, self._policy)
                 with nogil:
-                    _propose_rows(self, &p)
-                _choose_rows(self, &p, offers)
+                    proposals_draft(&p)
+                proposals_choose(&p, self._policy)
         finally:
-            _free_judged(self, &p)
-            free(offers)
+            proposals_free(&p)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
         """Commit the tokens that rows of an engine's token table have beyond their slots' histories.
@@ -1211,15 +796,15 @@ cdef class Drafter:
             done[i] = -1
         if not slot_view.shape[0]:
             return
-        f.lanes, f.slots, f.lengths = self._lanes, &slot_view[0], &length_view[0]
+        f.lanes, f.slots, f.lengths = &self._lanes, &slot_view[0], &length_view[0]
         f.rows, f.width, f.num = &rows[0, 0], rows.shape[1], slot_view.shape[0]
         f.accepted = &done[0]
         with self._lock:
             if self._policy is None:
                 with nogil:
-                    full = _follow_rows(self, &f)
+                    full = follow_rows(&f, self._judge)
             else:
-                full = _follow_rows(self, &f)
+                full = follow_rows(&f, self._judge)
         if full >= 0:
             raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 
@@ -1260,7 +845,8 @@ cdef class Drafter:
             self._slot(slot_view[i])
         with nogil, self._lock:
             for i in range(row_view.shape[0]):
-                out[i] = _longest(self, slot_view, &table[row_view[i], 0], length_view[row_view[i]], out, i)
+                out[i] = follow_find(&self.d, &slot_view[0] if slot_view.shape[0] else NULL, slot_view.shape[0],
+                                     &table[row_view[i], 0], length_view[row_view[i]], &out[0], i)
 
     def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):
         """Run a recorded request as if the target had chosen its output, and count the steps.
