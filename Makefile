@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
 ASAN_TESTS ?= tests/native tests/drafters tests/formats tests/verify tests/threads tests/compat tests/engine tests/server
-TSAN_TESTS ?= tests/threads tests/engine tests/server
+TSAN_TESTS ?= tests/threads tests/native/drafter/test_batch_threads.py tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
 NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null - 2>/dev/null && echo -mno-amx-tile -mno-amx-int8)

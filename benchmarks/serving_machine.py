@@ -84,16 +84,19 @@ def peak_mb(pid: int) -> float:
 
 @dataclass
 class Usage:
-    """Cores used since it was made: by this program, by a server, by all others together."""
+    """Cores used since it was made: by this program, by a server (pid 0: none), by all others."""
 
-    pid: int
+    pid: int = 0
     _start: float = field(default_factory=time.perf_counter)
     _own: float = field(default_factory=time.process_time)
     _busy: float = field(default_factory=busy_seconds)
     _server: float = 0.0
 
     def __post_init__(self) -> None:
-        self._server = process_seconds(self.pid)
+        self._server = self._server_seconds()
+
+    def _server_seconds(self) -> float:
+        return process_seconds(self.pid) if self.pid else 0.0
 
     def cores(self) -> dict[str, float]:
         """Return the three numbers.
@@ -103,7 +106,7 @@ class Usage:
         """
         seconds = time.perf_counter() - self._start
         client = time.process_time() - self._own
-        server = process_seconds(self.pid) - self._server
+        server = self._server_seconds() - self._server
         others = max(0.0, busy_seconds() - self._busy - server - client - 2 * SECONDS)
         used = {"client": client, "server": server, "others": others}
         return {name: one / seconds for name, one in used.items()}

@@ -31,6 +31,19 @@ def trace_text(name: str) -> bytes:
     return lzma.decompress((FOLDER / f"{name}.txt.xz").read_bytes())
 
 
+def recorded_stream() -> Tokens:
+    """Return all recorded requests one after another, prompts and outputs."""
+    requests = [one for name in trace_names() for one in load_trace(name)]
+    return np.concatenate([part for one in requests for part in (one.prompt, one.output)])
+
+
+def recorded_rows(rows: int, size: int) -> Tokens:
+    """Return texts, (rows, size), from places spread over the stream; it goes round at its end."""
+    stream = recorded_stream()
+    starts = np.arange(rows)[:, None] * len(stream) // rows
+    return np.take(stream, starts + np.arange(size), mode="wrap")
+
+
 def load_trace(name: str) -> list[Request]:
     """Return the requests of a set in their recorded order."""
     requests = []

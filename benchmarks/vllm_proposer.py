@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from traces import load_trace, trace_names
+from traces import recorded_rows
 
 DRAFTED = 8  # num_speculative_tokens
 Tokens = Any
@@ -148,16 +148,10 @@ class Running:
         self.emitted += sum(map(len, new))
 
 
-def rows_of(stream: Tokens, rows: int, size: int) -> list[Tokens]:
-    """Texts from places spread over the stream, which goes round at its end."""
-    starts = [row * len(stream) // rows for row in range(rows)]
-    return [np.take(stream, range(start, start + size), mode="wrap") for start in starts]
-
-
-def measure(stream: Tokens, rows: int, context: int, steps: int, names: list[str]) -> list[Any]:
+def measure(rows: int, context: int, steps: int, names: list[str]) -> list[Any]:
     """One cell of the table: all proposers, step by step in turn."""
     longest = context + (steps + 2) * (DRAFTED + 1) + 1
-    texts = rows_of(stream, rows, longest)
+    texts = list(recorded_rows(rows, longest))
     running = [Running(name, texts, context, longest) for name in names]
     for step in range(1 + steps):
         for i in range(len(running)):
@@ -215,15 +209,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="proposers whose names hold this")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    requests = [one for name in trace_names() for one in load_trace(name)]
-    stream = np.concatenate([part for one in requests for part in (one.prompt, one.output)])
-    print(f"{len(stream):,} recorded tokens", file=sys.stderr)
     names = usable([name for name in KINDS if given.only in name])
     cells = [
         cell
         for rows in map(int, given.batches.split(","))
         for context in map(int, given.contexts.split(","))
-        for cell in measure(stream, rows, context, given.steps, names)
+        for cell in measure(rows, context, given.steps, names)
     ]
     show(cells, names)
     if given.json:

@@ -95,8 +95,8 @@ static int ngs_top(const float *row, ptrdiff_t n, int k, int32_t *tokens, float 
         }
         if (largest == most)
             sum += ngs_exp_sum(row + start, end - start, highest);
-        else /* infinities share all there is */
-            for (ptrdiff_t i = start; i < end; i++) sum += row[i] > most;
+        else /* infinities, and what counts as much, share all there is */
+            for (ptrdiff_t i = start; i < end; i++) sum += row[i] >= most;
         if (found < k || most > logits[k - 1]) found = ngs_top_join(row, start, end, k, tokens, logits, found);
     }
     for (int i = 0; i < found; i++) probabilities[i] = (float)(exp((double)logits[i] - (double)highest) / sum);

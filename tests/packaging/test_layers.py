@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,15 @@ def test_native_modules_cimport_downwards_only() -> None:
             assert name == own or NATIVE_LEVELS[name] < NATIVE_LEVELS[own], (
                 f"{path} cimports {name}"
             )
+
+
+def test_native_modules_cimport_one_another_without_a_circle() -> None:
+    needs: dict[str, set[str]] = {}
+    for path in sorted(NATIVE.rglob("*.p*")):
+        found = re.findall(r"^from ngramspec\._native\.(\S+) cimport", path.read_text(), re.M)
+        own = f"{path.parent.name}.{path.stem}"
+        needs[own] = needs.get(own, set()) | set(found) - {own}
+    list(TopologicalSorter(needs).static_order())  # raises CycleError
 
 
 def test_every_native_folder_is_a_package_that_holds_stubs_only() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from typing import Any
@@ -97,20 +96,37 @@ def test_workers_sleep_when_there_is_nothing_to_do() -> None:
     assert time.process_time() - before < 0.1
 
 
-def test_signals_are_left_to_python() -> None:
-    drafter = alone(threads=4)
-    run(drafter, 1)
-    caught: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: caught.append(threading.get_ident()))
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        for _ in range(100):
-            time.sleep(0.01)
-            if caught:
-                break
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert caught == [threading.main_thread().ident]
+SIGNALLED = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+from threads.test_batches import alone, run
+caught = []
+signal.signal(signal.SIGUSR1, lambda number, _: caught.append(number))
+run(alone(threads=4), 1)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+os.kill(os.getpid(), signal.SIGUSR1)
+time.sleep(0.1)
+print(caught, signal.SIGUSR1 in signal.sigpending())
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+print(caught == [signal.SIGUSR1])
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "pthread_sigmask"), reason="this system has no signal masks"
+)
+def test_signals_are_left_to_the_threads_that_there_were() -> None:
+    """While the only other thread blocks a signal it stays pending: no worker takes it."""
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED.format(tests=tests)],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # whose threads would take it
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["[] True", "True"], done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

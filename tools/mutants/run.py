@@ -79,7 +79,7 @@ class Copy:
         text = path.read_text()
         if text.count(fault.old) != 1:
             return "broken", f"{fault.path} has {text.count(fault.old)} places like the fault's"
-        native = path.suffix == ".pyx"
+        native = path.suffix in {".pyx", ".h"}  # what modules are built of
         path.write_text(text.replace(fault.old, fault.new))
         try:
             if native:

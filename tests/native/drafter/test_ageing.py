@@ -153,7 +153,8 @@ def test_drafts_are_those_of_the_tokens_that_are_held(
             kept = len(text) if kind == "turn" else max(len(text) - 30 * length, 0)
             text = np.concatenate([text[:kept], new])
             drafter.begin(0, text)
-            assert len(drafter.history(0)) >= min(len(text), 3 * BOUND // 8)
+            fits = len(text) if len(text) <= BOUND else 3 * BOUND // 4
+            assert 2 * len(drafter.history(0)) >= fits  # dropped tokens may stay dropped
         held = drafter.history(0)
         assert drafter.check() == ""
         assert drafter.length(0) == len(text)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
@@ -55,6 +55,7 @@ def check_row(row: np.ndarray, top: int = 8) -> None:
 
 @SETTINGS
 @given(row=st.lists(LOGITS, min_size=1, max_size=70), top=st.integers(1, 16))
+@example(row=[np.inf, 1e30], top=2)
 def test_ties_infinities_and_nan(row: list[float], top: int) -> None:
     check_row(np.array(row, np.float32), top)
 

@@ -1,70 +1,43 @@
 """Drafter: the public face of one source or a chain of them, for any number of slots.
 
-drafter_offer drafts for a slot and drafter_commit commits what the target emitted, for this class and
-for native callers, which hold its lock. With an AutoPolicy every source drafts; the policy takes the
-best draft, chooses how much of it to send, and learns from all.
+It checks arguments, holds the lock and hands out arrays; what happens to drafts and tokens is done by the
+modules beside it, which know nothing of it.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from libc.math cimport exp
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
-from ngramspec._native.core.history cimport common_prefix, history_common_prefix, history_free
-from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
-from ngramspec._native.core.types cimport (
-    STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, ngs_add64, ngs_prefetch_read, token_t, uint64_t,
-)
-from ngramspec._native.core.workers cimport Task, call_workers, dismiss_workers, usable_cores
+from ngramspec._native.core.history cimport history_free
+from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
+from ngramspec._native.core.workers cimport usable_cores
+from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_tokens
+from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, SourceCountsC, branches_check, branches_few, branches_keep, draft_right, driver_accept,
-    driver_ask_all, driver_begin, driver_begin_lane, driver_context, driver_end, driver_end_lane, driver_fetch, driver_index,
-    driver_join, driver_observe, driver_propose, driver_propose_tree, driver_prune, driver_replay, driver_share,
-    driver_shorten, driver_stays, driver_take, driver_truncate, history_context,
+    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_replay, driver_shorten, driver_truncate,
 )
-from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, FETCH_TEXTS, Source, SourceC
+from ngramspec._native.drafter.follow cimport FollowedC, follow_find, follow_rows, follow_text
+from ngramspec._native.drafter.lanes cimport MOST_LANES, lanes_free, lanes_make
+from ngramspec._native.drafter.observation cimport observation_most, observation_show_logits, observation_show_top
+from ngramspec._native.drafter.offer cimport AskC, offer_draft
+from ngramspec._native.drafter.proposals cimport (
+    ProposalsC, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
+)
+from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
-from ngramspec._native.policy.costs cimport CalibrationC, calibration_learn
-from ngramspec._native.policy.trees cimport TreeC
+from ngramspec._native.policy.costs cimport CalibrationC
 
 import numpy as np
 
 from ngramspec.errors import InputError, StateError
-from ngramspec.stats import Replay, SourceStats
+from ngramspec.stats import Replay
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
-
-
-cdef object _stats_of(str name, const SourceCountsC* c, Py_ssize_t max_draft):
-    cdef Py_ssize_t i, last = 0
-    cdef int64_t num_accepted_tokens = 0
-    for i in range(max_draft):
-        num_accepted_tokens += c.accepted_at[i]
-        if c.accepted_at[i]:
-            last = i + 1
-    return SourceStats(
-        name=name,
-        begin_calls=c.begin_calls,
-        propose_calls=c.propose_calls,
-        accept_calls=c.accept_calls,
-        num_drafts=c.num_drafts,
-        num_accepted_drafts=c.num_accepted_drafts,
-        num_draft_tokens=c.num_draft_tokens,
-        num_accepted_tokens=num_accepted_tokens,
-        accepted_per_position=tuple([c.accepted_at[i] for i in range(last)]),
-        begin_ns=c.begin_ns,
-        propose_ns=_scaled(c.propose_ns, c.propose_calls, c.timed_proposes),
-        accept_ns=_scaled(c.accept_ns, c.num_feedbacks, c.timed_accepts),
-    )
-
-
-cdef int64_t _scaled(int64_t ns, int64_t calls, int64_t timed):
-    return <int64_t>(<double>ns * <double>calls / <double>timed) if timed else 0
 
 
 cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_history):
@@ -89,594 +62,6 @@ cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_his
         raise InputError(f"each source can only be used once, got {', '.join(names)}")
 
 
-cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
-    """The number of leading tokens that a draft may hold."""
-    cdef Py_ssize_t i
-    if ask.valid == NULL:
-        return n
-    for i in range(n):
-        if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
-            return i
-    return n
-
-
-cdef bint _context(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,
-                   token_t* last) noexcept nogil:
-    """Set the tokens that a row follows; position -1: it is of the pending draft's pass. False: they are gone."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    if position < 0:
-        driver_context(&drafter.d, slot, row, before, last)
-    elif position + row >= s.base:
-        history_context(&s.history, position + row - s.base, before, last)
-    else:
-        return False
-    return True
-
-
-cdef void _observe_rows(Drafter drafter, Py_ssize_t slot, Py_ssize_t position, const float* rows,
-                        Py_ssize_t num_rows, Py_ssize_t vocab_size) noexcept nogil:
-    """Take the likeliest tokens out of rows, and tell the sources."""
-    cdef token_t[NGS_TOP_MOST] tokens
-    cdef float[NGS_TOP_MOST] p
-    cdef token_t before = -1, last = -1
-    cdef Py_ssize_t i
-    cdef int n
-    for i in range(num_rows if drafter.d.top else 0):
-        if _context(drafter, slot, position, i, &before, &last):
-            n = ngs_top(rows + i * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
-            driver_observe(&drafter.d, before, last, tokens, p, n)
-
-
-cdef Py_ssize_t _most_rows(const SlotC* s, bint placed, Py_ssize_t position) noexcept nogil:
-    """How many rows of logits there can be: of the pending draft's pass, or from a position of the request on."""
-    if not placed:
-        return s.draft_len + 1 if s.history.len else 0
-    return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
-
-
-cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
-    """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
-    cdef Py_ssize_t row = source * d.max_draft, n = s.made[source], i
-    cdef int32_t* place = s.links + d.num_sources * d.max_draft
-    if not s.branched:
-        return _leading_valid(ask, s.rows + row, n)
-    if _leading_valid(ask, s.rows + row, n) == n:
-        return n
-    for i in range(n):
-        place[i] = _leading_valid(ask, s.rows + row + i, 1) == 1
-    return branches_keep(s.rows + row, s.links + row, s.claims + row, n, place)
-
-
-cdef int drafter_judge(Drafter drafter, AutoPolicy policy) except -1:
-    """Set the policy that values drafts and learns from their outcome; None = no policy."""
-    cdef Py_ssize_t i
-    if drafter._judge is policy:
-        return 0
-    if policy is not None:
-        for i in range(drafter.d.num_sources):
-            drafter._calibrations[i] = (NULL if drafter.d.sources[i].calibrated
-                                        else policy.calibrations.of((<Source>drafter._sources[i]).name))
-    drafter._judge = policy
-    return 0
-
-
-cdef void _describe(Drafter drafter, const SlotC* s, Py_ssize_t source, Py_ssize_t room, OfferC* c) noexcept nogil:
-    c.p = s.claims + source * drafter.d.max_draft
-    c.tree = TreeC(NULL, NULL, NULL)
-    if s.branched:
-        c.tree = TreeC(s.rows + source * drafter.d.max_draft, s.links + source * drafter.d.max_draft,
-                       s.claims + source * drafter.d.max_draft)
-    c.n = s.made[source]
-    c.room = room
-    c.calibration = drafter._calibrations[source]
-
-
-cdef Py_ssize_t _draft_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexcept nogil:
-    """Make the draft of the first source that has one pending, at most `limit` tokens; return its length."""
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t n = (driver_propose_tree(d, slot, ask.limit, ask.width) if ask.width
-                         else driver_propose(d, slot, ask.limit))
-    if ask.branches and n:
-        n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
-    n = _leading_valid(ask, s.draft, n)
-    driver_shorten(d, slot, n)
-    return n
-
-
-cdef Py_ssize_t _most_wanted(Drafter drafter, const AskC* ask) noexcept nogil:
-    """The tokens that a policy wants from each source: one more than may be sent, of a tree no more than it looks at."""
-    cdef Py_ssize_t most = min(ask.limit + 1, drafter.d.max_draft) if ask.limit > 0 else 0
-    return min(most, drafter._judge._max_draft) if ask.width else most
-
-
-cdef void _draft_all(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t most, const float* least) noexcept nogil:
-    """Let all sources draft, at most `most` tokens each; nothing is pending yet."""
-    cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t i
-    driver_ask_all(d, slot, most, ask.width, least)
-    for i in range(d.num_sources):
-        s.made[i] = _keep_valid(d, s, i, ask)
-    if ask.branches:
-        driver_prune(d, slot, ask.branches)
-
-
-cdef Py_ssize_t _take_best(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Make the draft that is worth most pending and describe it; return its length."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef double net, top = 0.0
-    cdef Py_ssize_t i, source = -1, n = 0
-    best.n = best.room = best.chosen = 0
-    best.calibration = NULL
-    best.tree = TreeC(NULL, NULL, NULL)
-    for i in range(drafter.d.num_sources):
-        n += s.made[i] > 0
-    for i in range(drafter.d.num_sources):
-        if s.made[i] <= 0:
-            continue
-        _describe(drafter, s, i, ask.room, best)
-        net = drafter._judge.net_of(best, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
-        if source < 0 or net > top:
-            source, top = i, max(net, 0.0)
-    if source < 0:
-        return 0
-    _describe(drafter, s, source, ask.room, best)
-    driver_take(&drafter.d, slot, source, s.made[source])
-    return s.draft_len
-
-
-cdef Py_ssize_t drafter_offer(Drafter drafter, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Draft for a slot: ask the sources, make the draft that is worth most pending, return its length.
-
-    Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
-    With a policy all sources draft, one token more than may be sent: the target emits a token there too,
-    so the policy can learn from it. `best` describes the draft; the policy's choose_one or choose_all
-    decides how much of it is sent.
-    """
-    cdef Py_ssize_t most
-    cdef const float* least = NULL
-    if drafter._judge is None:
-        best.chosen = _draft_first(&drafter.d, slot, ask)
-        return best.chosen
-    most = _most_wanted(drafter, ask)
-    if ask.width:  # the policy puts a tree into another order: it must know all of it
-        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
-    _draft_all(&drafter.d, slot, ask, most, least)
-    return _take_best(drafter, slot, ask, best)
-
-
-cdef void _learn(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil:
-    """Teach the policy, for every source that it calibrates, what its draft got right, whether or not it was sent."""
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef token_t* row
-    cdef float* claims
-    cdef Py_ssize_t i, known
-    for i in range(drafter.d.num_sources):
-        if drafter._calibrations[i] == NULL:
-            continue
-        row, claims = s.rows + i * drafter.d.max_draft, s.claims + i * drafter.d.max_draft
-        known = min(s.made[i], n)
-        if known > 0:
-            calibration_learn(drafter._calibrations[i], claims, known, common_prefix(row, tokens, known))
-
-
-cdef void _teach(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
-                 EmittedC* emitted) noexcept nogil:
-    """Teach the policy what came of all drafts for the newest tokens, and add to `emitted` unless it is NULL."""
-    _learn(drafter, slot, tokens, n)
-    if emitted != NULL:
-        emitted.tokens += n
-        emitted.batch_tokens += 1 + draft_len
-
-
-cdef Status drafter_commit(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
-                           Py_ssize_t num_accepted, EmittedC* emitted) noexcept nogil:
-    """Append what the target emitted, give feedback to the draft's source and teach the policy.
-
-    Adds to `emitted`, unless it is NULL, what the policy learnt of this slot.
-    """
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef bint taught = s.asked and drafter._judge is not None
-    cdef Py_ssize_t draft_len = s.draft_len
-    cdef Status status = driver_accept(&drafter.d, slot, tokens, n, num_accepted)
-    if taught and status == STATUS_OK:
-        _teach(drafter, slot, tokens, n, draft_len, emitted)
-    return status
-
-
-cdef void _end_pass(Drafter drafter, const EmittedC* emitted) noexcept nogil:
-    """Report to the policy how many tokens a pass emitted."""
-    if emitted.batch_tokens:
-        drafter._judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
-
-
-# A batch to draft for.
-cdef struct ProposalsC:
-    DriverC** lanes
-    const int32_t* slots
-    const int32_t* limits
-    Py_ssize_t num
-    token_t* rows
-    Py_ssize_t width      # of a row
-    int32_t* parents      # rows like `rows`, NULL = chains
-    int32_t* lens
-    bint judged           # a policy chooses what is sent, so that nothing is written yet
-    AskC ask              # but for limit and room
-    Py_ssize_t* most      # if judged: tokens wanted of each row
-    const float** least   # if judged: by tokens wanted; see Source
-    int64_t next          # row that nobody has taken
-
-cdef enum:
-    TOGETHER = 8          # rows that a thread takes at a time
-    AHEAD = 2             # rows whose memory is fetched before it is needed
-    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
-    MOST_THREADS = 64
-
-
-cdef void _write_row(DriverC* d, Py_ssize_t slot, Py_ssize_t chosen, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
-    cdef SlotC* s = &d.slots[slot]
-    driver_shorten(d, slot, chosen)
-    p.lens[i] = <int32_t>s.draft_len
-    memcpy(p.rows + i * p.width, s.draft, <size_t>s.draft_len * sizeof(token_t))
-    if p.parents != NULL:
-        memcpy(p.parents + i * p.width, s.parents, <size_t>s.draft_len * sizeof(int32_t))
-
-
-cdef void _fetch_row(const DriverC* d, const ProposalsC* p, Py_ssize_t i) noexcept nogil:
-    cdef const SlotC* s
-    if i + 3 * AHEAD < p.num:
-        ngs_prefetch_read(&d.slots[p.slots[i + 3 * AHEAD]])
-    if i + 2 * AHEAD < p.num:
-        s = &d.slots[p.slots[i + 2 * AHEAD]]
-        ngs_prefetch_read(s.history.tokens + s.history.len - 1)
-        ngs_prefetch_read(s.rows)
-        ngs_prefetch_read(s.claims)
-        driver_fetch(d, p.slots[i + 2 * AHEAD], FETCH_STATE)
-    if i + AHEAD < p.num:
-        driver_fetch(d, p.slots[i + AHEAD], FETCH_PLACES)
-    if i + 1 < p.num:
-        driver_fetch(d, p.slots[i + 1], FETCH_TEXTS)
-
-
-cdef void _propose_lane(void* job, int lane) noexcept nogil:
-    """Take rows and draft for them until none is left."""
-    cdef ProposalsC* p = <ProposalsC*>job
-    cdef DriverC* d = p.lanes[lane]
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
-    cdef Py_ssize_t i
-    while start < p.num:
-        for i in range(start, min(start + TOGETHER, p.num)):
-            _fetch_row(d, p, i)
-            ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
-            if p.judged:
-                _draft_all(d, p.slots[i], &ask, p.most[i], p.least[p.most[i]])
-            else:
-                _write_row(d, p.slots[i], _draft_first(d, p.slots[i], &ask), p, i)
-        start = <Py_ssize_t>ngs_add64(&p.next, TOGETHER)
-
-
-cdef int _lanes_for(Drafter drafter, Py_ssize_t num) noexcept nogil:
-    """How many threads work on a batch."""
-    return <int>max(<Py_ssize_t>1, min(<Py_ssize_t>drafter._num_lanes, num // ROWS_OF_LANE))
-
-
-cdef bint _one_twice(Drafter drafter, const int32_t* slots, Py_ssize_t num) noexcept nogil:
-    """Whether a slot comes twice in a batch: then one thread drafts, in the order of the rows."""
-    cdef SlotC* s
-    cdef Py_ssize_t i
-    drafter._drafted += 1
-    for i in range(num):
-        s = &drafter.d.slots[slots[i]]
-        if s.drafted == drafter._drafted:
-            return True
-        s.drafted = drafter._drafted
-    return False
-
-
-cdef void _begin_lanes(Drafter drafter, int lanes) noexcept nogil:
-    """Let each thread count for itself."""
-    cdef int lane
-    for lane in range(1, lanes):
-        driver_begin_lane(&drafter.d, drafter._lanes[lane])
-
-
-cdef void _end_lanes(Drafter drafter, int lanes) noexcept nogil:
-    cdef int lane
-    for lane in range(1, lanes):
-        driver_end_lane(&drafter.d, drafter._lanes[lane])
-
-
-cdef void _share(Task task, void* job, int lanes) noexcept nogil:
-    """Run a task on this thread, and on others if there are any to spare."""
-    cdef bint called = call_workers(task, job, lanes)
-    task(job, 0)
-    if called:
-        dismiss_workers()
-
-
-cdef void _propose_rows(Drafter drafter, ProposalsC* p) noexcept nogil:
-    """Draft for all rows; without a policy also write what is sent."""
-    cdef int lanes = _lanes_for(drafter, p.num)
-    if lanes > 1 and _one_twice(drafter, p.slots, p.num):
-        lanes = 1
-    _begin_lanes(drafter, lanes)
-    _share(_propose_lane, p, lanes)
-    _end_lanes(drafter, lanes)
-
-
-cdef int _prepare_judged(Drafter drafter, ProposalsC* p) except -1:
-    """Set what a policy wants of each row: no lane can ask it."""
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t room = drafter.d.max_draft + 1, i, most
-    cdef const float* least
-    p.most = <Py_ssize_t*>calloc(<size_t>p.num + 1, sizeof(Py_ssize_t))
-    p.least = <const float**>calloc(<size_t>room, sizeof(float*))
-    if p.most == NULL or p.least == NULL:
-        raise MemoryError("no memory for the candidates")
-    for i in range(p.num):
-        ask.limit = min(<Py_ssize_t>p.limits[i], p.width)
-        most = p.most[i] = _most_wanted(drafter, &ask)
-        if not ask.width or p.least[most] != NULL:
-            continue
-        least = drafter._judge.least_of(ask.batch_tokens, ask.decoding, most)
-        if least == NULL:
-            continue
-        p.least[most] = <const float*>malloc(<size_t>room * sizeof(float))  # the policy has one for all
-        if p.least[most] == NULL:
-            raise MemoryError("no memory for the candidates")
-        memcpy(<void*>p.least[most], least, <size_t>(most + 1) * sizeof(float))
-    return 0
-
-
-cdef void _free_judged(Drafter drafter, ProposalsC* p) noexcept:
-    cdef Py_ssize_t i
-    if p.least != NULL:
-        for i in range(drafter.d.max_draft + 1):
-            free(<void*>p.least[i])
-    free(p.least)
-    free(p.most)
-
-
-cdef void _choose_rows(Drafter drafter, const ProposalsC* p, OfferC* offers) noexcept nogil:
-    """Let the policy divide the pass among the rows, and write what is sent."""
-    cdef AskC ask = p.ask
-    cdef Py_ssize_t i, n = p.num
-    for i in range(n):
-        ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
-        _take_best(drafter, p.slots[i], &ask, &offers[i])
-    drafter._judge.choose_all(offers, n, n, n, n * (1 + drafter.d.max_draft))
-    for i in range(n):
-        _write_row(&drafter.d, p.slots[i], offers[i].chosen, p, i)
-
-
-cdef enum:
-    TAIL = 32     # newest tokens of a history that are compared with a row
-    PROBES = 4    # older tokens compared as well, others each time
-    MANY = 64     # the same in find_slots
-
-
-cdef enum:
-    OTHER = -1    # the row does not continue the slot
-    NO_ROOM = -2  # no memory
-
-
-cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:
-    """Whether a row holds the history, judged by its newest tokens and `probes` older ones."""
-    cdef Py_ssize_t held = s.history.len, known = s.base + held
-    cdef Py_ssize_t tail = held if held < TAIL else TAIL
-    cdef Py_ssize_t i, place
-    if length < known or memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
-        return False
-    for i in range(probes if held > tail else 0):
-        place = <Py_ssize_t>((((<uint64_t>known + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
-                             * <uint64_t>(held - tail) >> 31)
-        if row[s.base + place] != s.history.tokens[place]:
-            return False
-    return True
-
-
-# Rows of a token table to follow.
-cdef struct FollowedC:
-    DriverC** lanes
-    const int32_t* slots  # -1 = none
-    const int32_t* lengths
-    Py_ssize_t num
-    const token_t* rows
-    Py_ssize_t width      # of a row
-    int32_t* accepted     # set: accepted tokens, OTHER, NO_ROOM; LATER while the caller has still to do all of it
-    Py_ssize_t together   # rows that a thread takes at a time
-    int64_t next          # row that nobody has taken
-
-cdef enum:
-    LATER = -3
-
-
-cdef int32_t _right_of(const SlotC* s, const token_t* row, Py_ssize_t length) noexcept nogil:
-    """How many tokens of the pending draft the new tokens of a row confirm, or OTHER."""
-    cdef Py_ssize_t known, i
-    if not s.active or not _fits(s, row, length, PROBES):
-        return OTHER
-    known = s.base + s.history.len
-    for i in range(known, length):
-        if row[i] < 0:
-            return OTHER
-    return <int32_t>draft_right(s, row + known, length - known - 1) if length > known else 0
-
-
-cdef void _fetch_text(const FollowedC* f, const DriverC* d, Py_ssize_t i) noexcept nogil:
-    """Ask for what tells whether a row continues its slot."""
-    cdef const SlotC* s
-    cdef const token_t* end
-    if f.slots[i] < 0:
-        return
-    s = &d.slots[f.slots[i]]
-    end = f.rows + i * f.width + f.lengths[i]
-    ngs_prefetch_read(end - 1)
-    ngs_prefetch_read(end - TAIL if f.lengths[i] >= TAIL else end - 1)
-    ngs_prefetch_read(s.history.tokens + s.history.len)
-    ngs_prefetch_read(s.history.tokens + s.history.len - (TAIL if s.history.len >= TAIL else 0))
-    ngs_prefetch_read(s.draft)
-
-
-cdef void _join_lane(void* job, int lane) noexcept nogil:
-    """Take rows and append their new tokens to the histories, until no row is left."""
-    cdef FollowedC* f = <FollowedC*>job
-    cdef DriverC* d = f.lanes[lane]
-    cdef const token_t* row
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-    cdef Py_ssize_t i, known, length, end
-    cdef SlotC* s
-    while start < f.num:
-        end = min(start + f.together, f.num)
-        for i in range(start, end):
-            if i + AHEAD < end:  # others may change other rows
-                _fetch_text(f, d, i + AHEAD)
-            f.accepted[i] = OTHER
-            if f.slots[i] < 0:
-                continue
-            s = &d.slots[f.slots[i]]
-            row, length = f.rows + i * f.width, f.lengths[i]
-            f.accepted[i] = _right_of(s, row, length)
-            known = s.base + s.history.len
-            s.sent = s.draft_len
-            s.joined = 0
-            if f.accepted[i] == OTHER or length == known:
-                continue
-            if not driver_stays(d, f.slots[i], length - known):
-                f.accepted[i] = LATER
-            elif driver_join(d, f.slots[i], row + known, length - known, f.accepted[i]) != STATUS_OK:
-                f.accepted[i] = NO_ROOM
-            else:
-                s.joined = length - known
-        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-
-
-cdef void _index_lane(void* job, int lane) noexcept nogil:
-    """Take rows from the last one on and index what has joined, until no row is left."""
-    cdef FollowedC* f = <FollowedC*>job
-    cdef DriverC* d = f.lanes[lane]
-    cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-    cdef Py_ssize_t i, k, end
-    while start < f.num:
-        end = min(start + f.together, f.num)
-        for k in range(start, end):
-            i = f.num - 1 - k
-            if k + 1 < end and f.accepted[i - 1] >= 0 and d.slots[f.slots[i - 1]].joined:
-                driver_fetch(d, f.slots[i - 1], FETCH_ENTRIES)
-            if f.accepted[i] >= 0 and d.slots[f.slots[i]].joined:
-                driver_index(d, f.slots[i])
-        start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-
-
-cdef void _show_rows(Drafter drafter, const FollowedC* f, EmittedC* emitted) noexcept nogil:
-    """Show sources and policy what has joined, in the order of the rows: one thread changes what slots share."""
-    cdef Py_ssize_t i
-    cdef const token_t* row
-    cdef bint taught
-    cdef SlotC* s
-    for i in range(f.num):
-        if i + 1 < f.num and f.accepted[i + 1] >= 0:
-            driver_fetch(&drafter.d, f.slots[i + 1], FETCH_STATE)
-        if f.accepted[i] < 0:
-            continue
-        s = &drafter.d.slots[f.slots[i]]
-        if s.joined:
-            row = f.rows + i * f.width + f.lengths[i] - s.joined
-            taught = s.asked and drafter._judge is not None
-            driver_share(&drafter.d, f.slots[i])
-            if taught:
-                _teach(drafter, f.slots[i], row, s.joined, s.sent, emitted)
-
-
-cdef Py_ssize_t _follow_rest(Drafter drafter, FollowedC* f, EmittedC* emitted) noexcept nogil:
-    """Commit rows whose slots must drop tokens; return the last row of all without room, -1 = none."""
-    cdef Py_ssize_t i, known, full = -1
-    cdef const token_t* row
-    cdef SlotC* s
-    for i in range(f.num):
-        if f.accepted[i] == LATER:
-            s = &drafter.d.slots[f.slots[i]]
-            row, known = f.rows + i * f.width, s.base + s.history.len
-            f.accepted[i] = <int32_t>draft_right(s, row + known, f.lengths[i] - known - 1)
-            if drafter_commit(drafter, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i], emitted) != STATUS_OK:
-                f.accepted[i] = NO_ROOM
-        if f.accepted[i] == NO_ROOM:
-            f.accepted[i] = OTHER
-            full = i
-    return full
-
-
-cdef Py_ssize_t _follow_rows(Drafter drafter, FollowedC* f) noexcept nogil:
-    """Commit the new tokens of all rows; return the last row without room, -1 = none."""
-    cdef int lanes = _lanes_for(drafter, f.num)
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t full
-    cdef bint called
-    _begin_lanes(drafter, lanes)
-    f.together = TOGETHER if lanes > 1 else f.num
-    f.next = 0
-    _share(_join_lane, f, lanes)
-    f.next = 0
-    called = call_workers(_index_lane, f, lanes)
-    _show_rows(drafter, f, &emitted)
-    _index_lane(f, 0)
-    if called:
-        dismiss_workers()
-    _end_lanes(drafter, lanes)
-    full = _follow_rest(drafter, f, &emitted)
-    _end_pass(drafter, &emitted)
-    return full
-
-
-cdef Py_ssize_t _follow(Drafter drafter, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t vocab_size,
-                        Status* status) noexcept nogil:
-    """Make the history equal to `tokens`: commit what continues it, otherwise begin a request (returns -1).
-
-    Ids that the history does not hold yet must be in 0..vocab_size - 1 (any id >= 0 if that is 0); with
-    STATUS_BAD_TOKEN it returns the position of the first one that is not.
-    """
-    cdef SlotC* s = &drafter.d.slots[slot]
-    cdef Py_ssize_t known = s.base + s.history.len
-    cdef bint goes_on = s.active and n >= known and (
-        history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
-    cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t accepted, i
-    for i in range(known if goes_on else 0, n):
-        if tokens[i] < 0 or tokens[i] > last:
-            status[0] = STATUS_BAD_TOKEN
-            return i
-    status[0] = STATUS_OK
-    if not goes_on:
-        status[0] = driver_begin(&drafter.d, slot, tokens, n)
-        return -1
-    if n == known:
-        return 0
-    accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = drafter_commit(drafter, slot, tokens + known, n - known, accepted, &emitted)
-    _end_pass(drafter, &emitted)
-    return accepted
-
-
-cdef int32_t _longest(Drafter drafter, const int32_t[::1] slots, const token_t* row, Py_ssize_t length,
-                      const int32_t[::1] taken, Py_ssize_t num_taken) noexcept nogil:
-    """Return the slot with the longest history that a row begins with, except those taken; -1 = none."""
-    cdef SlotC* s
-    cdef Py_ssize_t i, j, known, longest = 0
-    cdef int32_t best = -1
-    for i in range(slots.shape[0]):
-        s = &drafter.d.slots[slots[i]]
-        known = s.base + s.history.len
-        if s.history.len == 0 or not longest < known <= length or not _fits(s, row, length, MANY):
-            continue
-        for j in range(num_taken):
-            if taken[j] == slots[i]:
-                break
-        else:
-            best, longest = slots[i], known
-    return best
-
-
 cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssize_t width) except -1:
     if slot < -1:
         raise InputError(f"slots must be -1 or a slot number, got {slot}")
@@ -692,8 +77,8 @@ cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssiz
 cdef int _checked_threads(threads) except -1:
     if threads is None:
         return usable_cores()
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise InputError(f"threads must be in 1..{MOST_THREADS} or None, got {threads!r}")
+    if type(threads) is not int or not 1 <= threads <= MOST_LANES:
+        raise InputError(f"threads must be in 1..{MOST_LANES} or None, got {threads!r}")
     return threads
 
 
@@ -758,8 +143,8 @@ cdef class Drafter:
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
         self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
-        self._calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
-        if self.d.sources == NULL or self.d.slots == NULL or self._calibrations == NULL:
+        self.d.calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
+        if self.d.sources == NULL or self.d.slots == NULL or self.d.calibrations == NULL:
             raise MemoryError("drafter: no memory for the slots")
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
@@ -767,44 +152,26 @@ cdef class Drafter:
             (<Source>self._sources[i])._taken = True
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
-        self.d.counts = self._make_counts()
+        self.d.counts = counts_make(self.d.num_sources, self.d.max_draft)
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
         self._threads = _checked_threads(threads)
-        self._num_lanes = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>self._threads, slots // ROWS_OF_LANE))
-        self._make_lanes()
-        drafter_judge(self, policy)
-
-    cdef int _make_lanes(self) except -1:
-        """Make a driver with counts of its own for each thread but the caller's."""
-        cdef Py_ssize_t i
-        cdef int lane
-        self._lanes = <DriverC**>calloc(<size_t>self._num_lanes, sizeof(DriverC*))
-        if self._lanes == NULL:
-            raise MemoryError("drafter: no memory for threads")
-        self._lanes[0] = &self.d
-        for lane in range(1, self._num_lanes):
-            self._lanes[lane] = <DriverC*>malloc(sizeof(DriverC))
-            if self._lanes[lane] == NULL:
-                raise MemoryError("drafter: no memory for threads")
-            self._lanes[lane][0] = self.d
-            self._lanes[lane].lane = lane
-            self._lanes[lane].counts = NULL
-            self._lanes[lane].counts = self._make_counts()
+        lanes_make(&self._lanes, &self.d, self._threads)
         for i in range(self.d.num_sources):
-            (<Source>self._sources[i]).make_lanes(self._num_lanes)
+            (<Source>self._sources[i]).make_lanes(self._lanes.num)
+        self.judge_by(policy)
+
+    cdef int judge_by(self, AutoPolicy policy) except -1:
+        """Set the policy that values drafts and learns from their outcome; None = no policy."""
+        cdef Py_ssize_t i
+        if self._judge is policy:
+            return 0
+        if policy is not None:
+            for i in range(self.d.num_sources):
+                self.d.calibrations[i] = (NULL if self.d.sources[i].calibrated
+                                          else policy.calibrations.of((<Source>self._sources[i]).name))
+        self._judge = policy
         return 0
-
-    cdef SourceCountsC* _make_counts(self) except NULL:
-        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>self.d.max_draft * sizeof(int64_t)
-        cdef SourceCountsC* counts = <SourceCountsC*>calloc(<size_t>self.d.num_sources, of_source)
-        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
-        cdef Py_ssize_t i
-        if counts == NULL:
-            raise MemoryError("drafter: no memory for statistics")
-        for i in range(self.d.num_sources):
-            counts[i].accepted_at = accepted_at + i * self.d.max_draft
-        return counts
 
     cdef int _make_rows(self, SlotC* s) except -1:
         cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
@@ -823,12 +190,8 @@ cdef class Drafter:
             free(self.d.slots[i].claims)
             free(self.d.slots[i].made)
             free(self.d.slots[i].links)
-        for i in range(1, self._num_lanes if self._lanes != NULL else 0):
-            if self._lanes[i] != NULL:
-                free(self._lanes[i].counts)
-            free(self._lanes[i])
-        free(self._lanes)
-        free(self._calibrations)
+        lanes_free(&self._lanes)
+        free(self.d.calibrations)
         free(self.d.slots)
         free(self.d.counts)
         free(self.d.sources)
@@ -930,36 +293,22 @@ cdef class Drafter:
 
         Cost: O(max_draft) per source. Threads: safe.
         """
-        cdef Py_ssize_t i, most = self.d.max_draft
-        cdef size_t of_source = sizeof(SourceCountsC) + <size_t>most * sizeof(int64_t)
-        cdef SourceCountsC* counts = <SourceCountsC*>malloc(<size_t>self.d.num_sources * of_source)
-        cdef int64_t* accepted_at = <int64_t*>(counts + self.d.num_sources)
-        if counts == NULL:
-            raise MemoryError("no memory for statistics")
+        cdef Py_ssize_t i
+        cdef SourceCountsC* counts = counts_make(self.d.num_sources, self.d.max_draft)
         try:
             # The lock is held for a copy only: making objects can run any code, such as a signal handler
             # or a destructor, which may call this drafter.
             with self._lock:
-                memcpy(counts, self.d.counts, <size_t>self.d.num_sources * sizeof(SourceCountsC))
-                for i in range(self.d.num_sources):
-                    memcpy(accepted_at + i * most, counts[i].accepted_at, <size_t>most * sizeof(int64_t))
-            for i in range(self.d.num_sources):
-                counts[i].accepted_at = accepted_at + i * most
-            return {source.name: _stats_of(source.name, &counts[i], self.d.max_draft)
+                counts_copy(counts, self.d.counts, self.d.num_sources, self.d.max_draft)
+            return {source.name: counts_stats(&counts[i], source.name, self.d.max_draft)
                     for i, source in enumerate(self._sources)}
         finally:
             free(counts)
 
     def reset_stats(self):
         """Set all counters of all sources to 0."""
-        cdef int64_t* accepted_at
-        cdef Py_ssize_t i
         with self._lock:
-            for i in range(self.d.num_sources):
-                accepted_at = self.d.counts[i].accepted_at
-                memset(accepted_at, 0, <size_t>self.d.max_draft * sizeof(int64_t))
-                memset(&self.d.counts[i], 0, sizeof(SourceCountsC))
-                self.d.counts[i].accepted_at = accepted_at
+            counts_clear(self.d.counts, self.d.num_sources, self.d.max_draft)
 
     def begin(self, Py_ssize_t slot, token_ids):
         """Start a request on a slot.
@@ -1011,8 +360,8 @@ cdef class Drafter:
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
-            drafter_judge(self, self._policy)
-            if drafter_offer(self, slot, &ask, &c) and self._policy is not None:
+            self.judge_by(self._policy)
+            if offer_draft(&self.d, self._judge, slot, &ask, &c) and self._policy is not None:
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
             draft = _empty(c.chosen, _int32)
@@ -1098,8 +447,8 @@ cdef class Drafter:
             draft_len = s.draft_len
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
             if valid:
-                status = drafter_commit(self, slot, tokens.data, tokens.len, num_accepted, &emitted)
-                _end_pass(self, &emitted)
+                status = commit_tokens(&self.d, self._judge, slot, tokens.data, tokens.len, num_accepted, &emitted)
+                commit_pass(self._judge, &emitted)
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -1134,9 +483,9 @@ cdef class Drafter:
         cdef Py_ssize_t most = 0
         cdef bint placed = first is not None
         with nogil, self._lock:
-            most = _most_rows(s, placed, position)
+            most = observation_most(s, placed, position)
             if 0 < rows.shape[0] <= most and rows.shape[1]:
-                _observe_rows(self, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
+                observation_show_logits(&self.d, slot, position, &rows[0, 0], rows.shape[0], rows.shape[1])
         if rows.shape[0] > most:
             raise _bad_observation("logits", rows.shape[0], most, first)
 
@@ -1160,9 +509,7 @@ cdef class Drafter:
         cdef const float[:, ::1] logs = logits_view(logprobs, "logprobs")
         cdef SlotC* s = self._active(slot, "observe_top")
         cdef Py_ssize_t position = -1 if first is None else first
-        cdef token_t before = -1, last = -1
-        cdef float[NGS_TOP_MOST] p
-        cdef Py_ssize_t most, k, i, j
+        cdef Py_ssize_t most, i, j
         if tokens.shape[0] != logs.shape[0] or tokens.shape[1] != logs.shape[1]:
             raise InputError(f"token_ids and logprobs must have the same shape, got ({tokens.shape[0]}, "
                              f"{tokens.shape[1]}) and ({logs.shape[0]}, {logs.shape[1]})")
@@ -1171,14 +518,11 @@ cdef class Drafter:
                 if not logs[i, j] <= (logs[i, j - 1] if j else <float>1e-3):
                     raise InputError(f"logprobs must be at most 0 and fall along each row, got {logs[i, j]} at "
                                      f"({i}, {j})")
-        k = min(tokens.shape[1], self.d.top)
         with self._lock:
-            most = _most_rows(s, first is not None, position)
-            for i in range(tokens.shape[0] if tokens.shape[0] <= most and k else 0):
-                for j in range(k):
-                    p[j] = <float>min(exp(logs[i, j]), 1.0)
-                if _context(self, slot, position, i, &before, &last):
-                    driver_observe(&self.d, before, last, &tokens[i, 0], p, k)
+            most = observation_most(s, first is not None, position)
+            if 0 < tokens.shape[0] <= most and tokens.shape[1]:
+                observation_show_top(&self.d, slot, position, &tokens[0, 0], &logs[0, 0], tokens.shape[0],
+                                     tokens.shape[1])
         if tokens.shape[0] > most:
             raise _bad_observation("token_ids", tokens.shape[0], most, first)
 
@@ -1213,10 +557,10 @@ cdef class Drafter:
         tokens_view(token_ids, "token_ids", &tokens, False)
         if self._policy is None:
             with nogil, self._lock:
-                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+                accepted = follow_text(&self.d, self._judge, slot, tokens.data, tokens.len, vocab_size, &status)
         else:
             with self._lock:
-                accepted = _follow(self, slot, tokens.data, tokens.len, vocab_size, &status)
+                accepted = follow_text(&self.d, self._judge, slot, tokens.data, tokens.len, vocab_size, &status)
         if status == STATUS_BAD_TOKEN:
             bad = tokens.data[accepted]
         tokens_release(&tokens)
@@ -1314,11 +658,11 @@ cdef class Drafter:
             if ask.branches < 1:
                 raise InputError(f"max_branches must be >= 1, got {max_branches}")
         with self._lock:
-            drafter_judge(self, self._policy)
+            self.judge_by(self._policy)
             if self._policy is None:
                 with nogil:
-                    drafter_offer(self, slot, &ask, &c)
-            elif drafter_offer(self, slot, &ask, &c):
+                    offer_draft(&self.d, self._judge, slot, &ask, &c)
+            elif offer_draft(&self.d, self._judge, slot, &ask, &c):
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
             n = s.draft_len
@@ -1359,7 +703,6 @@ cdef class Drafter:
         cdef int32_t[::1] lens
         cdef int32_t* above = NULL
         cdef Py_ssize_t width = 0
-        cdef OfferC* offers = NULL
         cdef ProposalsC p
         cdef Py_ssize_t i
         try:
@@ -1384,32 +727,28 @@ cdef class Drafter:
             self._active(slot_view[i], "propose_batch")
         if not slot_view.shape[0]:
             return
+        self._drafted += 1
+        p.lanes, p.batch = &self._lanes, self._drafted
         p.slots, p.limits, p.num = &slot_view[0], &limits[0], slot_view.shape[0]
         p.rows, p.width = &rows[0, 0] if rows.shape[1] else NULL, rows.shape[1]
         p.parents, p.lens = above, &lens[0]
         p.ask = AskC(0, 0, NULL, 0, p.num, p.num, width, 0)
-        p.most, p.least, p.next = NULL, NULL, 0
-        p.lanes, p.judged = self._lanes, self._policy is not None
+        p.judged, p.most, p.least, p.offers = self._policy is not None, NULL, NULL, NULL
         if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row
-                drafter_judge(self, None)
+                self.judge_by(None)
                 with nogil:
-                    _propose_rows(self, &p)
+                    proposals_draft(&p)
             return
         try:
-            offers = <OfferC*>calloc(<size_t>p.num, sizeof(OfferC))
-            if offers == NULL:
-                raise MemoryError("no memory for the candidates")
             with self._lock:
-                drafter_judge(self, self._policy)
-                self._policy.reserve(p.num)
-                _prepare_judged(self, &p)
+                self.judge_by(self._policy)
+                proposals_prepare(&p, self._policy)
                 with nogil:
-                    _propose_rows(self, &p)
-                _choose_rows(self, &p, offers)
+                    proposals_draft(&p)
+                proposals_choose(&p, self._policy)
         finally:
-            _free_judged(self, &p)
-            free(offers)
+            proposals_free(&p)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
         """Commit the tokens that rows of an engine's token table have beyond their slots' histories.
@@ -1457,15 +796,15 @@ cdef class Drafter:
             done[i] = -1
         if not slot_view.shape[0]:
             return
-        f.lanes, f.slots, f.lengths = self._lanes, &slot_view[0], &length_view[0]
+        f.lanes, f.slots, f.lengths = &self._lanes, &slot_view[0], &length_view[0]
         f.rows, f.width, f.num = &rows[0, 0], rows.shape[1], slot_view.shape[0]
         f.accepted = &done[0]
         with self._lock:
             if self._policy is None:
                 with nogil:
-                    full = _follow_rows(self, &f)
+                    full = follow_rows(&f, self._judge)
             else:
-                full = _follow_rows(self, &f)
+                full = follow_rows(&f, self._judge)
         if full >= 0:
             raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 
@@ -1506,7 +845,8 @@ cdef class Drafter:
             self._slot(slot_view[i])
         with nogil, self._lock:
             for i in range(row_view.shape[0]):
-                out[i] = _longest(self, slot_view, &table[row_view[i], 0], length_view[row_view[i]], out, i)
+                out[i] = follow_find(&self.d, &slot_view[0] if slot_view.shape[0] else NULL, slot_view.shape[0],
+                                     &table[row_view[i], 0], length_view[row_view[i]], &out[0], i)
 
     def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):
         """Run a recorded request as if the target had chosen its output, and count the steps.

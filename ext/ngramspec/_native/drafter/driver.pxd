@@ -2,7 +2,9 @@
 # DriverC: slots with their histories, and the sources that draft for them.
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
+from ngramspec._native.drafter.counts cimport SourceCountsC
 from ngramspec._native.drafter.source cimport Fetch, SourceC
+from ngramspec._native.policy.costs cimport CalibrationC
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
@@ -40,21 +42,6 @@ cdef struct SlotC:
     int64_t drafted       # the last batch that the slot was drafted for in
     int64_t followed      # the last one that its row was followed in
 
-cdef struct SourceCountsC:
-    int64_t begin_calls
-    int64_t propose_calls
-    int64_t accept_calls  # verified drafts with tokens of the source
-    int64_t num_feedbacks  # verified drafts that it made
-    int64_t num_drafts
-    int64_t num_draft_tokens
-    int64_t begin_ns
-    int64_t propose_ns    # of the timed calls only
-    int64_t accept_ns     # of the timed calls only
-    int64_t timed_proposes
-    int64_t timed_accepts
-    int64_t num_accepted_drafts
-    int64_t* accepted_at  # accepted tokens by their position in the draft, 0..max_draft - 1
-
 cdef struct DriverC:
     SlotC* slots
     Py_ssize_t num_slots
@@ -64,6 +51,7 @@ cdef struct DriverC:
     Py_ssize_t max_draft
     Py_ssize_t max_history
     Py_ssize_t top        # most of the target's likeliest tokens that a source takes, 0 = none takes any
+    CalibrationC** calibrations  # those of the policy that judges drafts, one per source; NULL: it is calibrated
     int lane              # which of the threads that work on a batch this is for, each with counts of its own
 
 cdef struct ReplayC:
@@ -97,16 +85,6 @@ cdef void driver_share(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_index(DriverC* d, Py_ssize_t slot) noexcept nogil
 # ask for memory that a call for the slot will read soon
 cdef void driver_fetch(const DriverC* d, Py_ssize_t slot, Fetch what) noexcept nogil
-# begin with counts of its own for a lane, and add them to the driver's
-cdef void driver_begin_lane(const DriverC* d, DriverC* lane) noexcept nogil
-cdef void driver_end_lane(DriverC* d, const DriverC* lane) noexcept nogil
-# the tokens that row `row` of a pass's logits follows: 0 = the newest token, row + 1 = token `row` of the pending draft
-cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil
-# the token at an index of the history, and the one before it
-cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil
-# tell all sources the target's likeliest tokens there and their probabilities
-cdef void driver_observe(DriverC* d, token_t before, token_t last, const token_t* tokens, const float* p,
-                         Py_ssize_t n) noexcept nogil
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 # drop tokens of the pending draft without place[i] = 1, and those after them; return its length. `place`: destroyed
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil

@@ -483,61 +483,6 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
     return STATUS_OK
 
 
-cdef void driver_begin_lane(const DriverC* d, DriverC* lane) noexcept nogil:
-    cdef int64_t* accepted_at
-    cdef Py_ssize_t i
-    for i in range(d.num_sources):
-        accepted_at = lane.counts[i].accepted_at
-        memset(accepted_at, 0, <size_t>d.max_draft * sizeof(int64_t))
-        memset(&lane.counts[i], 0, sizeof(SourceCountsC))
-        lane.counts[i].accepted_at = accepted_at
-
-
-cdef void driver_end_lane(DriverC* d, const DriverC* lane) noexcept nogil:
-    cdef SourceCountsC* all
-    cdef const SourceCountsC* own
-    cdef Py_ssize_t i, k
-    for i in range(d.num_sources):
-        all, own = &d.counts[i], &lane.counts[i]
-        all.propose_calls += own.propose_calls
-        all.accept_calls += own.accept_calls
-        all.num_drafts += own.num_drafts
-        all.num_draft_tokens += own.num_draft_tokens
-        all.propose_ns += own.propose_ns
-        all.accept_ns += own.accept_ns
-        all.timed_proposes += own.timed_proposes
-        all.timed_accepts += own.timed_accepts
-        all.num_feedbacks += own.num_feedbacks
-        all.num_accepted_drafts += own.num_accepted_drafts
-        for k in range(d.max_draft):
-            all.accepted_at[k] += own.accepted_at[k]
-
-
-cdef void history_context(const HistoryC* h, Py_ssize_t at, token_t* before, token_t* last) noexcept nogil:
-    last[0] = h.tokens[at]
-    before[0] = h.tokens[at - 1] if at > 0 else -1
-
-
-cdef void driver_context(const DriverC* d, Py_ssize_t slot, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil:
-    cdef const SlotC* s = &d.slots[slot]
-    cdef const HistoryC* h = &s.history
-    cdef Py_ssize_t parent
-    if row == 0:
-        history_context(h, h.len - 1, before, last)
-        return
-    last[0] = s.draft[row - 1]
-    parent = s.parents[row - 1] if s.branched else row - 2
-    before[0] = s.draft[parent] if parent >= 0 else h.tokens[h.len - 1]
-
-
-cdef void driver_observe(DriverC* d, token_t before, token_t last, const token_t* tokens, const float* p,
-                         Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(d.num_sources):
-        if d.sources[i].top:
-            d.sources[i].observe(d.sources[i].state, before, last, tokens, p, min(n, d.sources[i].top))
-
-
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
     """Keep the first tokens of the pending draft; the others count as never drafted."""
     cdef SlotC* s = &d.slots[slot]

@@ -3,7 +3,7 @@
 from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport token_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.drafter.driver cimport driver_observe
+from ngramspec._native.drafter.observation cimport observation_tell
 from ngramspec._native.engine.decode cimport MUCH_TO_READ, RowsC
 from ngramspec._native.engine.slot cimport Slot
 
@@ -25,7 +25,7 @@ cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize
         before = slot.guess[parent] if parent >= 0 else last
         last = slot.guess[row - 1]
     with drafter._lock:
-        driver_observe(&drafter.d, before, last, tokens, p, n)
+        observation_tell(&drafter.d, before, last, tokens, p, n)
 
 
 cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size,

@@ -5,8 +5,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
-from ngramspec._native.drafter.drafter cimport AskC, drafter_judge, drafter_offer
 from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
+from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.engine.decode cimport SamplerC
 from ngramspec._native.engine.figures cimport EngineStats
 from ngramspec._native.engine.gate cimport policy_limit
@@ -120,8 +120,8 @@ cdef class Proposer:
             return False
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
-            drafter_judge(slot.native, self.auto)
-            if not s.active or not drafter_offer(slot.native, slot.id, &ask, offer):
+            slot.native.judge_by(self.auto)
+            if not s.active or not offer_draft(&slot.native.d, self.auto, slot.id, &ask, offer):
                 return False
             return self.fit(slot, s, offer)
 

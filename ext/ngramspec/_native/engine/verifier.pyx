@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
-from ngramspec._native.drafter.drafter cimport drafter_commit
+from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
 from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
@@ -229,4 +229,5 @@ cdef bint teach(Slot slot):
     with slot.native._lock:
         if not s.active or slot.num_credited > draft_right(s, slot.chosen, slot.num_out):
             return False
-        return drafter_commit(slot.native, slot.id, slot.chosen, slot.num_out, slot.num_credited, NULL) == STATUS_OK
+        return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, slot.num_credited,
+                             NULL) == STATUS_OK

@@ -11,8 +11,10 @@ from libc.string cimport memcmp
 
 from ngramspec._native.core.arguments cimport bad_token
 from ngramspec._native.core.types cimport STATUS_OK, Status, token_t
-from ngramspec._native.drafter.drafter cimport AskC, Drafter, drafter_commit, drafter_offer
+from ngramspec._native.drafter.commit cimport commit_tokens
+from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
+from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.policy.auto cimport OfferC
 
 import numpy as np
@@ -102,7 +104,7 @@ cdef class ArcticRequest:
             self.check("token_ids")
             with self.drafter._lock:
                 right = draft_right(s, self.data, max(self.len - 1, 0))
-                status = drafter_commit(self.drafter, self.slot, self.data, self.len, right, NULL)
+                status = commit_tokens(&self.drafter.d, self.drafter._judge, self.slot, self.data, self.len, right, NULL)
         finally:
             self.leave()
         if status != STATUS_OK:
@@ -145,7 +147,7 @@ cdef class ArcticRequest:
         self.source.floor = min(max(0.0, min_probability), 1.0)
         with self.drafter._lock:
             if width == 1:
-                drafter_offer(self.drafter, self.slot, &ask, &best)
+                offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
             else:
                 driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
             return self.cut(s, given, max_tokens, factor, offset, min_probability)

@@ -1,0 +1,114 @@
+"""Offer: drafts for a slot. Sources are asked, what they drafted is valued, and the best draft becomes the pending one.
+
+Without a policy that is the draft of the first source that has one: at most `limit` tokens, all chosen.
+With a policy all sources draft, one token more than may be sent: the target emits a token there too,
+so the policy can learn from it. It takes the draft that is worth most, and its choose_one or choose_all then
+decides how much of it is sent.
+"""
+
+from ngramspec._native.core.types cimport int32_t, token_t
+from ngramspec._native.drafter.driver cimport (
+    SlotC, branches_few, branches_keep, driver_ask_all, driver_propose, driver_propose_tree, driver_prune, driver_shorten,
+    driver_take,
+)
+from ngramspec._native.policy.trees cimport TreeC
+
+
+cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
+    """The number of leading tokens that a draft may hold."""
+    cdef Py_ssize_t i
+    if ask.valid == NULL:
+        return n
+    for i in range(n):
+        if draft[i] >= ask.num_valid or not ask.valid[draft[i]]:
+            return i
+    return n
+
+
+cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
+    """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
+    cdef Py_ssize_t row = source * d.max_draft, n = s.made[source], i
+    cdef int32_t* place = s.links + d.num_sources * d.max_draft
+    if not s.branched:
+        return _leading_valid(ask, s.rows + row, n)
+    if _leading_valid(ask, s.rows + row, n) == n:
+        return n
+    for i in range(n):
+        place[i] = _leading_valid(ask, s.rows + row + i, 1) == 1
+    return branches_keep(s.rows + row, s.links + row, s.claims + row, n, place)
+
+
+cdef Py_ssize_t offer_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexcept nogil:
+    """Make the draft of the first source that has one pending, at most `limit` tokens; return its length."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t n = (driver_propose_tree(d, slot, ask.limit, ask.width) if ask.width
+                         else driver_propose(d, slot, ask.limit))
+    if ask.branches and n:
+        n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
+    n = _leading_valid(ask, s.draft, n)
+    driver_shorten(d, slot, n)
+    return n
+
+
+cdef Py_ssize_t offer_wanted(const DriverC* d, AutoPolicy judge, const AskC* ask) noexcept nogil:
+    """The tokens that a policy wants from each source: one more than may be sent, of a tree no more than it looks at."""
+    cdef Py_ssize_t most = min(ask.limit + 1, d.max_draft) if ask.limit > 0 else 0
+    return min(most, judge._max_draft) if ask.width else most
+
+
+cdef void offer_ask(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t most, const float* least) noexcept nogil:
+    """Let all sources draft, at most `most` tokens each; nothing is pending yet."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    driver_ask_all(d, slot, most, ask.width, least)
+    for i in range(d.num_sources):
+        s.made[i] = _keep_valid(d, s, i, ask)
+    if ask.branches:
+        driver_prune(d, slot, ask.branches)
+
+
+cdef void _describe(const DriverC* d, const SlotC* s, Py_ssize_t source, Py_ssize_t room, OfferC* c) noexcept nogil:
+    c.p = s.claims + source * d.max_draft
+    c.tree = TreeC(NULL, NULL, NULL)
+    if s.branched:
+        c.tree = TreeC(s.rows + source * d.max_draft, s.links + source * d.max_draft, s.claims + source * d.max_draft)
+    c.n = s.made[source]
+    c.room = room
+    c.calibration = d.calibrations[source]
+
+
+cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
+    """Make the draft that is worth most pending and describe it; return its length."""
+    cdef SlotC* s = &d.slots[slot]
+    cdef double net, top = 0.0
+    cdef Py_ssize_t i, source = -1, n = 0
+    best.n = best.room = best.chosen = 0
+    best.calibration = NULL
+    best.tree = TreeC(NULL, NULL, NULL)
+    for i in range(d.num_sources):
+        n += s.made[i] > 0
+    for i in range(d.num_sources):
+        if s.made[i] <= 0:
+            continue
+        _describe(d, s, i, ask.room, best)
+        net = judge.net_of(best, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
+        if source < 0 or net > top:
+            source, top = i, max(net, 0.0)
+    if source < 0:
+        return 0
+    _describe(d, s, source, ask.room, best)
+    driver_take(d, slot, source, s.made[source])
+    return s.draft_len
+
+
+cdef Py_ssize_t offer_draft(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
+    cdef Py_ssize_t most
+    cdef const float* least = NULL
+    if judge is None:
+        best.chosen = offer_first(d, slot, ask)
+        return best.chosen
+    most = offer_wanted(d, judge, ask)
+    if ask.width:  # the policy puts a tree into another order: it must know all of it
+        least = judge.least_of(ask.batch_tokens, ask.decoding, most)
+    offer_ask(d, slot, ask, most, least)
+    return offer_best(d, judge, slot, ask, best)

@@ -1,0 +1,1 @@
+# Kernels for other native modules; nothing for Python.
