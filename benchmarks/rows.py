@@ -1,11 +1,11 @@
 """What drafting for many rows takes, alone: propose_batch and follow_batch on one thread and more.
 
 Rows are recorded requests one after another, each row from another place on; the recorded text
-counts as the model's choice. All drafters see the same rows and take each step in turn, in rotating
-order, so that what else the machine does hits all alike. A step is timed from the tokens that came
-to the new drafts: us per row and step, and the same times threads, which is what a row costs of a
-core. The ratio is one thread's time over that of more, step by step: median, and in brackets the
-middle half.
+counts as the model's choice. All drafters see the same rows. They take turns of ten steps, in
+rotating order: what else the machine does hits all alike, and none waits at every step for memory
+that another took from the caches. A step is timed from the tokens that came to the new drafts: us
+per row and step, and the same times threads, which is what a row costs of a core. The ratio is one
+thread's time over that of more, step by step: median, and in brackets the middle half.
 
 The policy's choice is what propose_batch takes longer with an AutoPolicy that chooses than with one
 that sends the same number of tokens of every draft: both make the same drafts, on one core.
@@ -36,7 +36,8 @@ from serving_machine import Usage, usable
 from traces import Tokens, recorded_rows
 
 DRAFT = 8  # longest draft
-WARM = 5  # steps before those that count
+TURN = 10  # steps of a drafter before it is another's turn
+WARM = TURN  # steps before those that count
 BUSY = 0.05  # cores that others used, from which on figures tell nothing
 CHOICE_CONTEXT = 1024
 
@@ -45,29 +46,29 @@ class Table:
     """An engine's token table: each row goes on as its recorded text does."""
 
     def __init__(self, rows: int, context: int, steps: int) -> None:
-        self.texts = recorded_rows(rows, context + (steps + 1) * (DRAFT + 1))
-        self.tokens = np.zeros_like(self.texts)
-        self.tokens[:, :context] = self.texts[:, :context]
-        self.lengths = np.full(rows, context, np.int32)
-        self.emitted = 0
+        self.tokens = recorded_rows(rows, context + (steps + 1) * (DRAFT + 1))
+        self.lengths = [np.full(rows, context, np.int32)]  # at each step
 
-    def go_on(self, drafts: Tokens, lens: Tokens) -> None:
-        """Append to each row what its draft had right, and one token more."""
+    def go_on(self, step: int, drafts: Tokens, lens: Tokens) -> None:
+        """Let a step emit what drafts had right and a token more, unless another's did already."""
+        if len(self.lengths) > step + 1:
+            return
         places = np.arange(DRAFT)
-        coming = np.take_along_axis(self.texts, self.lengths[:, None] + places, axis=1)
+        coming = np.take_along_axis(self.tokens, self.lengths[step][:, None] + places, axis=1)
         right = (drafts == coming) & (places < lens[:, None])
-        made = np.cumprod(right, axis=1).sum(axis=1) + 1
-        for row, (at, n) in enumerate(zip(self.lengths.tolist(), made.tolist(), strict=True)):
-            self.tokens[row, at : at + n] = self.texts[row, at : at + n]
-        self.lengths += made.astype(np.int32)
-        self.emitted += int(made.sum())
+        emitted = np.cumprod(right, axis=1).sum(axis=1) + 1
+        self.lengths.append(self.lengths[step] + emitted.astype(np.int32))
+
+    def tokens_per_step(self) -> float:
+        """Return what a row emitted in a step, on average."""
+        return float((self.lengths[-1] - self.lengths[0]).mean()) / (len(self.lengths) - 1)
 
 
 class Taking:
     """A drafter for all rows, and what its steps took."""
 
     def __init__(self, table: Table, drafter: Drafter) -> None:
-        rows = len(table.lengths)
+        rows = len(table.tokens)
         self.table, self.drafter = table, drafter
         self.slots = np.arange(rows, dtype=np.int32)
         self.limits = np.full(rows, DRAFT, np.int32)
@@ -76,19 +77,22 @@ class Taking:
         self.lens = np.zeros(rows, np.int32)
         self.follow: list[float] = []  # seconds
         self.propose: list[float] = []
-        for slot, length in enumerate(table.lengths.tolist()):
+        for slot, length in enumerate(table.lengths[0].tolist()):
             drafter.begin(slot, table.tokens[slot, :length])
 
     def step(self) -> None:
         """Take up what came since the last step, and draft."""
+        number = len(self.follow)
+        lengths = self.table.lengths[number]
         started = time.perf_counter()
-        self.drafter.follow_batch(self.slots, self.table.tokens, self.table.lengths, self.accepted)
+        self.drafter.follow_batch(self.slots, self.table.tokens, lengths, self.accepted)
         followed = time.perf_counter()
         self.drafter.propose_batch(self.slots, self.limits, self.drafts, self.lens)
         self.propose.append(time.perf_counter() - followed)
         self.follow.append(followed - started)
         if self.accepted.min() < 0:
             raise AssertionError("a row does not continue its slot")
+        self.table.go_on(number, self.drafts, self.lens)
 
     def seconds(self) -> list[float]:
         """What the steps took that count."""
@@ -103,11 +107,11 @@ def take_turns(
     table = Table(rows, context, WARM + steps)
     taking = [Taking(table, make()) for make in makers]
     used = Usage()
-    for step in range(WARM + steps):
+    for first in range(0, WARM + steps, TURN):
         for i in range(len(taking)):
-            taking[(step + i) % len(taking)].step()
-        table.go_on(taking[0].drafts, taking[0].lens)
-    return taking, table.emitted / rows / (WARM + steps), used.cores()["others"]
+            for _ in range(min(TURN, WARM + steps - first)):
+                taking[(first // TURN + i) % len(taking)].step()
+    return taking, table.tokens_per_step(), used.cores()["others"]
 
 
 def measure_rows(
