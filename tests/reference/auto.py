@@ -56,8 +56,10 @@ class Choice:
         return self.worths[self.length] - self.worths[0]
 
 
-def best_length(p: Sequence[float], prices: Sequence[float]) -> Choice:
-    """Return the length of the highest value, the smallest on ties.
+def best_length(
+    p: Sequence[float], prices: Sequence[float], allowed: Sequence[bool] | None = None
+) -> Choice:
+    """Return the length of the highest value among those allowed, the smallest on ties.
 
     The value of k tokens: those that are emitted, less the price of the pass, and when all of them
     and the one after were right, the value of what is left of the chain, if it is positive.
@@ -66,8 +68,8 @@ def best_length(p: Sequence[float], prices: Sequence[float]) -> Choice:
         return Choice(0, [0.0], [0.0])
     made = values(p, prices)
     net = [made[k] - prices[k] for k in range(len(p) + 1)]
-    length = net.index(max(net))
-    return Choice(length, made, net)
+    may = [k for k in range(len(net)) if k == 0 or allowed is None or allowed[k]]
+    return Choice(max(may, key=lambda k: (net[k], -k)), made, net)
 
 
 @dataclass
@@ -174,11 +176,24 @@ class AutoPolicy:
         return [self.speed * (self.costs.at(base + k) + share) for k in range(n + 1)]
 
     def consider(
-        self, source: str, claims: Sequence[float], most: int, base: int, decoding: int
+        self,
+        source: str,
+        claims: Sequence[float],
+        most: int,
+        base: int,
+        decoding: int,
+        streak: int | None = None,
     ) -> Choice:
         """Choose for one slot beside a batch of `base` tokens."""
         p = self.chain(source, claims[: max(0, min(self.max_draft, most))])
-        return best_length(p, self.prices(base, decoding, len(p)))
+        allowed = [self.may_cost(base, k, streak) for k in range(len(p) + 1)]
+        return best_length(p, self.prices(base, decoding, len(p)), allowed)
+
+    def may_cost(self, base: int, k: int, streak: int | None) -> bool:
+        """Whether k drafted tokens add no more than what the latest drafts allow."""
+        if streak is None:
+            return True
+        return self.costs.at(base + k) <= self.costs.at(base) + (6.0 + streak) * self.costs.at(1)
 
     def probes(self, bare: int, decoding: int) -> bool:
         """Whether this pass has no drafts, to learn what that costs."""
@@ -194,24 +209,37 @@ class AutoPolicy:
         room: int,
         batch_tokens: int = 1,
         decoding: int = 1,
+        streak: int | None = None,
     ) -> Choice:
         """Choose for one slot."""
         if self.fixed is not None:
             return Choice(max(0, min(self.fixed, len(claims), room)), [], [])
-        choice = self.solve(source, claims, room, batch_tokens, decoding)
-        choice.length = self.explore(source, claims, choice.length, room, batch_tokens)
+        choice = self.solve(source, claims, room, batch_tokens, decoding, streak)
+        choice.length = self.explore(source, claims, choice.length, room, batch_tokens, streak)
         return choice
 
     def solve(
-        self, source: str, claims: Sequence[float], room: int, batch_tokens: int, decoding: int
+        self,
+        source: str,
+        claims: Sequence[float],
+        room: int,
+        batch_tokens: int,
+        decoding: int,
+        streak: int | None = None,
     ) -> Choice:
         """Choose by what is known."""
         if self.probes(batch_tokens, decoding):
             return Choice(0, [0.0], [0.0])
-        return self.consider(source, claims, room, batch_tokens, decoding)
+        return self.consider(source, claims, room, batch_tokens, decoding, streak)
 
     def explore(
-        self, source: str, claims: Sequence[float], length: int, room: int, base: int
+        self,
+        source: str,
+        claims: Sequence[float],
+        length: int,
+        room: int,
+        base: int,
+        streak: int | None = None,
     ) -> int:
         """Now and then choose the longest draft of an unknown size that may lose little."""
         self.exploring = False
@@ -226,16 +254,23 @@ class AutoPolicy:
                 break
             if self.costs.weight[base + k] > 0:
                 below = base + k
-            if length < k <= 2 * below - base and not self.costs.known(base + k):
+            known = self.costs.known(base + k)
+            if length < k <= 2 * below - base and not known and self.may_cost(base, k, streak):
                 chosen = k
         self.exploring = chosen > length
         return chosen
 
-    def best(self, chains: Chains, batch_tokens: int = 1, decoding: int = 1) -> int:
+    def best(
+        self,
+        chains: Chains,
+        batch_tokens: int = 1,
+        decoding: int = 1,
+        streak: int | None = None,
+    ) -> int:
         """The candidate of one slot that gains most beyond none, the first one on ties."""
         nets = [0.0]
         for source, claims, room in chains if len(chains) > 1 and self.fixed is None else []:
-            choice = self.solve(source, claims, room, batch_tokens, decoding)
+            choice = self.solve(source, claims, room, batch_tokens, decoding, streak)
             cost = self.costs.at(batch_tokens + choice.length) - self.costs.at(batch_tokens)
             nets.append((choice.gain if choice.worths else 0.0) - self.speed * cost)
         return max(nets.index(max(nets)) - 1, 0)

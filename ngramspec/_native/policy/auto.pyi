@@ -37,6 +37,7 @@ class AutoPolicy:
         room: int,
         batch_tokens: int = 1,
         decoding: int = 1,
+        streak: int | None = None,
     ) -> int: ...
     def choose_tree(
         self,
@@ -47,6 +48,7 @@ class AutoPolicy:
         room: int,
         batch_tokens: int = 1,
         decoding: int = 1,
+        streak: int | None = None,
     ) -> npt.NDArray[np.int32]: ...
     def choose_many(
         self,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.machines import SETTINGS
-from ngramspec import AutoPolicy, create_drafter
-from ngramspec.costs import PROFILES
+from ngramspec import AutoPolicy, Drafter, create_drafter
+from ngramspec.costs import PROFILES, CostTable
 from reference.auto import AutoPolicy as SlowPolicy
 
 NAMES = ("ngram-simple", "ngram-cache", "suffix")
@@ -34,6 +34,7 @@ class Twin:
         return create_drafter(name, params={k: v for k, v in PARAMS.items() if k == name})
 
     def begin(self, prompt: Any) -> None:
+        self.streak = 0
         for drafter in self.drafters.values():
             drafter.begin(0, prompt)
 
@@ -46,18 +47,21 @@ class Twin:
         if not self.offers:
             return []
         chains = [(name, claims, room) for name, claims, _ in self.offers]
-        best = self.policy.best(chains)
-        length = self.policy.choose(*chains[best]).length
+        best = self.policy.best(chains, streak=self.streak)
+        length = self.policy.choose(*chains[best], streak=self.streak).length
         self.sent: list[int] = self.offers[best][2][:length]
         return self.sent
 
     def accept(self, emitted: list[int], drafted: int) -> None:
+        had_right = False
         for name, claims, draft in self.offers:
-            if name == LEARNS_ITSELF:
-                continue
             known = min(len(draft), len(emitted))
             right = next((i for i in range(known) if draft[i] != emitted[i]), known)
+            had_right = had_right or right == known
+            if name == LEARNS_ITSELF:
+                continue
             self.policy.learn(name, claims, right, known)
+        self.streak = self.streak + len(emitted) if had_right else 0
         self.policy.step(len(emitted), 1 + drafted)
         for drafter in self.drafters.values():
             drafter.accept(0, int32(emitted), 0)
@@ -102,3 +106,62 @@ def test_a_batch_of_slots_shares_the_pass() -> None:
     assert out[0, : lens[0]].tolist() == ([2, 3, 4, 5, 6, 7, 8, 1] * 2)[: lens[0]]
     for slot in range(2):
         drafter.accept(slot, int32(out[slot, : lens[slot]]), int(lens[slot]))
+
+
+# A pass with a draft costs 8 passes more: 2 more than one may where no draft was right just before.
+DEAR = CostTable(((1, 1.0), (2, 9.0), (65, 9.0)))
+TEXT = int32([*range(100, 164)] * 2)
+
+
+def tokens_until_a_draft(drafter: Drafter) -> int:
+    """Emit what the text goes on with until a draft is sent; return the number of tokens."""
+    for emitted in range(40):
+        draft = drafter.propose(0, 60)
+        if draft.size:
+            assert draft.tolist() == TEXT[emitted : emitted + draft.size].tolist()
+            return emitted
+        drafter.accept(0, TEXT[emitted : emitted + 1], 0)
+    raise AssertionError("no draft was sent")
+
+
+def test_a_dear_draft_waits_until_drafts_were_right() -> None:
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=DEAR))
+    drafter.begin(0, TEXT)
+    assert tokens_until_a_draft(drafter) == 2
+    for token in TEXT[2:30]:
+        assert drafter.propose(0, 60).size
+        drafter.accept(0, int32([token]), 0)
+    assert drafter.propose(0, 60).size
+    drafter.accept(0, int32([7]), 0)
+    for token in TEXT[31:33]:
+        assert not drafter.propose(0, 60).size
+        drafter.accept(0, int32([token]), 0)
+
+
+def test_another_request_starts_without_trust() -> None:
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=DEAR))
+    drafter.begin(0, TEXT)
+    assert tokens_until_a_draft(drafter) == 2
+    drafter.begin(0, TEXT)
+    assert not drafter.propose(0, 60).size
+
+
+def test_a_tree_is_right_where_one_of_its_branches_is() -> None:
+    begin, first, second = (int32(range(at, at + 40)) for at in (100, 200, 300))
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=DEAR))
+    drafter.begin(0, np.concatenate([begin, first, begin, second, begin]))
+    for token in second[:2]:  # which is not the branch that comes first
+        assert not drafter.propose_tree(0, 60)[0].size
+        drafter.accept(0, int32([token]), 0)
+    assert drafter.propose_tree(0, 60)[0][0] == second[2]
+
+
+def test_a_row_of_a_batch_waits_alike() -> None:
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=DEAR))
+    slots, rows = int32([0]), np.tile(TEXT, (1, 2))
+    out, lens = np.zeros((1, 60), np.int32), np.zeros(1, np.int32)
+    drafter.begin(0, TEXT)
+    for emitted in range(1, 4):
+        drafter.propose_batch(slots, 60, out, lens)
+        assert bool(lens.any()) == (emitted == 3)
+        drafter.follow_batch(slots, rows, int32([TEXT.size + emitted]), np.zeros(1, np.int32))

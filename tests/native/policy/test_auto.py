@@ -216,3 +216,11 @@ BAD: list[tuple[str, Callable[[AutoPolicy], Any]]] = [
 def test_bad_arguments_are_refused(message: str, call: Callable[[AutoPolicy], Any]) -> None:
     with pytest.raises(InputError, match=message):
         call(AutoPolicy())
+
+
+def test_a_streak_is_a_number_of_tokens() -> None:
+    claims = np.full(8, 0.9, np.float32)
+    with pytest.raises(InputError, match="streak must be >= 0 or None, got -1"):
+        AutoPolicy().choose(0, "a", claims, 8, streak=-1)
+    with pytest.raises(InputError, match="streak must be >= 0 or None, got -2"):
+        AutoPolicy().choose_tree(0, "a", claims, np.full(8, -1, np.int32), 8, streak=-2)

@@ -53,10 +53,18 @@ class Pair(RuleBasedStateMachine):
         claims=CHAINS,
         room=st.integers(-1, 70),
         batch=st.sampled_from([(1, 1), (9, 8), (40, 1), (1000, 3), (2000, 2)]),
+        streak=st.sampled_from([None, 0, 1, 7, 40]),
     )
-    def choose(self, source: str, claims: list[float], room: int, batch: tuple[int, int]) -> None:
-        length = self.native.choose(0, source, floats(claims), room, *batch)
-        choice = self.twin.choose(source, claims, room, *batch)
+    def choose(
+        self,
+        source: str,
+        claims: list[float],
+        room: int,
+        batch: tuple[int, int],
+        streak: int | None,
+    ) -> None:
+        length = self.native.choose(0, source, floats(claims), room, *batch, streak)
+        choice = self.twin.choose(source, claims, room, *batch, streak)
         if length != choice.length:
             assert choice.values[length] == pytest.approx(choice.values[choice.length], abs=CLOSE)
 

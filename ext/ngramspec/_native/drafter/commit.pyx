@@ -1,24 +1,50 @@
 """Commit: what the target emitted joins a slot. The policy learns from every draft for it, sent or not."""
 
 from ngramspec._native.core.history cimport common_prefix
-from ngramspec._native.core.types cimport STATUS_OK
+from ngramspec._native.core.types cimport STATUS_OK, int32_t
 from ngramspec._native.drafter.driver cimport SlotC, driver_accept
 from ngramspec._native.policy.costs cimport calibration_learn
 
 
+cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const token_t* tokens,
+                     Py_ssize_t n) noexcept nogil:
+    """Whether a source's draft said all that was emitted, as far as it went."""
+    cdef const token_t* row = s.rows + source * d.max_draft
+    cdef const int32_t* links = s.links + source * d.max_draft
+    cdef Py_ssize_t made = s.made[source], right = 0, node = -1, i
+    cdef bint other = False  # the draft goes on after `node`, but otherwise
+    if made <= 0:
+        return False
+    if not s.branched:
+        return common_prefix(row, tokens, min(made, n)) == min(made, n)
+    for i in range(made):  # children come after their parent
+        if links[i] != node:
+            continue
+        other = row[i] != tokens[right]
+        if not other:
+            node = i
+            right += 1
+            if right == n:
+                return True
+    return not other
+
+
 cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
                        EmittedC* emitted) noexcept nogil:
-    """Show, for every source that the policy calibrates, what its draft got right."""
+    """Note what drafts got right: for how long, and of which claims, for every source that the policy calibrates."""
     cdef SlotC* s = &d.slots[slot]
     cdef token_t* row
     cdef Py_ssize_t i, known
+    cdef bint right = False
     for i in range(d.num_sources):
+        right = right or _had_right(d, s, i, tokens, n)
         if d.calibrations[i] == NULL:
             continue
         row = s.rows + i * d.max_draft
         known = min(s.made[i], n)
         if known > 0:
             calibration_learn(d.calibrations[i], s.claims + i * d.max_draft, known, common_prefix(row, tokens, known))
+    s.streak = s.streak + n if right else 0
     if emitted != NULL:
         emitted.tokens += n
         emitted.batch_tokens += 1 + draft_len

@@ -39,6 +39,7 @@ cdef struct SlotC:
     bint timed            # this call for them is timed
     Py_ssize_t joined     # while a batch is followed: how many those are ...
     Py_ssize_t sent       # ... and tokens of the draft before them
+    Py_ssize_t streak     # newest tokens in a row that a draft for them had right, sent or not
     int64_t drafted       # the last batch that the slot was drafted for in
     int64_t followed      # the last one that its row was followed in
 

@@ -172,6 +172,7 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     cdef Py_ssize_t shared = 0
     cdef Py_ssize_t i
     cdef int64_t started = ngs_now_ns()
+    s.streak = 0
     if n > s.base:
         shared = history_common_prefix(&s.history, tokens + s.base, n - s.base)
     # Dropped tokens are not taken back in, unless less than half of what fits would be held.

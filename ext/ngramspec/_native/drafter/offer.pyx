@@ -74,6 +74,7 @@ cdef void _describe(const DriverC* d, const SlotC* s, Py_ssize_t source, Py_ssiz
         c.tree = TreeC(s.rows + source * d.max_draft, s.links + source * d.max_draft, s.claims + source * d.max_draft)
     c.n = s.made[source]
     c.room = room
+    c.streak = s.streak
     c.calibration = d.calibrations[source]
 
 

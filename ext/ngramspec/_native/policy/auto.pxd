@@ -8,6 +8,7 @@ cdef struct OfferC:
     TreeC tree                         # its tokens, which may be put into another order; no tokens = a chain
     Py_ssize_t n
     Py_ssize_t room                    # most tokens that the slot may draft
+    Py_ssize_t streak                  # its newest tokens in a row that drafts had right; -1 = its draft may cost anything
     const CalibrationC* calibration    # of its source; NULL = claims are taken as they are
     Py_ssize_t chosen                  # set: tokens to send
     double gain                        # set: tokens gained over no draft, before costs
@@ -47,6 +48,7 @@ cdef class Chooser:
     cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil
+    cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
     cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil

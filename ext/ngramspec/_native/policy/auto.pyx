@@ -4,7 +4,7 @@ Chooser decides how many tokens of each candidate draft of a pass are sent.
 """
 
 cimport cython
-from libc.math cimport isfinite
+from libc.math cimport INFINITY, isfinite
 from libc.stdlib cimport calloc, free, qsort, realloc
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
@@ -23,6 +23,7 @@ cdef extern from "ngs_worth.h" nogil:
         NGS_WORTH_PAD
     void ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth, double* best)
 
+cdef double TRUSTED = 6.0   # passes over one token that a draft may add where none was right just before
 cdef enum:
     ROUNDS = 2              # how often each of several candidates chooses
 
@@ -170,19 +171,30 @@ cdef class Chooser:
                         Py_ssize_t base) noexcept nogil:
         """Set chosen and gain: the length up to `most` whose worth most exceeds the cost of the pass."""
         cdef Py_ssize_t k
-        cdef double net, best = 0.0, bare
+        cdef double net, cost, best = 0.0, bare, dearest
         c.chosen = 0
         c.gain = 0.0
         if most <= 0:
             return
         bare = worth[0] - step.rate * self.costs.at(base)
+        dearest = self.dearest(c, base)
         for k in range(1, most + 1):
-            net = worth[k] - step.rate * (self.costs.now[base + k] if base + k <= MOST_TOKENS
-                                          else self.costs.at(base + k)) - bare
-            if net > best:
+            cost = self.costs.now[base + k] if base + k <= MOST_TOKENS else self.costs.at(base + k)
+            net = worth[k] - step.rate * cost - bare
+            if net > best and cost <= dearest:
                 best = net
                 c.chosen = k
         c.gain = worth[c.chosen] - worth[0]
+
+    cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil:
+        """Return what a pass with a draft may cost: a draft that is wrong loses all that it adds.
+
+        Claims are averages of many texts, and a text in which copies break off early soon loses more than drafts
+        can gain. So what a draft may add grows with the tokens that drafts had right just before.
+        """
+        if c.streak < 0:
+            return INFINITY
+        return self.costs.at(base) + (TRUSTED + <double>c.streak) * self.costs.at(1)
 
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil:
         """Choose more of a chain if the cost of such a batch is unknown and little can be lost.
@@ -192,7 +204,7 @@ cdef class Chooser:
         A size that is tried is at most twice a known one.
         """
         cdef Py_ssize_t k, below = base
-        cdef double reached = 1.0, wrong = 0.0
+        cdef double reached = 1.0, wrong = 0.0, dearest = self.dearest(c, base)
         if c.tree.tokens != NULL:
             self.trees.reach(&c.tree, c.calibration, min(c.n, self.max_draft))
         for k in range(1, min(c.n, self.max_draft, most, MOST_TOKENS - base) + 1):
@@ -205,7 +217,8 @@ cdef class Chooser:
                 break
             if self.costs.weight[base + k] > 0.0:
                 below = base + k
-            if c.chosen < k <= 2 * below - base and not self.costs.known(base + k):
+            if (c.chosen < k <= 2 * below - base and not self.costs.known(base + k)
+                    and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 
     cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
@@ -267,8 +280,13 @@ cdef void arrange(OfferC* offers, TurnC* turns, Py_ssize_t n) noexcept nogil:
 
 
 cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[::1] claims,
-                  Py_ssize_t room) except -1:
+                  Py_ssize_t room, object streak=None) except -1:
     """Fill in a candidate; the claims are not copied."""
+    c.streak = -1
+    if streak is not None:
+        if streak < 0:
+            raise InputError(f"streak must be >= 0 or None, got {streak}")
+        c.streak = streak
     c.n = claims.shape[0]
     c.p = &claims[0] if c.n else NULL
     c.tree = TreeC(NULL, NULL, NULL)
@@ -364,7 +382,7 @@ cdef class AutoPolicy:
         return self._max_draft if self._fixed < 0 else self._fixed
 
     def choose(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t room, Py_ssize_t batch_tokens=1,
-               Py_ssize_t decoding=1):
+               Py_ssize_t decoding=1, streak=None):
         """Return how many tokens of a candidate draft to send, 0..min(room, its length).
 
         Args:
@@ -374,6 +392,8 @@ cdef class AutoPolicy:
             room: Most tokens that may be sent.
             batch_tokens: Tokens of the pass without this draft, the slot's own and all others.
             decoding: Slots that share the pass.
+            streak: How many of the slot's newest tokens drafts had right without a break, sent or not: a draft
+                adds at most 6 passes over one token to the pass, and one more for each of them. None = any number.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -384,16 +404,16 @@ cdef class AutoPolicy:
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
         check_slot(slot)
         check_batch(batch_tokens, decoding)
-        describe(&c, self.calibrations, source, claims, room)
+        describe(&c, self.calibrations, source, claims, room, streak)
         self.choose_one(&c, batch_tokens, decoding)
         return c.chosen
 
     def choose_tree(self, Py_ssize_t slot, str source not None, confidence, parents, Py_ssize_t room,
-                    Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1):
+                    Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, streak=None):
         """Return which tokens of a candidate tree to send, those that save most first.
 
         Args:
-            slot, source, room, batch_tokens, decoding: As in `choose`.
+            slot, source, room, batch_tokens, decoding, streak: As in `choose`.
             confidence: float32, shape (n,): each token's probability if its parent is right. Only the first
                 max_draft tokens are considered.
             parents: int32, shape (n,): the index of each token's parent, an earlier one, or -1 = the text.
@@ -419,7 +439,7 @@ cdef class AutoPolicy:
         if n == 0:
             return made
         order, links, values = made, np.array(given), np.array(claims)
-        describe(&c, self.calibrations, source, values, room)
+        describe(&c, self.calibrations, source, values, room, streak)
         c.tree = TreeC(&order[0], &links[0], &values[0])
         self.choose_one(&c, batch_tokens, decoding)
         return made[:c.chosen].copy()
