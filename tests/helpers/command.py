@@ -35,7 +35,7 @@ class Process:
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**clean, **environment},
+            env={**clean, "LLAMA_ARG_CALIBRATE": "0", **environment},
             cwd=ROOT,
         )
         if ignoring:

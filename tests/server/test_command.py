@@ -270,3 +270,21 @@ def test_branches_that_cannot_be_had_are_an_error(
     server = spawn(*options)
     assert server.process.wait(60) != 0
     wait_until(lambda: message in server.text)
+
+
+@pytest.mark.parametrize("options", [(), ("-np", "2", "-c", "48")])
+def test_what_passes_cost_is_measured_at_the_first_start_only(
+    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    body = {"prompt": "a b c a b c a b", "n_predict": 6, "temperature": 0}
+    written = 0
+    for start in range(2):
+        server = spawn("--calibrate", "30", *options)
+        made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+        assert made["tokens_predicted"] == 6
+        assert server.end() == 0
+        (found,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
+        written = written or found.stat().st_mtime_ns
+        assert found.stat().st_mtime_ns == written
+        assert server.text.count("measured the costs of passes in") == 1 - start

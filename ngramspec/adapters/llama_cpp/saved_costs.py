@@ -96,7 +96,11 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
         log.warning("the costs of passes could not be measured: %s", error)
         return None
     if made is None:
-        log.info("a pass takes too long to measure costs in %g s", seconds)
+        log.info(
+            "what passes cost is not known: in %g s nothing sure was measured, as batches are too "
+            "small, passes too long, or the machine is too busy",
+            seconds,
+        )
         return None
     log.info("measured the costs of passes in %.1f s", time.perf_counter() - started)
     try:
