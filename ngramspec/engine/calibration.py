@@ -26,7 +26,7 @@ SETTLING = 0.05  # seconds of decodes of a size before a timed one
 MOST_SETTLING = 3
 # For `calibrate_within`, those that tell most first. Without the first two nothing is known.
 QUICK_SIZES = (1, 8, 2, 4, 16, 32, 64, 3, 6, 12, 24, 48, 63, 65, 96, 128, 192, 256)
-QUICK_ROUNDS = 6
+QUICK_ROUNDS = 50  # at most, on a machine so busy that samples disagree
 AGREE = 1.25  # a size is known once its two fastest samples are within this factor
 QUICK_CONTEXT = 128  # tokens in the cache, if decoding them takes at most FILL_SHARE of the time
 FILL_SHARE = 0.25
@@ -167,9 +167,10 @@ def calibrate_within(target: Target, seconds: float) -> Calibration | None:
     probe.fill(context)
     samples.start_over()
     for _ in range(QUICK_ROUNDS):
-        for size in sizes:
-            if not samples.agree(size):
-                samples.take(size)
+        unsure = [size for size in sizes if not samples.agree(size)]
+        taken = [samples.take(size) for size in unsure]
+        if not any(taken):
+            break
     probe.fill(0)
     found = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
     if not found.keys() >= set(QUICK_SIZES[:2]):
@@ -255,14 +256,18 @@ class _Samples:
         """Return how long a decode takes at most: a token costs least in the largest batches."""
         return tokens * self._per_token
 
-    def take(self, size: int) -> None:
-        """Time two decodes of a size, if there is time: the first one prepares the second."""
+    def take(self, size: int) -> bool:
+        """Time two decodes of a size if there is time for them; return whether there was.
+
+        The first one prepares the second.
+        """
         if time.perf_counter() + 2 * self.expected(size) > self._deadline:
-            return
+            return False
         found = sorted((self._probe.seconds(size), self._probe.seconds(size)))
         self._taken[size] = sorted(self._taken.get(size, []) + found)
         per_token = found[0] / size
         self._per_token = min(self._per_token or per_token, per_token)
+        return True
 
     def start_over(self) -> None:
         """Forget the samples, but not how fast the target is."""
