@@ -92,13 +92,14 @@ class Sequences:
         if slot.branch and self._in_order:
             # A branch's cells would not lie in the order of its text: it is decoded again.
             kept -= slot.num_accepted
-        elif slot.branch and not self._target.adopt(slot.id, slot.branch):
+        elif slot.branch and slot.saved is None and not self._target.adopt(slot.id, slot.branch):
             kept = slot.num_before
         if slot.saved is None:
             if self.cut(slot, kept) != kept:
                 self.num_failures += 1
         elif self._target.restore(slot.id, slot.saved, slot.num_before):
-            slot.num_past = slot.num_before  # accepted ones are decoded again with the next token
+            # Accepted ones, of any branch, are decoded again with the next token.
+            slot.num_past = slot.num_before
         else:
             self.num_failures += 1
             self.cut(slot, 0)

@@ -74,7 +74,10 @@ class Target(Protocol):
         """Return the state of a sequence as an opaque object; needs can_save."""
 
     def restore(self, sequence: int, state: Any, length: int) -> bool:
-        """Bring back what save returned when the sequence held `length` tokens."""
+        """Bring back what save returned when the sequence held `length` tokens, without branches.
+
+        False when it cannot; `truncate` to nothing comes next.
+        """
 
     def adapt(self, adapters: Adapters) -> None:
         """Compute with these adapters from now on, and with no others."""

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Generation, Request, Sampling
 from ngramspec.errors import CapacityError, InputError
 
 FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
+MEMORIES: list[dict[str, Any]] = [
+    {},
+    {"max_rollback": 5},
+    {"max_rollback": 0, "can_save": True},
+]
 DEAR = CostTable(((1, 1.0), (2, 2.0), (64, 64.0)))  # every token costs a pass
 LENGTH = 200
 
@@ -80,6 +86,7 @@ def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
         end_every=chance.choice([0, 40]),
         refusal=chance.choice([0.0, 0.2]),
         split=chance.random() < 0.3,
+        **chance.choice(MEMORIES),
     )
     most = target.context_size - 4
     requests = [
@@ -114,6 +121,20 @@ def test_in_the_exact_setting_a_text_lies_in_its_order(still: None) -> None:
         assert target.adopted == 0
         passes[tree] = len(target.batches)
     assert passes["auto"] < passes["off"]
+
+
+@pytest.mark.parametrize("refusal", [0.0, 0.3])
+def test_a_checkpoint_brings_back_a_text_without_branches(still: None, refusal: float) -> None:
+    target = FakeTarget(sequences=1, forks=3, max_rollback=0, can_save=True, refusal=refusal)
+    trees, decode = list[bool](), target.decode
+
+    def noting(batch: Batch, rows: Rows) -> None:
+        trees.append(bool((batch.branches_of() > 1).any()))
+        decode(batch, rows)
+
+    target.decode = noting  # type: ignore[method-assign]
+    run(target, [request(3)])
+    assert (any(trees), target.adopted) == (True, 0)  # after adopt comes truncate
 
 
 def test_figures_count_the_right_path(still: None) -> None:

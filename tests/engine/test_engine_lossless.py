@@ -236,6 +236,7 @@ class Lossless(RuleBasedStateMachine):
             assert slot.num_past <= slot.length
             assert (slot.draft.size, slot.draft_source, slot.first_row) == (0, None, -1)
             assert slot.saved is None
+            assert not self.target.others[slot.id], "branches of the last tree are left"
 
     @invariant()
     def batches_are_never_too_large(self) -> None:

@@ -206,6 +206,7 @@ class FakeTarget:
         if self.chance.random() < self.refusal:
             return False
         self.held[sequence] = list(state)
+        self.others[sequence].clear()  # when it was saved it had no branches
         return True
 
     def dump(self, sequence: int) -> np.ndarray:
