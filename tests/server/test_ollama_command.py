@@ -112,8 +112,9 @@ def test_parameters_become_options(tmp_path: Path) -> None:
     path.write_text(f"FROM {embedded_model()}\nDRAFT {embedded_model()}\n{''.join(lines)}")
     made = options_of("--model", str(path), "-np", "3", "--top-p", "0.7")
     expected = {
-        "model": embedded_model(), "ctx_size": 300, "batch_size": 64, "n_gpu_layers": "3",
-        "threads": 2, "predict": -1, "top_k": 0, "seed": 4, "repeat_penalty": 1.2, "mmap": False,
+        "model": embedded_model(), "ctx_size": 300, "kv_unified_per_slot": 100,
+        "batch_size": 64, "n_gpu_layers": "3", "threads": 2,
+        "predict": -1, "top_k": 0, "seed": 4, "repeat_penalty": 1.2, "mmap": False,
         "spec_draft_n_max": 7, "model_draft": embedded_model(),
         "draft_max": 9, "draft_min": 2, "draft_p_min": 0.5, "ctx_size_draft": 150,
         "top_p": 0.7,  # the command line is stronger
@@ -130,6 +131,7 @@ def test_what_is_given_is_stronger_than_the_modelfile(
     monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-mod")
     made = options_of("--modelfile", str(path), "-c", "64", "-r", "x", "--config", str(config))
     assert made["ctx_size"] == 64
+    assert made["kv_unified_per_slot"] is None
     assert made["reverse_prompt"] == ("x",)
     assert made["temperature"] == 0.5
     assert made["system_prompt"] == "other"

@@ -16,7 +16,7 @@ def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
         placement: Of its model's weights.
     """
     model, buffers, settings = target.model, target.buffers, target.settings
-    shared = settings.kv_unified
+    shared = settings.kv_unified and settings.slots > 1
     return Memory(
         weights=model.size_bytes,
         context=buffers.kept,

@@ -96,6 +96,8 @@ def _set_defaults(
         if options["exact"]:
             click.echo("DRAFT: --exact works with n-gram drafters only: no draft model", err=True)
         del wanted["model_draft"]
+    if given("ctx_size") or options["kv_unified"] is False:
+        wanted.pop("kv_unified_per_slot", None)
     for name, value in wanted.items():
         if not given(name):
             options[name] = value
@@ -117,7 +119,7 @@ def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
         elif isinstance(value, tuple):
             continue
         elif name == "num_ctx":  # per request; the option is for all slots together
-            made |= {"ctx_size": int(value) * slots, "kv_unified": False}
+            made |= {"ctx_size": int(value) * slots, "kv_unified_per_slot": int(value)}
         elif name == "ctx_size_draft":
             made["ctx_size_draft"] = int(value) * slots
         elif name == "draft_num_predict" and value:  # 0: no draft model
