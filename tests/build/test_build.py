@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import reference.statistics as slow
 from helpers.machines import SETTINGS
-from helpers.statistics import sizes_of, sources_of
+from helpers.statistics_files import sizes_of, sources_of
 from ngramspec import embedded_model, open_cache
 from ngramspec.build import BuildOptions, NoProgress, Resources, build, local, runs
 from ngramspec.build.checkpoint import WorkFolder

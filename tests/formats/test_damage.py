@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.files import SAMPLE, entry_at, leftovers, patched, place, refused, section_table
-from helpers.statistics import counts_of, entries_of, sources_of
+from helpers.statistics_files import counts_of, entries_of, sources_of
 from ngramspec import (
     DynamicFile,
     NgramCache,

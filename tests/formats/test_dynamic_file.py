@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 import reference.statistics as slow
 from helpers.backends import int32
 from helpers.machines import SETTINGS, texts
-from helpers.statistics import (
+from helpers.statistics_files import (
     SIZES,
     counts_of_records,
     entries_of,

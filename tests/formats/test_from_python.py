@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.statistics import Chunks, entries_of, sizes_of, sources_of
+from helpers.statistics_files import Chunks, entries_of, sizes_of, sources_of
 from ngramspec import read_lookup_cache
 from ngramspec.drafters.lookup import draft_after, followers_after
 from ngramspec.errors import FormatError, InputError, VocabMismatchError

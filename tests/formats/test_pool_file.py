@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reference.statistics as slow
 from helpers.backends import int32
 from helpers.machines import SETTINGS
-from helpers.statistics import Chunks, tally_of
+from helpers.statistics_files import Chunks, tally_of
 from ngramspec import HashPool, open_pool
 from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.pool_image import PoolImage

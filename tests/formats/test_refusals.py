@@ -13,7 +13,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.files import OTHERS, OURS, SHAPE, entry_at, leftovers, patched, refused, section_table
-from helpers.statistics import entries_of
+from helpers.statistics_files import entries_of
 from ngramspec import (
     DynamicFile,
     StaticCache,

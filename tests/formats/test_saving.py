@@ -18,7 +18,7 @@ import pytest
 import reference.statistics as slow
 from helpers.backends import int32
 from helpers.files import finished, leftovers, start, wait_for
-from helpers.statistics import counts_of, counts_of_records, entries_of
+from helpers.statistics_files import counts_of, counts_of_records, entries_of
 from ngramspec import DynamicFile, HashPool, NgramCache, create_drafter, open_cache
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, about_of, write_cache

@@ -15,7 +15,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.files import finished, leftovers, section_table, start
-from helpers.statistics import entries_of
+from helpers.statistics_files import entries_of
 from ngramspec import DynamicFile, NgramCache, create_drafter, open_cache, open_pool
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, write_cache

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import reference.statistics as slow
 from helpers.backends import int32
 from helpers.machines import SETTINGS
-from helpers.statistics import (
+from helpers.statistics_files import (
     LARGEST_TOKEN,
     SIZES,
     Chunks,

@@ -18,7 +18,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from helpers.backends import int32
-from helpers.statistics import sources_of
+from helpers.statistics_files import sources_of
 from ngramspec import open_pool
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, write_cache

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from helpers.files import resealed, section_table
-from helpers.statistics import tally_of
+from helpers.statistics_files import tally_of
 from ngramspec import (
     DynamicFile,
     NgramCache,

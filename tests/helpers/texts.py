@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import strategies as st
 
 import reference.statistics as slow
-from helpers.statistics import ENTRY_COUNT_MAX, LARGEST_TOKEN, SIZES, Sizes
+from helpers.statistics_files import ENTRY_COUNT_MAX, LARGEST_TOKEN, SIZES, Sizes
 
 Documents = list[list[int]]
 COUNT_MAX = slow.COUNT_MAX

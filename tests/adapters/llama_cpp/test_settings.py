@@ -36,7 +36,7 @@ def test_settings_decide_what_a_target_can_do(open_target: Open) -> None:
     attention, recurrent = open_target(), open_target("mamba")
     hybrid, bare = open_target("lfm2"), open_target("lfm2", n_rs_seq=0)
     found = [(t.max_rollback, t.can_save, t.min_copy) for t in (attention, recurrent, hybrid, bare)]
-    assert found == [(None, False, 32), (0, True, None), (62, True, None), (0, True, None)]
+    assert found == [(None, False, 32), (0, True, None), (64, True, None), (0, True, None)]
     assert open_target("lfm2", n_rs_seq=5).max_rollback == 5
     assert open_target(n_batch=32, slots=2).max_batch == 32
     assert attention.vocab_size == attention.model.vocab_size

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reference.statistics as slow
 from helpers.machines import SETTINGS
-from helpers.statistics import (
+from helpers.statistics_files import (
     ENTRY_COUNT_MAX,
     LARGEST_TOKEN,
     SIZES,
