@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramspec._version import __version__
+from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import gpus
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FOLDER = Path("ngramspec", "costs")
-ENDS = 1 << 20  # bytes of the model file that are hashed at either end
 SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 _reported: set[Path] = set()
 
@@ -152,23 +152,6 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
         "n_ubatch": settings.n_ubatch,
         "pad": settings.pad,
     }
-
-
-def file_digest(path: Path) -> str:
-    """Return a digest that identifies a model file by content: size, first and last MiB.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    import xxhash
-
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
-        for at in (0, max(0, size - ENDS)):
-            file.seek(at)
-            digest.update(file.read(ENDS))
-    return digest.hexdigest()
 
 
 def _cache_home() -> Path:

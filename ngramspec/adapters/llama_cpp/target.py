@@ -14,9 +14,9 @@ from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.contexts import make_context
+from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.saved_costs import file_digest
 from ngramspec.adapters.llama_cpp.settings import (
     ContextSettings,
     branches_of,

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
+from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.saved_costs import (
     costs_path,
-    file_digest,
     find_costs,
     known_costs,
 )
