@@ -14,7 +14,7 @@ cdef struct LanesC:
 # at most `most` lanes, fewer where there are few slots; `lanes` holds zeros. lanes_free takes also what failed
 cdef int lanes_make(LanesC* lanes, DriverC* d, int most) except -1
 cdef void lanes_free(LanesC* lanes) noexcept
-# how many lanes work on so many rows
+# how many lanes work on a number of rows
 cdef int lanes_for(const LanesC* lanes, Py_ssize_t num_rows) noexcept nogil
 # before the work of `num` lanes: they count from 0; after it: what they counted is the drafter's
 cdef void lanes_begin(const LanesC* lanes, int num) noexcept nogil
