@@ -217,7 +217,10 @@ def test_a_slow_target_is_measured_as_far_as_there_is_time(
 
 
 def test_a_target_that_is_too_small_to_tell_is_not_measured(timed: Callable[..., Timed]) -> None:
-    assert calibrate_within(timed(affine, max_batch=7), 2.0) is None
+    for small in ({"max_batch": 7}, {"context_size": 1}, {"context_size": 8}):
+        target = timed(affine, **small)
+        assert calibrate_within(target, 2.0) is None
+        assert target.decodes == 0
     found = calibrate_within(timed(affine, max_batch=64, exact_batch=16), 2.0)
     assert found is not None
     assert max(found.seconds) == 16
