@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ngramspec.bench.arbitration import Arbitration, OtherSource, arbitrate
 from ngramspec.bench.outcome import Outcome, Profiles, count_requests, replay, same_for_all
 from ngramspec.bench.peer_runs import PeerPlaces, run_peers
 from ngramspec.bench.peers import ORACLE, PEERS
@@ -52,6 +53,7 @@ def replay_sets(
     growth: Mapping[int, Trace] | None = None,
     cold: bool = False,
     peers: PeerOptions | None = None,
+    other: OtherSource | None = None,
     progress: Progress = no_progress,
 ) -> Replays:
     """Replay sets through all subjects and peers.
@@ -63,16 +65,18 @@ def replay_sets(
         growth: Sets by length of the context, to measure the cost of a step.
         cold: Have a fresh drafter for every request.
         peers: Which peers; None = none.
+        other: A second source beside our default, known by recorded lengths; None = none.
         progress: Shows the progress.
 
     Raises:
-        InputError: A record of peers has none of the sets.
+        InputError: A record of peers has none of the sets, or a request no lengths of `other`.
         FormatError: A damaged record, or one of other replays.
         BackendError: A peer failed.
         OSError: A file cannot be read or written.
     """
     peers, growth = peers or PeerOptions(), growth or {}
     sets = [*traces, *growth.values()]
+    beside = {} if other is None else _replay_beside(traces, other, profiles, progress)
     made = _replay_ours(sets, subjects, profiles, cold, progress)
     missing: dict[str, str] = {}
     tallies: Tallies = {}
@@ -98,7 +102,7 @@ def replay_sets(
                 costs.setdefault(name, {})[context] = outcome.first.us_per_step
     names = [subject.name for subject in subjects]
     by_set = {trace.name: made[trace.name] for trace in traces}
-    return Replays(profiles, names, by_set, missing, costs, cold)
+    return Replays(profiles, names, by_set, missing, costs, cold, other, beside)
 
 
 def load_profiles(files: Sequence[Path]) -> Profiles:
@@ -131,6 +135,21 @@ def _replay_ours(
             trace.name: {
                 subject.name: replay(trace, subject, profiles, cold=cold, on_request=advance)
                 for subject in subjects
+            }
+            for trace in traces
+        }
+
+
+def _replay_beside(
+    traces: Sequence[Trace], other: OtherSource, profiles: Profiles, progress: Progress
+) -> dict[str, dict[str, Arbitration]]:
+    """Return what our default and another source bring together, by set and profile."""
+    total = 4 * len(profiles) * sum(len(trace.requests) for trace in traces)
+    with progress(f"replaying beside {other.name}", total) as advance:
+        return {
+            trace.name: {
+                name: arbitrate(trace, other, table, advance=advance)
+                for name, table in profiles.items()
             }
             for trace in traces
         }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ngramspec.bench.arbitration import Arbitration, OtherSource
 from ngramspec.bench.outcome import Outcome, Profiles, geometric_mean
 from ngramspec.bench.peers import ORACLE
 
@@ -20,6 +21,8 @@ class Replays:
     missing: peers that could not run, and what is missing.
     growth: microseconds per step by subject and length of the context.
     cold: whether every request had a fresh drafter.
+    other: a second source beside our default, None = none.
+    beside: what both bring, by set and profile.
     """
 
     profiles: Profiles
@@ -28,6 +31,8 @@ class Replays:
     missing: Mapping[str, str] = field(default_factory=dict)
     growth: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     cold: bool = False
+    other: OtherSource | None = None
+    beside: Mapping[str, Mapping[str, Arbitration]] = field(default_factory=dict)
 
     @property
     def peers(self) -> list[str]:
@@ -75,6 +80,14 @@ class Replays:
             found["growth_us_per_step"] = {
                 name: {str(context): round(us, 3) for context, us in row.items()}
                 for name, row in self.growth.items()
+            }
+        if self.other is not None:
+            found["other"] = {
+                **asdict(self.other),
+                "sets": {
+                    name: {profile: made.as_json() for profile, made in row.items()}
+                    for name, row in self.beside.items()
+                },
             }
         return found
 

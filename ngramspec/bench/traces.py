@@ -63,7 +63,10 @@ class Cut:
         most = self.max_output or None
         cut = (
             dataclasses.replace(
-                one, prompt=one.prompt[-self.max_prompt :].copy(), output=one.output[:most]
+                one,
+                prompt=one.prompt[-self.max_prompt :].copy(),
+                output=one.output[:most],
+                other_lengths={name: made[:most] for name, made in one.other_lengths.items()},
             )
             for one in requests
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,12 @@ class RecordedRequest:
 
     key: a digest of the key that sent it, where there were several; or "".
     apart: whether what is learned from one key is not used for another.
+    other_lengths: by name of another draft source, for each output position the tokens that a pass
+        there would have emitted with that source's draft: int32, >= 1, 1 = nothing accepted.
     """
 
     prompt: TokenIds
     output: TokenIds
     key: str = ""
     apart: bool = False
+    other_lengths: Mapping[str, TokenIds] = field(default_factory=dict)

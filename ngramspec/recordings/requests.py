@@ -2,7 +2,8 @@
 
 A record with ids has `session`, `turn`, perhaps `kept`, `prompt_ids` and `output_ids`. A record
 with text has `session`, `turn`, `messages` (`role` and `content`; only those that are new since the
-last output of the session, at turn 0 all) and `output`. Other members are ignored.
+last output of the session, at turn 0 all) and `output`. Both may have `other_lengths`, see
+RecordedRequest. Other members are ignored.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class RequestReader:
                 raise BadLineError(f"the text that it continues is missing: {kept!r:.60}")
             prompt = np.concatenate([text[:many], prompt])
         self._texts[session] = turn, np.concatenate([prompt, output])
-        return RecordedRequest(prompt, output, str(record.get("key", "")), self._apart)
+        others = _other_lengths(record, len(output))
+        return RecordedRequest(prompt, output, str(record.get("key", "")), self._apart, others)
 
     def _of_text(self, record: dict[str, Any]) -> RecordedRequest:
         session, turn, messages, output = _fields(record)
@@ -128,7 +130,8 @@ class RequestReader:
         said += [self._chat.message(role, content) for role, content in messages]
         prompt = np.concatenate([*said, self._chat.answer_head])
         said.append(self._chat.message("assistant", output))
-        return RecordedRequest(prompt, self._tokenizer.encode(output))
+        ids = self._tokenizer.encode(output)
+        return RecordedRequest(prompt, ids, other_lengths=_other_lengths(record, len(ids)))
 
 
 def _count(record: dict[str, Any], name: str) -> int:
@@ -136,6 +139,24 @@ def _count(record: dict[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"{name} must be a number from 0 on, got {value!r:.60}")
     return value
+
+
+def _other_lengths(record: dict[str, Any], length: int) -> dict[str, TokenIds]:
+    """Return the lengths of other sources' drafts; each needs one per output token."""
+    given = record.get("other_lengths", {})
+    if not isinstance(given, dict):
+        raise TypeError("other_lengths must be an object: lists of numbers by the source's name")
+    found = {}
+    for name, lengths in given.items():
+        if not isinstance(lengths, list) or any(type(one) is not int for one in lengths):
+            raise TypeError(f"other_lengths of {name!r:.60} must be a list of whole numbers")
+        if len(lengths) != length or min(lengths, default=1) < 1:
+            raise ValueError(
+                f"other_lengths of {name!r:.60}: expected {length} numbers from 1 on, one for each "
+                f"output token, got {len(lengths)}, the smallest {min(lengths, default=1)}"
+            )
+        found[name] = np.minimum(lengths, MAX_TOKEN).astype(np.int32)
+    return found
 
 
 def _ids(value: Any) -> TokenIds:

@@ -175,3 +175,40 @@ def test_other_wrong_records(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(FormatError, match="no recorded requests were recognised"):
             load_trace(path, tokenizer)
+
+
+def with_lengths(**lengths: Any) -> dict[str, Any]:
+    ids = {"session": 0, "turn": 0, "prompt_ids": [1, 2], "output_ids": [3, 4, 5]}
+    return {**ids, "other_lengths": lengths}
+
+
+def test_lengths_of_other_sources_are_read_and_cut_with_the_output(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.jsonl", with_lengths(eagle=[1, 3, 1], mtp=[2, 2, 2]))
+    (whole,) = load_trace(path).requests
+    assert {k: v.tolist() for k, v in whole.other_lengths.items()} == {
+        "eagle": [1, 3, 1],
+        "mtp": [2, 2, 2],
+    }
+    (cut,) = load_trace(path, None, Cut(max_output=2)).requests
+    assert cut.other_lengths["eagle"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([1, 2], "expected 3 numbers from 1 on, one for each output token, got 2"),
+        ([1, 0, 2], "the smallest 0"),
+        ([1, 1.5, 2], "must be a list of whole numbers"),
+        ("112", "must be a list"),
+    ],
+)
+def test_wrong_lengths_of_other_sources(tmp_path: Path, lengths: Any, message: str) -> None:
+    path = write_records(tmp_path / "a.jsonl", with_lengths(eagle=lengths))
+    with pytest.raises(FormatError, match=f"line 1: not a recorded request: .*{message}"):
+        load_trace(path)
+
+
+def test_lengths_of_other_sources_that_have_no_names(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.jsonl", {**with_lengths(), "other_lengths": [1, 1, 1]})
+    with pytest.raises(FormatError, match="other_lengths must be an object"):
+        load_trace(path)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ngramspec.bench.arbitration import OtherSource
     from ngramspec.bench.outcome import Outcome
     from ngramspec.bench.summary import Replays, Versus
 
@@ -51,6 +52,7 @@ Examples:
   ngramspec bench replay chat.jsonl --tokenizer model.gguf --drafter ngram-mod,ngram-cache
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
   ngramspec bench replay traces --peers --peers-python peers/bin/python --save-peers peers.json
+  ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
   ngramspec bench replay traces --peers-from peers.json --plot replay.svg --json -o replay.json
 
 TRACES are files, or folders of files. {ABOUT_FILES}
@@ -59,6 +61,13 @@ The target is a cost model: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
 1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b), with b tokens in the batch, 1 + drafted.
 The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of drafting,
 "µs/pass", is measured here and not part of it.
+
+--other: in a trace record, "other_lengths": {{"NAME": [n, ...]}} says for each output position
+how many tokens a pass there would have emitted with that source's draft (1: nothing accepted).
+Its drafts have at most K tokens and take S + P x tokens passes over one token. Shown are the
+modelled speed-ups of our default alone; of the source alone with drafts of the best one
+length, "len"; of both as the policy chooses; "ideal", of both chosen by what turns out better;
+and the share of passes in which the policy asked the source.
 """
 
 
@@ -73,6 +82,9 @@ The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of 
            shell_complete=in_list(*DRAFTER_NAMES, "auto"),
            help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
            "Without it: auto."),
+    option("Options", "--other", metavar="SPEC",
+           help="A second source beside the default, of which the traces have other_lengths: "
+           "NAME:tokens=K,price=P,start=S."),
     option("Options", "--cold", is_flag=True,
            help="A fresh drafter for every request instead of one that keeps what it learned."),
     option("Options", "--limit", type=AT_LEAST_1,
@@ -136,6 +148,7 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def _replay(values: dict[str, Any]) -> Replays:
+    from ngramspec.bench.arbitration import parse_other
     from ngramspec.bench.growth import growth_traces
     from ngramspec.bench.peer_runs import PeerPlaces
     from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
@@ -143,6 +156,7 @@ def _replay(values: dict[str, Any]) -> Replays:
     from ngramspec.bench.traces import Cut
 
     profiles = load_profiles(values["costs"])
+    other = parse_other(values["other"]) if values["other"] else None
     subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
@@ -158,6 +172,7 @@ def _replay(values: dict[str, Any]) -> Replays:
         peers=PeerOptions(
             places if values["peers"] else None, values["save_peers"], values["peers_from"]
         ),
+        other=other,
         progress=progress,
     )
 
@@ -191,6 +206,8 @@ def _tables(found: Replays, wide: bool) -> Iterator[Table]:
         versus = compare(found, drafter)
         if versus:
             yield _versus_table(drafter, versus)
+    if found.other is not None:
+        yield _beside_table(found, found.other)
     if found.growth:
         yield _growth_table(found)
 
@@ -282,6 +299,22 @@ def _versus_table(drafter: str, versus: Mapping[str, Versus]) -> Table:
     shares: Sequence[float | None] = [row.mean_share for row in versus.values()]
     if any(share is not None for share in shares):
         table.add_row("of the oracle's", *map(_number, shares))
+    return table
+
+
+def _beside_table(found: Replays, other: OtherSource) -> Table:
+    columns = ["set", "costs", "ours", other.name, "len", "both", "ideal", "asked"]
+    title = (
+        f"Our default and {other.name}, at most {other.tokens} tokens for {other.start:g} + "
+        f"{other.price:g} passes per token: speed-ups, and passes in which it was asked"
+    )
+    table = make_table(columns, title=title, text=columns[:2])
+    for name, row in found.beside.items():
+        for profile, made in row.items():
+            speedups = (made.ours, made.other, made.arbiter, made.perfect)
+            ours, theirs, both, ideal = (f"{value:.3f}" for value in speedups)
+            asked = f"{made.asked / made.passes:.0%}" if made.passes else "-"
+            table.add_row(name, profile, ours, theirs, str(made.other_tokens), both, ideal, asked)
     return table
 
 

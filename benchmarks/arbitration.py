@@ -1,0 +1,108 @@
+"""The policy between our default and a second draft source that has its price.
+
+The second source's lengths are made up for the recorded sets, in several kinds: it is right with a
+probability per token that is always 0.9, 0.5 or 0; or 0.9 and 0.05 from request to request; or all
+of its drafts are right, and none, in runs of 60 to 240 tokens. Modelled speed-ups, no model runs.
+The figures are in docs/explanation/policy.md.
+
+    python benchmarks/arbitration.py [--tokens 4] [--price 0.05] [--start 0.05] [--limit N]
+        [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ngramspec.bench.arbitration import Arbitration, OtherSource, arbitrate
+from ngramspec.bench.traces import Cut, Trace, find_traces, load_traces
+from ngramspec.costs import PROFILES
+
+TRACES = Path(__file__).parent / "data" / "traces"
+GOOD, BAD = 0.9, 0.05
+SHORTEST, LONGEST = 60, 240  # tokens of a run
+
+# By kind: how probable a token of the source is, for each output position of a request.
+Kind = Callable[[int, int, random.Random], Sequence[float]]
+
+
+def in_runs(index: int, length: int, rng: random.Random) -> Sequence[float]:
+    """Right and wrong in turn, each for a while."""
+    made: list[float] = []
+    good = bool(index % 2)
+    while len(made) < length:
+        made += [1.0 if good else 0.0] * rng.randint(SHORTEST, LONGEST)
+        good = not good
+    return made[:length]
+
+
+KINDS: dict[str, Kind] = {
+    "always": lambda _, length, __: [GOOD] * length,
+    "half": lambda _, length, __: [0.5] * length,
+    "never": lambda _, length, __: [0.0] * length,
+    "by request": lambda index, length, _: [GOOD if index % 2 else BAD] * length,
+    "in runs": in_runs,
+}
+
+
+def with_lengths(trace: Trace, name: str, kind: Kind, most: int) -> Trace:
+    """Return the set with made-up lengths of a source."""
+    rng = random.Random(1)
+    requests = []
+    for index, request in enumerate(trace.requests):
+        lengths = []
+        for p in kind(index, len(request.output), rng):
+            length = 1
+            while length <= most and rng.random() < p:
+                length += 1
+            lengths.append(length)
+        made = {name: np.array(lengths, dtype=np.int32)}
+        requests.append(dataclasses.replace(request, other_lengths=made))
+    return Trace(trace.name, tuple(requests))
+
+
+def summary(rows: Sequence[Arbitration]) -> tuple[float, float, float]:
+    """Return lowest and mean speed-up over the better source, and the share of the ideal gain."""
+    ratios = [row.arbiter / max(row.ours, row.other) for row in rows]
+    shares = [(row.arbiter - 1) / (row.perfect - 1) for row in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return min(ratios), mean, sum(shares) / len(shares)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tokens", type=int, default=4)
+    parser.add_argument("--price", type=float, default=0.05)
+    parser.add_argument("--start", type=float, default=0.05)
+    parser.add_argument("--limit", type=int, default=0, help="requests of each set, 0 = all")
+    parser.add_argument("--json", type=Path)
+    order = parser.parse_args()
+    traces = load_traces(find_traces([TRACES]), None, Cut(order.limit))
+    source = OtherSource("other", order.tokens, order.price, order.start)
+    print("| kind | costs | lowest over the better one | mean | share of the ideal gain |")
+    print("|---|---|---|---|---|", flush=True)
+    kept = []
+    for kind, chance in KINDS.items():
+        for name, table in PROFILES.items():
+            rows = {}
+            for trace in traces:
+                made = with_lengths(trace, source.name, chance, order.tokens)
+                rows[trace.name] = arbitrate(made, source, table)
+            lowest, mean, share = summary([*rows.values()])
+            print(f"| {kind} | {name} | {lowest:.3f} | {mean:.3f} | {share:.2f} |", flush=True)
+            sets = {name: row.as_json() for name, row in rows.items()}
+            kept.append({"kind": kind, "costs": name, "sets": sets})
+    if order.json:
+        order.json.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+# Arbiter: whether to ask a draft source that takes time, and for how many tokens.
+from ngramspec._native.policy.auto cimport AutoPolicy
+
+cdef enum:
+    NUM_DEPTHS = 5  # of a draft's tokens: 0, 1, 2 and 3, 4 to 7, later ones
+
+# How often a source's tokens were right, where those before them were; earlier drafts count less.
+cdef struct RecordC:
+    double seen[5]
+    double right[5]
+
+# What a source did for one slot.
+cdef struct LaneC:
+    RecordC record  # of this request
+    double lately   # how often the first token of the last few drafts was right
+    double credit   # time that drafts on trial may take, in passes over one token
+    double stake    # what the draft on trial under way takes; 0 = none is
+
+# What to ask of a source.
+cdef struct AskedC:
+    Py_ssize_t after    # tokens of the free draft that come first
+    Py_ssize_t tokens   # 0 = do not ask
+    double gain         # tokens gained over the free draft alone, drafting and pass included
+
+cdef class Priced:
+    cdef str name
+    cdef double start      # what a draft takes, in the unit of the policy's costs
+    cdef double per_token  # what each of its tokens takes beside that
+    cdef RecordC record    # of all slots
+    cdef LaneC* lanes
+    cdef Py_ssize_t num_lanes
+    cdef LaneC* of(self, Py_ssize_t slot) except NULL
+    cdef void expect(self, const LaneC* lane, double* p) noexcept nogil
+
+cdef class Arbiter:
+    cdef readonly AutoPolicy policy
+    cdef dict _sources
+    cdef Priced source(self, str name)
+    cdef double time_of(self, Priced source, Py_ssize_t tokens, Py_ssize_t sharing) noexcept nogil
+    cdef AskedC best(self, Priced source, const double* expected, const double* worth, Py_ssize_t free,
+                     Py_ssize_t most, Py_ssize_t base, Py_ssize_t sharing) noexcept nogil

@@ -1,0 +1,197 @@
+"""Arbiter: what it asks of sources that take time, beside its slow twin, and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from helpers.machines import SETTINGS
+from ngramspec._native.policy.arbiter import Arbiter
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.costs import PROFILES, CostTable
+from ngramspec.errors import InputError
+from reference import arbiter, auto
+
+CLOSE = 1e-9  # tokens: native and twin add in another order
+LINE = CostTable(((1, 1.0), (2, 1.1)), "line")
+DEAR = CostTable(((1, 1.0), (2, 2.0)), "dear")
+NONE = np.empty(0, np.float32)
+CLAIMS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9375, 1.0]), max_size=8)
+
+
+def floats(claims: list[float]) -> np.ndarray:
+    return np.array(claims, dtype=np.float32)
+
+
+class Pair(RuleBasedStateMachine):
+    """Every call goes to both."""
+
+    @initialize(table=st.sampled_from([None, LINE, DEAR, *PROFILES.values()]))
+    def start(self, table: CostTable | None) -> None:
+        policy = AutoPolicy(64, table)
+        slow = auto.AutoPolicy(64, table and table.dense(1024))
+        policy.step(2, 3)
+        slow.step(2, 3)
+        self.policies = policy, slow
+        self.native, self.twin = Arbiter(policy), arbiter.Arbiter(slow)
+        for name in "ab":
+            self.set_price(name, 0.05, 0.05)
+
+    @rule(
+        source=st.sampled_from("ab"),
+        start=st.sampled_from([0.0, 0.05, 1.0]),
+        token=st.sampled_from([0.0, 0.03, 0.3]),
+    )
+    def set_price(self, source: str, start: float, token: float) -> None:
+        for made in (self.native, self.twin):
+            made.price(source, start, token)
+
+    @rule(
+        slot=st.integers(0, 2),
+        source=st.sampled_from("ab"),
+        most=st.integers(0, 9),
+        room=st.integers(-1, 20),
+        claims=CLAIMS,
+        chosen=st.integers(0, 8),
+        base=st.sampled_from([1, 2, 30, 1023]),
+        sharing=st.integers(1, 3),
+    )
+    def ask(
+        self,
+        slot: int,
+        source: str,
+        most: int,
+        room: int,
+        claims: list[float],
+        chosen: int,
+        base: int,
+        sharing: int,
+    ) -> None:
+        chosen = min(chosen, len(claims))
+        found = self.native.ask(
+            slot, source, most, room, "free", floats(claims), chosen, base, sharing
+        )
+        wanted = self.twin.ask(slot, source, most, room, "free", claims, chosen, base, sharing)
+        assert found == wanted
+        assert found.after in (0, chosen)
+        assert found.after + found.tokens <= max(most, 0) or found.trial
+
+    @rule(
+        slot=st.integers(0, 2),
+        source=st.sampled_from("ab"),
+        right=st.integers(0, 9),
+        more=st.integers(0, 3),
+    )
+    def learn(self, slot: int, source: str, right: int, more: int) -> None:
+        for made in (self.native, self.twin):
+            made.learn(slot, source, right, right + more)
+
+    @rule(emitted=st.integers(0, 9), tokens=st.sampled_from([1, 4, 40]))
+    def step(self, emitted: int, tokens: int) -> None:
+        for policy in self.policies:
+            policy.step(emitted, tokens)
+
+    @rule(slot=st.integers(0, 2))
+    def begin(self, slot: int) -> None:
+        self.native.begin(slot)
+        self.twin.begin(slot)
+
+    @invariant()
+    def same_expectations(self) -> None:
+        for name in "ab":
+            for slot in range(3):
+                wanted = self.twin.sources[name].expected(slot)
+                found = self.native.expected(slot, name, 9)[[0, 1, 2, 4, 8]]
+                assert found == pytest.approx(wanted, abs=1e-6)
+
+
+TestPair = Pair.TestCase
+TestPair.settings = SETTINGS
+
+
+def asked(made: Arbiter, claims: np.ndarray = NONE, chosen: int = 0) -> tuple[int, int, bool]:
+    return made.ask(0, "model", 4, 64, "free", claims, chosen)
+
+
+def arbiter_of(table: CostTable, start: float = 0.05, per_token: float = 0.05) -> Arbiter:
+    made = Arbiter(AutoPolicy(64, table))
+    made.price("model", start, per_token)
+    made.begin(0)
+    return made
+
+
+def test_a_source_that_is_right_is_asked_for_all_it_drafts() -> None:
+    made = arbiter_of(LINE)
+    for _ in range(9):
+        made.learn(0, "model", 4, 4)
+    assert asked(made) == (0, 4, False)
+
+
+def test_it_goes_on_where_a_free_draft_ends() -> None:
+    made = arbiter_of(LINE)
+    for _ in range(9):
+        made.learn(0, "model", 4, 4)
+    assert asked(made, floats([0.99, 0.99]), 2) == (2, 2, False)
+    assert asked(made, floats([0.1, 0.1]), 2)[0] == 0, "a free draft that is wrong hides it"
+
+
+def test_a_source_that_is_wrong_rests_but_for_trials() -> None:
+    made = arbiter_of(LINE)
+    found = []
+    for _ in range(400):
+        found.append(asked(made))
+        if found[-1][1]:
+            made.learn(0, "model", 0, found[-1][1])
+    trials = [one for one in found[20:] if one[1]]
+    assert set(trials) == {(0, 1, True)}
+    assert 0.006 * 380 < len(trials) * 0.2 <= 0.008 * 380 + 2, "a hundredth of the time at most"
+
+
+def test_a_dear_source_is_never_tried_while_it_could_not_pay() -> None:
+    made = arbiter_of(DEAR, start=3.0)
+    assert {asked(made) for _ in range(2000)} == {(0, 0, False)}
+
+
+def test_a_source_that_gets_better_is_soon_asked_again() -> None:
+    made = arbiter_of(LINE)
+    for _ in range(50):
+        made.learn(0, "model", 0, 1)
+    waited = 0
+    while asked(made)[1] != 4:
+        waited += 1
+        assert waited < 60
+        made.learn(0, "model", 1, 1)
+
+
+def test_slots_that_share_a_draft_share_its_price() -> None:
+    made = arbiter_of(LINE, start=4.0)
+    for _ in range(9):
+        made.learn(0, "model", 3, 4)
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 1, 1).tokens == 0
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 1, 8).tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a: a.price("m", -1.0, 0.0), "prices must be finite and >= 0"),
+        (lambda a: a.price("m", 0.0, float("nan")), "prices must be finite and >= 0"),
+        (lambda a: a.begin(-1), r"slot must be in 0\.\.65535"),
+        (lambda a: a.expected(1 << 16, "model", 1), r"slot must be in 0\.\.65535"),
+        (lambda a: a.expected(0, "other", 1), "'other' has no price yet"),
+        (lambda a: a.expected(0, "model", -1), r"tokens must be in 0\.\.1024"),
+        (lambda a: a.learn(0, "model", 2, 1), "0 <= num_right <= num_known"),
+        (lambda a: a.learn(0, "other", 0, 1), "has no price yet"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 1), r"chosen must be in 0\.\.0"),
+        (lambda a: a.ask(0, "model", 2000, 4, "f", NONE, 0), r"most in 0\.\.1024"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 0), "must be >= 1"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 0), "must be >= 1"),
+    ],
+)
+def test_errors(call: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(arbiter_of(LINE))
