@@ -20,6 +20,7 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
+from ngramspec._native.policy.arbiter import Arbiter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import PROFILES
 
@@ -81,6 +82,14 @@ def test_choice_over_slots(benchmark: Any, slots: int) -> None:
     lengths = rng.integers(1, 17, slots)
     chains = [("a", -np.sort(-rng.random(n).astype(np.float32)), 16) for n in lengths]
     assert len(benchmark(policy.choose_many, chains, slots * 17)) == slots
+
+
+@pytest.mark.parametrize("length", [0, 8, 64])
+def test_whether_to_ask_a_source_that_takes_time(benchmark: Any, length: int) -> None:
+    arbiter = Arbiter(AutoPolicy(costs=PROFILES["h100-8b"]))
+    arbiter.price("model", 0.1, 0.2)
+    claims = np.full(length, 0.95, dtype=np.float32)
+    benchmark(arbiter.ask, 0, "model", 8, 64, "suffix", claims, length // 2)
 
 
 def test_pool_insert(benchmark: Any) -> None:

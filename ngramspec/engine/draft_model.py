@@ -19,6 +19,9 @@ from ngramspec.stats import SourceStats
 
 # llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
+# A first decode over more tokens reads text, so its time says nothing about drafting.
+FEW = 8
+LATEST = 0.1  # weight of the latest call in what drafting takes
 # How much larger one vocabulary of a family may be, and the first token that is compared.
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
@@ -26,17 +29,22 @@ MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 class _Sequence:
     """A slot's text in the draft model.
 
-    tokens: Prompt and emitted tokens.
-    num_past: Of these in the model's cache; drafted tokens may follow there.
+    tokens: Prompt and emitted tokens, `length` of them, and those that another source has drafted.
+    ahead: How many another source has drafted, before the model's own draft.
+    num_past: Of all these in the model's cache; drafted tokens may follow there.
+    sent: How many tokens of the draft are verified.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     """
 
-    __slots__ = ("claims", "draft", "foreign", "length", "namespace", "num_past", "p_min", "tokens")
+    __slots__ = (
+        "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "p_min", "sent",
+        "tokens",
+    )  # fmt: skip
 
     def __init__(self, context_size: int, p_min: float) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.p_min = p_min
-        self.length = 0
+        self.length = self.ahead = self.sent = 0
         self.num_past = 0
         self.foreign = False
         self.namespace = ""
@@ -100,6 +108,7 @@ class DraftModel:
         self._begins = self._calls = self._accepts = self._ns = 0
         self._drafts = self._drafted = 0
         self._positions = [0] * n_max
+        self._first_seconds = self._next_seconds = self._read_seconds = 0.0
 
     def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
         """Set the next request's namespace and p_min; text of another namespace is dropped."""
@@ -119,28 +128,73 @@ class DraftModel:
         seq.tokens[:size] = token_ids[:size]
         seq.length = size
         seq.foreign = bool((token_ids >= self._target.vocab_size).any())
-        seq.draft = []
+        self._drop(seq)
         self._cut(slot, min(kept, size - 1))
         self._begins += 1
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
         """Draft for all slots, one decode per drafted position."""
+        return self.extend(slots, [NO_TOKENS] * len(slots), limits)
+
+    def extend(
+        self, slots: Sequence[int], before: Sequence[TokenIds], limits: Sequence[int]
+    ) -> list[TokenIds]:
+        """Draft after tokens that another source has drafted, for all slots at once."""
         started = perf_counter_ns()
         self._calls += 1
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
-        for slot in slots:
+        for slot, tokens in zip(slots, before, strict=True):
             seq = self._sequences[slot]
-            seq.draft, seq.claims = [], []
+            self._drop(seq)
             if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
                 self._cut(slot, seq.length - 1)
+            seq.ahead = int(tokens.size)
+            if self._has_room(slot):
+                seq.tokens[seq.length : seq.length + seq.ahead] = tokens
         going = [slot for slot in slots if self._has_room(slot)]
-        rows = self._catch_up(going)
+        behind = [self._unread(slot) for slot in going]
+        unread, total = max(behind, default=0), sum(behind)
+        self._read(going)
+        read = perf_counter_ns()
+        rows = self._decode_ends(going)
+        first, calls = perf_counter_ns(), 0
         while going:
             going = [slot for slot in going if self._extend(slot, rows[slot], most[slot])]
+            calls += bool(going)
             rows = self._decode_drafts(going)
         drafts = [self._finished(slot) for slot in slots]
-        self._ns += perf_counter_ns() - started
+        ended = perf_counter_ns()
+        self._ns += ended - started
+        if unread > FEW:
+            each = 1e-9 * (read - started) / total
+            self._read_seconds = _followed(self._read_seconds, each)
+        if unread:
+            since = read if unread > FEW else started
+            self._first_seconds = _followed(self._first_seconds, 1e-9 * (first - since))
+        if calls:
+            self._next_seconds = _followed(self._next_seconds, 1e-9 * (ended - first) / calls)
         return drafts
+
+    def price(self) -> tuple[float, float]:
+        """Return what a draft takes beside its tokens, and each token, in seconds.
+
+        The first token comes with what is read of the text.
+        """
+        each = self._next_seconds or self._first_seconds
+        return max(self._first_seconds - each, 0.0), each
+
+    def backlog(self, slot: int) -> float:
+        """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
+        unread = self._unread(slot)
+        return unread * self._read_seconds if unread > FEW else 0.0
+
+    def shorten(self, slot: int, length: int) -> None:
+        """Count only the first `length` tokens of the last draft, those that are verified."""
+        seq = self._sequences[slot]
+        if seq.sent > length:
+            self._drafted -= seq.sent - length
+            self._drafts -= length == 0
+            seq.sent = length
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
         """Return the draft model's probability of each token of the last draft."""
@@ -151,18 +205,19 @@ class DraftModel:
         seq = self._sequences[slot]
         emitted = [int(token) for token in token_ids]
         seq.foreign = seq.foreign or max(emitted, default=0) >= self._target.vocab_size
+        guessed = [*seq.tokens[seq.length : seq.length + seq.ahead].tolist(), *seq.draft]
         right = 0
-        while right < min(len(seq.draft), len(emitted)) and seq.draft[right] == emitted[right]:
+        while right < min(len(guessed), len(emitted)) and guessed[right] == emitted[right]:
             right += 1
-        if len(seq.draft) >= max(1, self._n_min):  # shorter ones were not handed out
+        if seq.sent:
             self._accepts += 1
-            for position in range(min(num_accepted, right)):
+            for position in range(min(num_accepted, right - seq.ahead)):
                 self._positions[position] += 1
         kept = min(seq.num_past, seq.length + right)
         room = min(len(emitted), seq.tokens.size - seq.length)
         seq.tokens[seq.length : seq.length + room] = token_ids[:room]
         seq.length += room
-        seq.draft = []
+        self._drop(seq)
         self._cut(slot, min(kept, seq.length - 1))
 
     def shift(self, slot: int, first: int, count: int) -> None:
@@ -178,13 +233,13 @@ class DraftModel:
             kept = first
         seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
         seq.length -= count
-        seq.draft = []
+        self._drop(seq)
         self._cut(slot, kept)
         seq.num_past = min(seq.num_past, kept)
 
     def end(self, slot: int) -> None:
         """End the request; its text stays in the cache for a next turn."""
-        self._sequences[slot].draft = []
+        self._drop(self._sequences[slot])
 
     def stats(self) -> dict[str, SourceStats]:
         """Return its counts under its own name."""
@@ -210,7 +265,21 @@ class DraftModel:
 
     def _has_room(self, slot: int) -> bool:
         seq = self._sequences[slot]
-        return not seq.foreign and seq.length + self._n_max <= seq.tokens.size
+        foreign = seq.foreign or bool(
+            (seq.tokens[seq.length : seq.length + seq.ahead] >= self._target.vocab_size).any()
+        )
+        return not foreign and seq.length + seq.ahead + self._n_max <= seq.tokens.size
+
+    def _unread(self, slot: int) -> int:
+        """Return how many tokens the model has to read before it drafts."""
+        seq = self._sequences[slot]
+        return seq.length + seq.ahead - seq.num_past
+
+    @staticmethod
+    def _drop(seq: _Sequence) -> None:
+        """Forget the last draft."""
+        seq.draft, seq.claims = [], []
+        seq.ahead = seq.sent = 0
 
     def _cut(self, slot: int, length: int) -> None:
         """Make the cache hold the first `length` tokens at most."""
@@ -220,21 +289,25 @@ class DraftModel:
             length = 0
         seq.num_past = min(seq.num_past, length)
 
-    def _catch_up(self, slots: Sequence[int]) -> dict[int, int]:
-        """Decode what the model has not seen of the slots' texts; return their rows of logits."""
-        rows: dict[int, int] = {}
+    def _read(self, slots: Sequence[int]) -> None:
+        """Decode what the model has not seen of the slots' texts, but for their last tokens."""
         for slot in slots:
             seq = self._sequences[slot]
-            while seq.length - seq.num_past > 1:  # prompts, or texts that others drafted for
-                part = min(seq.length - seq.num_past - 1, self._target.max_batch)
+            while self._unread(slot) > 1:  # prompts, or texts that others drafted for
+                part = min(self._unread(slot) - 1, self._target.max_batch)
                 self._batch.clear()
                 self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
                 self._target.decode(self._batch, self._rows)
                 seq.num_past += part
+
+    def _decode_ends(self, slots: Sequence[int]) -> dict[int, int]:
+        """Decode the last tokens; return their rows of logits."""
+        rows: dict[int, int] = {}
         self._batch.clear()
         for slot in slots:
             seq = self._sequences[slot]
-            rows[slot] = self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past : seq.length])
+            end = seq.length + seq.ahead
+            rows[slot] = self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past : end])
         self._decode(slots)
         return rows
 
@@ -276,7 +349,13 @@ class DraftModel:
             return NO_TOKENS
         self._drafts += 1
         self._drafted += len(seq.draft)
+        seq.sent = len(seq.draft)
         return np.array(seq.draft, dtype=np.int32)
+
+
+def _followed(mean: float, latest: float) -> float:
+    """Return a running mean; 0.0 = nothing was seen yet."""
+    return mean + LATEST * (latest - mean) if mean else latest
 
 
 def check_vocabulary(target: Target, draft: Target) -> None:

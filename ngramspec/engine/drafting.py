@@ -44,7 +44,7 @@ class Drafting:
     drafters: N-gram drafters in the order in which they are asked, each with the bytes of its pool,
         caches and index; 0 for those that look at the slot's own text only.
     slot_bytes: Of the histories and indexes of all slots; they grow with the texts.
-    draft_model: Asked where the drafters have nothing that pays; None: there is none.
+    draft_model: Asked where it is worth its time; None: there is none.
     policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
     longest: Tokens of the longest draft that can be sent, 0 if none can.
     branches: Most branches of a draft; 1 = none but the draft itself.

@@ -50,7 +50,7 @@ class Engine:
             accept and end as Drafter has them, or None.
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
-        draft_model: A source that is asked where no other has a draft, such as DraftModel.
+        draft_model: A source that is asked where it is worth its time, such as DraftModel.
         policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or your own.
             None = "auto".
         max_queue: Requests that may wait for a slot.

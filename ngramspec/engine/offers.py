@@ -1,41 +1,75 @@
-"""Offers: the drafts of a slot's sources; an AutoPolicy chooses one and its length."""
+"""Offers: the drafts of a slot's sources; an AutoPolicy chooses which are sent, and how long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.engine.gate import Gate
 from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
+from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.engine.request import TokenIds
+from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.errors import InputError
 
+Claims = npt.NDArray[np.float32]
 # Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
 MEMORY = 64.0  # weight of the past tokens of such a source, at most
+TIMED = 0.1  # weight of the latest call in what the drafts of a source take
+FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
+NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
 
 
 class Offer(NamedTuple):
-    """A draft, and how likely each token is right if those before it are."""
+    """A draft, and how likely each token is right if those before it are.
+
+    before: Tokens of another source's draft that come first.
+    """
 
     source: DraftSource
     draft: TokenIds
-    claims: npt.NDArray[np.float32]
+    claims: Claims
+    before: TokenIds = NO_TOKENS
+
+
+class Price:
+    """What the drafts of a source take, from its own `price()` or from the time of its calls."""
+
+    def __init__(self) -> None:
+        self.per_token = 0.0
+        self.sharing = 1  # slots of its last call
+
+    def of(self, source: DraftSource, policy: AutoPolicy) -> tuple[float, float]:
+        """Return what a draft takes, and each of its tokens, in the unit of the policy's costs."""
+        unknown = FIRST_PRICE * policy.costs().cost(1)
+        if not policy.timed:  # they are not in seconds yet
+            return 0.0, unknown
+        stated = getattr(source, "price", None)
+        if stated is not None:
+            start, per_token = stated()
+            return float(start), float(per_token)
+        return 0.0, self.per_token or unknown
+
+    def time(self, seconds: float, longest: int, slots: int) -> None:
+        """Note a call that drafted up to `longest` tokens for some slots."""
+        self.sharing = slots
+        took = seconds / max(longest, 1)
+        self.per_token += (took - self.per_token) * (TIMED if self.per_token else 1.0)
 
 
 class Offers:
     """Asks the sources that are not native on behalf of an AutoPolicy.
 
-    All sources of a slot are asked. The draft that is worth most is sent as far as it pays, and is
-    credited to the first source with the same tokens. The policy learns from every draft, sent or
-    not. Sources with `own_passes`, such as a draft model, are slow: they are asked only where no
-    other draft is sent, and a Gate pauses them.
+    All free sources of a slot are asked. The draft that is worth most is sent as far as it pays,
+    and is credited to the first source with the same tokens. Then an Arbiter decides for each
+    source with `own_passes`, such as a draft model, whether what it may add is worth its time:
+    instead of the free draft, or after it. The policy learns from every draft, sent or not.
 
     Args:
         chain: Cleans drafts and shuts out sources that fail.
@@ -45,37 +79,46 @@ class Offers:
 
     def __init__(self, chain: Chain, policy: AutoPolicy, capacity: int) -> None:
         self._chain, self._policy, self._capacity = chain, policy, capacity
-        self._gate = Gate(capacity)
+        self._arbiter = Arbiter(policy)
+        self._prices: dict[str, Price] = {}
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
+        self._parts: dict[int, tuple[Offer, Offer]] = {}  # of drafts that two sources made
         self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
 
     def begin(self, slot: int) -> None:
         """Forget what was learnt about the slot's last request."""
-        self._gate.begin(slot)
+        self._arbiter.begin(slot)
         self._made.pop(slot, None)
+        self._parts.pop(slot, None)
 
     def propose(self, slots: Sequence[Slot], proposer: Proposer) -> None:
         """Set draft and draft_source of every slot for which a draft pays."""
         for slot in slots:
             self._made[slot.id] = []
-        for own_passes in (False, True):
-            asked = [slot for slot in slots if not slot.draft.size]
-            offers = self._ask(asked, proposer, own_passes)
-            for slot, made in offers:
-                self._made[slot.id] += made
-            self._choose(offers, proposer)
+            self._parts.pop(slot.id, None)
+        offers = self._ask_free(slots, proposer)
+        self._choose(offers, proposer)
+        for source in _priced(slots):
+            self._ask_priced(source, slots, proposer)
 
-    def learn(self, slot: Slot) -> None:
-        """Learn what came of all drafts of the slot."""
+    def learn(self, slot: Slot, credits: Mapping[DraftSource, int]) -> Mapping[DraftSource, int]:
+        """Learn what came of all drafts of the slot; return how many right tokens each source gets.
+
+        credits: What the source of the slot's draft would get, if it were its alone.
+        """
         emitted = slot.emitted
-        for source, draft, claims in self._made.pop(slot.id, ()):
-            known = min(draft.size, emitted.size)
-            differs = draft[:known] != emitted[:known]
-            right = int(differs.argmax()) if differs.any() else known
-            self._policy.learn(slot.id, source.name, claims, right, known)
-            self._remember(source.name, right, min(known, right + 1))
-            if _has_own_passes(source) and known:
-                self._gate.record(slot.id, source.name, known, right)
+        for offer in self._made.pop(slot.id, ()):
+            right, known = _judged(offer, emitted)
+            self._policy.learn(slot.id, offer.source.name, offer.claims, right, known)
+            self._remember(offer.source.name, right, min(known, right + 1))
+            if _has_own_passes(offer.source):
+                self._arbiter.learn(slot.id, offer.source.name, right, known)
+        parts = self._parts.pop(slot.id, None)
+        if parts is None:
+            return credits
+        total = sum(credits.values())
+        first = min(total, parts[0].draft.size)
+        return {parts[0].source: first, parts[1].source: total - first}
 
     def _remember(self, source: str, right: int, known: int) -> None:
         """Count a source's right tokens, to estimate its next draft if it gives no confidence."""
@@ -83,33 +126,118 @@ class Offers:
         kept = min(1.0, MEMORY / (before[0] + known))
         self._record[source] = kept * (before[0] + known), kept * (before[1] + right)
 
-    def _ask(
-        self, slots: Sequence[Slot], proposer: Proposer, own_passes: bool
+    def _ask_free(
+        self, slots: Sequence[Slot], proposer: Proposer
     ) -> list[tuple[Slot, list[Offer]]]:
-        """Return the slots for which a source has a draft, with all drafts."""
+        """Return the slots for which a free source has a draft, with all drafts."""
         groups: dict[DraftSource, list[Slot]] = {}
         for slot in slots:
             for source in slot.sources:
-                if _has_own_passes(source) == own_passes:
+                if not _has_own_passes(source):
                     groups.setdefault(source, []).append(slot)
         found: dict[Slot, list[Offer]] = {}
         for source, members in groups.items():
-            limits = [self._limit(slot, source, proposer) for slot in members]
+            limits = [proposer.limit(slot, source.name) for slot in members]
             for slot, draft in self._chain.ask(source, members, limits):
                 claims = self._claims(slot, source, draft)
                 if claims is not None:
                     found.setdefault(slot, []).append(Offer(source, draft, claims))
+        for slot, made in found.items():
+            self._made[slot.id] += made
         return list(found.items())
 
-    def _limit(self, slot: Slot, source: DraftSource, proposer: Proposer) -> int:
-        limit = proposer.limit(slot, source.name)
-        if limit > 0 and _has_own_passes(source):
-            limit = min(limit, self._gate.limit(slot.id, source.name))
-        return limit
+    def _ask_priced(self, source: DraftSource, slots: Sequence[Slot], proposer: Proposer) -> None:
+        """Ask a source for the slots where that pays, and take what it drafts."""
+        price = self._prices.setdefault(source.name, Price())
+        self._arbiter.price(source.name, *price.of(source, self._policy))
+        wanted: dict[Slot, Asked] = {}
+        for slot in slots:
+            if source in slot.sources:
+                asked = self._wanted(slot, source, proposer, price.sharing)
+                if asked.tokens:
+                    wanted[slot] = asked
+        if not wanted:
+            return
+        before = {slot: slot.draft[: asked.after] for slot, asked in wanted.items() if asked.after}
+        limits = [asked.tokens for asked in wanted.values()]
+        started = perf_counter()
+        drafts = dict(self._chain.ask(source, [*wanted], limits, before))
+        longest = max((draft.size for draft in drafts.values()), default=0)
+        price.time(perf_counter() - started, longest, len(wanted))
+        for slot, asked in wanted.items():
+            draft = drafts.get(slot)
+            if draft is None:  # paid for nothing
+                self._arbiter.learn(slot.id, source.name, 0, 1)
+            else:
+                self._take(slot, source, draft, asked, proposer)
 
-    def _claims(
-        self, slot: Slot, source: DraftSource, draft: TokenIds
-    ) -> npt.NDArray[np.float32] | None:
+    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Asked:
+        """Return what to ask of a source for a slot."""
+        free = self._free_of(slot)
+        limit = proposer.limit(slot, source.name)
+        sent = slot.draft.size
+        return self._arbiter.ask(
+            slot.id,
+            source.name,
+            limit,
+            limit,
+            "" if free is None else free.source.name,
+            NO_CLAIMS if free is None else free.claims,
+            sent,
+            proposer.batch_tokens() - sent,
+            proposer.decoding,
+            sharing,
+            hasattr(source, "extend"),
+            source.backlog(slot.id) if self._policy.timed and hasattr(source, "backlog") else 0.0,
+        )
+
+    def _free_of(self, slot: Slot) -> Offer | None:
+        """Return the offer that the slot's draft is from."""
+        owner = slot.draft_source
+        return next((one for one in self._made[slot.id] if one.source is owner), None)
+
+    def _take(
+        self, slot: Slot, source: DraftSource, draft: TokenIds, asked: Asked, proposer: Proposer
+    ) -> None:
+        """Let a draft that was paid for be judged, and send it where it is worth most."""
+        claims = self._claims(slot, source, draft)
+        if claims is None:
+            return
+        free = self._free_of(slot)
+        offer = Offer(source, draft, claims, slot.draft[: asked.after])
+        self._made[slot.id].append(offer)
+        if free is not None and asked.trial:
+            self._shorten(slot, source, 0)
+            return
+        chain = self._policy.calibrated(source.name, claims)
+        if free is not None and asked.after:
+            first = self._policy.calibrated(free.source.name, free.claims)
+            chain = np.concatenate([first[: asked.after], chain])
+        values = chain.astype(np.float32)  # calibrated, so of no source that is
+        sent = slot.draft.size
+        base, room = proposer.batch_tokens() - sent, proposer.limit(slot, source.name)
+        length = self._policy.choose(slot.id, "", values, room, base, proposer.decoding)
+        if asked.after:
+            more = max(length - asked.after, 0)
+            if more and free is not None:
+                slot.draft = np.concatenate([offer.before, draft[:more]])
+                slot.draft_source = free.source
+                self._parts[slot.id] = free._replace(draft=offer.before), offer
+            self._shorten(slot, source, more)
+            return
+        if length < slot.min_draft:
+            length = 0
+        if length and free is not None:
+            chains = [(free.source.name, free.claims, sent), ("", values, length)]
+            if self._policy.best(chains, base, proposer.decoding) == 0:
+                length = 0
+        self._shorten(slot, source, length)
+        if length:
+            if free is not None:
+                self._shorten(slot, free.source, 0)
+            slot.draft, slot.draft_source = draft[:length], source
+
+    def _claims(self, slot: Slot, source: DraftSource, draft: TokenIds) -> Claims | None:
         """Return a source's confidence in its draft; if it is invalid, shut the source out."""
         confidence = getattr(source, "confidence", None)
         if confidence is None:
@@ -152,9 +280,26 @@ class Offers:
             self._chain.shut_out(slot, source, error)
 
 
+def _judged(offer: Offer, emitted: TokenIds) -> tuple[int, int]:
+    """Return how many tokens of an offer are right, and of how many that is known."""
+    first = offer.before.size
+    if emitted.size <= first or not np.array_equal(emitted[:first], offer.before):
+        return 0, 0
+    here = emitted[first:]
+    known = min(offer.draft.size, here.size)
+    differs = offer.draft[:known] != here[:known]
+    return int(differs.argmax()) if differs.any() else known, known
+
+
 def _first_with(offers: Sequence[Offer], tokens: TokenIds) -> Offer:
     """Return the first offer that begins with the tokens; one does."""
     return next(o for o in offers if np.array_equal(o.draft[: tokens.size], tokens))
+
+
+def _priced(slots: Sequence[Slot]) -> list[DraftSource]:
+    """Return the sources of the slots that take time, each once."""
+    found = dict.fromkeys(source for slot in slots for source in slot.sources)
+    return [source for source in found if _has_own_passes(source)]
 
 
 def _has_own_passes(source: DraftSource) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +44,12 @@ class DraftSource(Protocol):
     #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
     #       those before it are; without it every token counts as equally likely.
     #   shorten(slot, length): only the first `length` tokens of the last draft are sent.
-    #   own_passes: True when drafting itself takes passes of a model.
+    #   own_passes: True when drafting takes time, such as passes of a model: it is asked only where
+    #       its tokens are expected to be worth it.
+    #   price() -> (start, per_token): what the drafts of a call take in seconds, and each token of
+    #       them; without it the calls are timed.
+    #   backlog(slot) -> seconds: what it takes to read what was not read of the slot's text.
+    #   extend(slots, before, limits) -> drafts after before[i], which another source has drafted.
 
 
 class SlotwiseSource:
@@ -62,7 +67,7 @@ class SlotwiseSource:
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
         self._propose = drafter.propose
-        for optional in ("confidence", "shorten", "shift"):
+        for optional in ("confidence", "shorten", "shift", "own_passes", "price", "backlog"):
             if hasattr(drafter, optional):
                 setattr(self, optional, getattr(drafter, optional))
         # The engine asks a native drafter without Python where a slot has no other source.
@@ -118,12 +123,11 @@ class Chain:
             waiting = [slot for slot in waiting if not slot.draft.size]
             rank += 1
 
-    def accept(self, slot: Slot, token_ids: TokenIds, num_accepted: int) -> None:
-        """Tell all sources what was emitted, and the draft's own source how much was right."""
-        owner = slot.draft_source
+    def accept(self, slot: Slot, token_ids: TokenIds, credits: Mapping[DraftSource, int]) -> None:
+        """Tell all sources what was emitted, and whose drafts had how many of the tokens right."""
         for source in slot.sources:
             try:
-                source.accept(slot.id, token_ids, num_accepted if source is owner else 0)
+                source.accept(slot.id, token_ids, credits.get(source, 0))
             except Exception as error:
                 self.shut_out(slot, source, error)
 
@@ -141,32 +145,60 @@ class Chain:
         slot.sources = ()
 
     def ask(
-        self, source: DraftSource, members: Sequence[Slot], limits: Sequence[int]
+        self,
+        source: DraftSource,
+        members: Sequence[Slot],
+        limits: Sequence[int],
+        before: Mapping[Slot, TokenIds] | None = None,
     ) -> list[tuple[Slot, TokenIds]]:
         """Return the slots for which a source has a draft, with the valid part of each draft.
 
         limits: Longest draft of each slot; slots with 0 are not asked.
+        before: Drafted tokens that come first, for a source with `extend`.
         """
         asked = [slot for slot, most in zip(members, limits, strict=True) if most > 0]
         limits = [most for most in limits if most > 0]
         if not asked:
             return []
         try:
-            drafts = source.propose([slot.id for slot in asked], limits)
+            drafts = self._drafts(source, asked, limits, before)
             if len(drafts) != len(asked):
                 raise InputError(f"{len(drafts)} drafts for {len(asked)} slots")
         except Exception:
-            drafts = [self._ask_one(source, s, n) for s, n in zip(asked, limits, strict=True)]
+            drafts = [
+                self._ask_one(source, one, most, before)
+                for one, most in zip(asked, limits, strict=True)
+            ]
         return [
             (slot, np.asarray(draft[:count], dtype=np.int32))
             for slot, draft, most in zip(asked, drafts, limits, strict=True)
             if (count := self._count_valid(slot, source, draft, most))
         ]
 
-    def _ask_one(self, source: DraftSource, slot: Slot, limit: int) -> TokenIds:
+    def _drafts(
+        self,
+        source: DraftSource,
+        slots: Sequence[Slot],
+        limits: Sequence[int],
+        before: Mapping[Slot, TokenIds] | None,
+    ) -> list[TokenIds]:
+        ids = [slot.id for slot in slots]
+        if not before:
+            return source.propose(ids, limits)
+        first = [before.get(slot, NO_TOKENS) for slot in slots]
+        drafts: list[TokenIds] = source.extend(ids, first, limits)  # type: ignore[attr-defined]
+        return drafts
+
+    def _ask_one(
+        self,
+        source: DraftSource,
+        slot: Slot,
+        limit: int,
+        before: Mapping[Slot, TokenIds] | None,
+    ) -> TokenIds:
         """Ask for one slot, so that a failure affects only that slot."""
         try:
-            return source.propose([slot.id], [limit])[0]
+            return self._drafts(source, [slot], [limit], before)[0]
         except Exception as error:
             self.shut_out(slot, source, error)
             return NO_TOKENS

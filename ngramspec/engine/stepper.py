@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.figures import EngineStats
@@ -24,7 +24,7 @@ from ngramspec.engine.request import Adapters
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.slot_tasks import SlotTasks
-from ngramspec.engine.sources import Chain
+from ngramspec.engine.sources import Chain, DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 
@@ -302,9 +302,12 @@ class Stepper:
                 seconds = time.perf_counter() - started
                 self._policy.observe_branches(slot.num_branches, seconds)
         if not slot.taught:
+            credits: Mapping[DraftSource, int] = {}
+            if slot.draft_source is not None:
+                credits = {slot.draft_source: slot.num_credited}
             if self._offers is not None:
-                self._offers.learn(slot)
-            self._chain.accept(slot, slot.emitted, slot.num_credited)
+                credits = self._offers.learn(slot, credits)
+            self._chain.accept(slot, slot.emitted, credits)
         self._emission.emit(slot)
         slot.clear_draft()
         if slot.generation is not None and slot.length >= slot.size:

@@ -194,17 +194,77 @@ def test_the_cache_follows_the_text_whatever_is_accepted(
     texts = {slot: data.draw(st.lists(st.integers(1, 9), min_size=1)) for slot in (0, 1)}
     for slot, text in texts.items():
         drafts.begin(slot, int32(text))
+    others = st.lists(st.integers(1, 9), max_size=4)
     for _ in range(data.draw(st.integers(1, 6))):
         slots = data.draw(st.sampled_from([[0], [1], [0, 1]]))
-        for slot, draft in zip(slots, drafts.propose(slots, [3] * len(slots)), strict=True):
-            assert draft.tolist() == model.expected(texts[slot], 3)
-            right = data.draw(st.integers(0, len(draft)))
+        before = [data.draw(others) for _ in slots]
+        if data.draw(st.booleans()):
+            lengths = zip(slots, map(len, before), strict=True)
+            before = [model.expected(texts[slot], length) for slot, length in lengths]
+        made = drafts.extend(slots, [int32(tokens) for tokens in before], [3] * len(slots))
+        for slot, first, draft in zip(slots, before, made, strict=True):
+            assert draft.tolist() == model.expected(texts[slot] + first, 3)
+            guessed = first + draft.tolist()
+            right = data.draw(st.integers(0, len(guessed)))
             tail = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=2))
-            drafts.accept(slot, int32(draft[:right].tolist() + tail), right)
-            texts[slot] += draft[:right].tolist() + tail
+            drafts.accept(slot, int32(guessed[:right] + tail), max(right - len(first), 0))
+            texts[slot] += guessed[:right] + tail
         for slot in (0, 1):
             assert drafts._sequences[slot].tokens[: len(texts[slot])].tolist() == texts[slot]
             assert in_step(drafts, model, slot)
+
+
+def test_it_drafts_after_tokens_of_another_source() -> None:
+    drafts, model = make()
+    drafts.begin(0, int32([5, 6]))
+    (draft,) = drafts.extend([0], [int32([8, 9])], [3])
+    assert draft.tolist() == model.expected([5, 6, 8, 9], 3)
+    assert model.batches == [3, 1, 1, 1]
+    drafts.accept(0, int32([8, 9, *draft[:2].tolist(), 40]), 2)
+    assert drafts.stats()["draft-model"].accepted_per_position == (1, 1)
+    assert in_step(drafts, model, 0)
+    model.batches.clear()
+    assert drafts.propose([0], [1])[0].size == 1
+    assert model.batches == [1], "what was right is not read again"
+    assert drafts.extend([0], [int32([97])], [3])[0].size == 0, "a token that it does not have"
+
+
+def test_only_what_is_sent_counts() -> None:
+    drafts, model = make()
+    drafts.begin(0, int32([5, 6]))
+    for length, text in ((2, 4), (0, 5)):
+        drafts.propose([0], [3])
+        drafts.shorten(0, length)
+        drafts.accept(0, int32([text]), 0)
+        stats = drafts.stats()["draft-model"]
+        assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (1, 2, 1)
+    assert in_step(drafts, model, 0)
+
+
+def test_its_price_is_what_drafting_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafts, model = make()
+    now = [0]
+    monkeypatch.setattr("ngramspec.engine.draft_model.perf_counter_ns", lambda: now[0])
+    original = model.decode
+
+    def decode(batch: Any, rows: Any) -> None:
+        now[0] += 2_000_000 + 1_000_000 * len(batch)
+        original(batch, rows)
+
+    model.decode = decode
+    assert drafts.price() == (0.0, 0.0)
+    drafts.begin(0, int32([5, 6]))
+    drafts.propose([0], [3])
+    start, each = drafts.price()
+    assert each == pytest.approx(0.003)
+    assert start == pytest.approx(0.003)  # two decodes before the first token
+    drafts.begin(0, int32([7] * 40))
+    drafts.propose([0], [3])
+    assert drafts.price()[1] == each, "reading a prompt says nothing"
+    assert drafts.price()[0] == pytest.approx(0.9 * start + 0.1 * 0.0)
+    assert drafts.backlog(0) == 0.0
+    drafts.begin(0, int32([8] * 40))
+    assert drafts.backlog(0) == pytest.approx(0.041)  # 2 ms and one for each of 39 tokens
 
 
 def test_an_equal_model_is_always_right() -> None:

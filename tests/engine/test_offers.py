@@ -103,6 +103,75 @@ def test_a_source_that_cannot_be_shortened_is_shut_out(timed: Timed) -> None:
     assert engine.source_failures() == {"own": 1}
 
 
+class Dear(Own):
+    """A drafter whose drafts take time, as it says."""
+
+    own_passes = True
+
+    def __init__(self, target: FakeTarget, start: float, right: bool = True) -> None:
+        super().__init__(target, right)
+        self.start, self.calls = start, 0
+
+    def price(self) -> tuple[float, float]:
+        return self.start, 0.0
+
+    def propose(self, slot: int, limit: int) -> list[int]:
+        self.calls += 1
+        return super().propose(slot, limit)
+
+
+@pytest.mark.parametrize(
+    ("start", "least", "most"),
+    [(0.0, 0.2, 0.4), (1.0, 0.2, 0.5), (50.0, 0.0, 0.02)],  # a pass takes 1.12 and more
+)
+def test_a_source_is_asked_if_it_is_worth_its_price(
+    timed: Timed, start: float, least: float, most: float
+) -> None:
+    target = timed(period=0)
+    own = Dear(target, start)
+    run(Engine(target, own, policy=AutoPolicy(costs=PROFILES["moe"])))
+    assert least * LENGTH <= own.calls <= most * LENGTH
+
+
+def test_a_source_that_is_wrong_is_asked_less_the_dearer_it_is(timed: Timed) -> None:
+    calls = []
+    for start in (0.001, 0.1, 1.0):
+        target = timed(period=0)
+        own = Dear(target, start, right=False)
+        run(Engine(target, own, policy=AutoPolicy(costs=PROFILES["moe"])))
+        calls.append(own.calls)
+    assert calls[0] > calls[1] >= calls[2]
+    assert calls[1] < 0.15 * LENGTH
+
+
+def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
+    target, model = timed("h100-8b", period=0), FakeTarget(period=0)
+    own = Own(target, claim=np.full(4, 0.99, np.float32))
+    policy = AutoPolicy(costs=PROFILES["h100-8b"])
+    engine = Engine(target, own, draft_model=DraftModel(model, n_max=6), policy=policy)
+    run(engine)
+    found = engine.source_stats()["draft-model"]
+    assert max(target.batches) == 1 + 4 + 6
+    assert found.num_accepted_tokens > 0.4 * LENGTH
+    assert found.num_accepted_tokens == found.num_draft_tokens  # a draft on trial does not count
+    assert engine.stats().num_accepted_tokens > 0.85 * LENGTH
+
+
+def test_a_draft_model_that_fails_after_a_free_draft_is_shut_out(timed: Timed) -> None:
+    target, model = timed("h100-8b", period=0), FakeTarget(period=0)
+    drafts = DraftModel(model, n_max=6)
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("on purpose")
+
+    drafts.extend = fail  # type: ignore[method-assign]
+    own = Own(target, claim=np.full(4, 0.99, np.float32))
+    engine = Engine(target, own, draft_model=drafts, policy=AutoPolicy(costs=PROFILES["h100-8b"]))
+    run(engine)
+    assert engine.source_failures() == {"draft-model": 1}
+    assert engine.stats().num_accepted_tokens > 0.6 * LENGTH
+
+
 def test_a_draft_model_is_asked_where_nothing_else_is_sent(timed: Timed) -> None:
     target, model = timed(period=0), FakeTarget(period=0)
     own = Own(target, right=False)

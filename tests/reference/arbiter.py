@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .auto import AutoPolicy
+from .auto import AutoPolicy, later, worths
 
 DEPTHS = (0, 1, 2, 2, 3, 3, 3, 3)  # by token of a draft; later ones are 4
 Draft = tuple[int, int]  # right tokens, known ones
@@ -76,27 +76,52 @@ class Arbiter:
             lane.drafts, lane.stake = [], 0.0
             lane.lately = source.expected(slot)[0]
 
-    def worth(
-        self, free: Sequence[float], p: Sequence[float], base: int, taken: float, drafted: int
+    def outcomes(
+        self, p: Sequence[float], go_on: Sequence[float], drafted: Sequence[float]
     ) -> float:
-        """Expected tokens of a pass with a chain, less the time of pass and drafting in tokens."""
-        chain = [*free, *p]
-        tokens = sum(math.prod(chain[:i]) for i in range(len(chain) + 1))
-        return tokens - self.policy.speed * (self.policy.costs.at(base + drafted) + taken)
+        """Expected tokens of a pass and what is left of the free draft after it.
+
+        p, go_on: the free draft's probabilities, and what it is worth to be at a token of it.
+        drafted: of the source's tokens, which stand where the free draft's would.
+        """
+        total = 0.0
+        for right in range(len(drafted) + 1):
+            chance = math.prod(drafted[:right])
+            if right < len(drafted):
+                chance *= 1 - drafted[right]
+            place = right + 1  # of the text that follows
+            left = math.prod(p[:place]) * go_on[place] if place < len(p) else 0.0
+            total += chance * (place + left)
+        return total
 
     def best(
-        self, known: Source, p: Sequence[float], free: Sequence[float], most: int, base: int, n: int
+        self,
+        known: Source,
+        q: Sequence[float],
+        free: tuple[Sequence[float], Sequence[float], int],
+        most: int,
+        prices: Callable[[int], float],
+        sharing: int,
+        extends: bool,
+        read: float,
     ) -> tuple[int, int, float]:
         """What gains most over the free draft alone: tokens after which, tokens, and the gain."""
-        bare = self.worth(free, [], base, 0.0, len(free))
+        p, go_on, chosen = free
+        bare = worths(p, 0, go_on)[chosen] - prices(chosen)
         found = (0, 0, 0.0)
-        for first in [[], list(free)] if free else [[]]:
-            for k in range(1, most - len(first) + 1):
-                taken = (known.start + known.per_token * k) / n / self.policy.costs.pace
-                made = [p[depth(i)] for i in range(k)]
-                gain = self.worth(first, made, base, taken, len(first) + k) - bare
+        for after in sorted({0, chosen}) if extends else [0]:
+            sure = math.prod(p[:after])
+            short = sum(math.prod(p[:i]) for i in range(after + 1)) - sure * (after + 1)
+            for k in range(1, most - after + 1):
+                taken = (
+                    read + (known.start + known.per_token * k) / sharing / self.policy.costs.pace
+                )
+                made = [q[depth(i)] for i in range(k)]
+                rest = self.outcomes(p[after:], go_on[after:], made)
+                gain = short + sure * (after + rest) - prices(after + k) - bare
+                gain -= self.policy.speed * taken
                 if gain > found[2]:
-                    found = (len(first), k, gain)
+                    found = (after, k, gain)
         return found
 
     def ask(
@@ -109,23 +134,35 @@ class Arbiter:
         claims: Sequence[float],
         chosen: int,
         base: int,
+        decoding: int,
         sharing: int,
+        extends: bool,
+        backlog: float,
     ) -> tuple[int, int, bool]:
         known, lane = self.sources[source], self.sources[source].lane(slot)
         lane.stake = 0.0
         most = min(most, room)
         if most <= 0:
             return 0, 0, False
-        chain = self.policy.calibrated(free, claims)[:chosen] if chosen else []
-        p = known.expected(slot)
-        after, tokens, _ = self.best(known, p, chain, most, base, sharing)
+        costs, policy = self.policy.costs, self.policy
+        longest = max(0, min(len(claims), policy.max_draft, room))
+        chain: list[float] = []
+        if longest and policy.may_pay(free, claims, room, room, base, decoding):
+            chain = policy.chain(free, claims[:longest])
+        share = costs.at(base) / decoding - costs.at(base)
+        prices = lambda k: policy.speed * (costs.at(base + k) + share)  # noqa: E731
+        go_on = later(chain, [prices(k) for k in range(len(chain) + 1)])
+        read = backlog / costs.pace
+        sent = min(chosen, len(chain))
+        ways = ((chain, go_on, sent), most, prices, sharing, extends, read / 32)
+        q = known.expected(slot)
+        after, tokens, _ = self.best(known, q, *ways)
         if tokens:
             return after, tokens, False
-        costs = self.policy.costs
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
-        if not self.best(known, [max(x, 0.9) for x in p], chain, most, base, sharing)[1]:
+        if not self.best(known, [max(x, 0.9) for x in q], *ways)[1]:
             return 0, 0, False
-        took = (known.start + known.per_token) / sharing / costs.pace
+        took = read + (known.start + known.per_token) / sharing / costs.pace
         if not chosen:
             took += costs.at(base + 1) - costs.at(base)
         took /= costs.at(1)

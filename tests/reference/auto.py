@@ -33,13 +33,18 @@ def worths(p: Sequence[float], i: int, go_on: Sequence[float]) -> list[float]:
     return made
 
 
-def values(p: Sequence[float], prices: Sequence[float]) -> list[float]:
-    """The worths at the chain's first token; behind its last is fresh text, worth 0."""
+def later(p: Sequence[float], prices: Sequence[float]) -> list[float]:
+    """What it is worth to be at each position; behind the last token is fresh text, worth 0."""
     go_on = [0.0] * (len(p) + 1)
     for i in range(len(p) - 1, 0, -1):
         made = worths(p, i, go_on)
         go_on[i] = max(0.0, max(made[k] - prices[k] for k in range(len(made))))
-    return worths(p, 0, go_on)
+    return go_on
+
+
+def values(p: Sequence[float], prices: Sequence[float]) -> list[float]:
+    """The worths at the chain's first token."""
+    return worths(p, 0, later(p, prices))
 
 
 @dataclass

@@ -33,6 +33,9 @@ class Arbiter:
         confidence: npt.NDArray[np.float32],
         chosen: int,
         batch_tokens: int = 1,
+        decoding: int = 1,
         sharing: int = 1,
+        extends: bool = True,
+        backlog: float = 0.0,
     ) -> Asked: ...
     def learn(self, slot: int, source: str, num_right: int, num_known: int) -> None: ...

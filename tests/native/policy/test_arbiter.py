@@ -57,8 +57,10 @@ class Pair(RuleBasedStateMachine):
         room=st.integers(-1, 20),
         claims=CLAIMS,
         chosen=st.integers(0, 8),
-        base=st.sampled_from([1, 2, 30, 1023]),
+        batch=st.sampled_from([(1, 1), (9, 8), (30, 2), (1023, 3)]),
         sharing=st.integers(1, 3),
+        extends=st.booleans(),
+        backlog=st.sampled_from([0.0, 0.1, 5.0]),
     )
     def ask(
         self,
@@ -68,14 +70,15 @@ class Pair(RuleBasedStateMachine):
         room: int,
         claims: list[float],
         chosen: int,
-        base: int,
+        batch: tuple[int, int],
         sharing: int,
+        extends: bool,
+        backlog: float,
     ) -> None:
         chosen = min(chosen, len(claims))
-        found = self.native.ask(
-            slot, source, most, room, "free", floats(claims), chosen, base, sharing
-        )
-        wanted = self.twin.ask(slot, source, most, room, "free", claims, chosen, base, sharing)
+        place = (chosen, *batch, sharing, extends, backlog)
+        found = self.native.ask(slot, source, most, room, "free", floats(claims), *place)
+        wanted = self.twin.ask(slot, source, most, room, "free", claims, *place)
         assert found == wanted
         assert found.after in (0, chosen)
         assert found.after + found.tokens <= max(most, 0) or found.trial
@@ -171,8 +174,21 @@ def test_slots_that_share_a_draft_share_its_price() -> None:
     made = arbiter_of(LINE, start=4.0)
     for _ in range(9):
         made.learn(0, "model", 3, 4)
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 1, 1).tokens == 0
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 1, 8).tokens == 4
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 1).tokens == 0
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 8).tokens == 4
+
+
+def test_reading_the_text_is_paid_by_many_drafts_but_by_one_trial() -> None:
+    made = arbiter_of(LINE)
+    for _ in range(9):
+        made.learn(0, "model", 4, 4)
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).tokens == 4
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=200.0).tokens == 0
+    for _ in range(50):
+        made.learn(0, "model", 0, 1)
+    for _ in range(400):
+        assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).tokens == 0
+    assert asked(made) == (0, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +204,9 @@ def test_slots_that_share_a_draft_share_its_price() -> None:
         (lambda a: a.learn(0, "other", 0, 1), "has no price yet"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 1), r"chosen must be in 0\.\.0"),
         (lambda a: a.ask(0, "model", 2000, 4, "f", NONE, 0), r"most in 0\.\.1024"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 0), "must be >= 1"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 0), "must be >= 1"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 0), "1 <= decoding <= batch_tokens"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 0), "sharing >= 1"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 1, True, -1.0), "backlog >= 0"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:

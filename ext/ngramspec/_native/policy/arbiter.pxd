@@ -22,6 +22,18 @@ cdef struct AskedC:
     Py_ssize_t tokens   # 0 = do not ask
     double gain         # tokens gained over the free draft alone, drafting and pass included
 
+# The free draft of a slot, and the pass that it would go into.
+cdef struct FreeC:
+    const double* p      # n probabilities: token i is right if those before it are
+    const double* later  # what is left of it is worth where the text ends before token i
+    Py_ssize_t n
+    Py_ssize_t chosen    # tokens that would be sent
+    double worth         # of the pass with these, before costs, what is left of the draft included
+    double rate          # tokens that are emitted per unit of time
+    double share         # added to the cost of a pass: the part of the bare pass that is not this slot's, negative
+    Py_ssize_t base      # tokens of the pass without drafts of this slot
+    Py_ssize_t ways      # 1 = the source drafts in place of it, 2 = after it, too
+
 cdef class Priced:
     cdef str name
     cdef double start      # what a draft takes, in the unit of the policy's costs
@@ -37,5 +49,7 @@ cdef class Arbiter:
     cdef dict _sources
     cdef Priced source(self, str name)
     cdef double time_of(self, Priced source, Py_ssize_t tokens, Py_ssize_t sharing) noexcept nogil
-    cdef AskedC best(self, Priced source, const double* expected, const double* worth, Py_ssize_t free,
-                     Py_ssize_t most, Py_ssize_t base, Py_ssize_t sharing) noexcept nogil
+    cdef int value(self, FreeC* given, str free, const float[::1] claims, Py_ssize_t chosen, Py_ssize_t room,
+                   Py_ssize_t base, Py_ssize_t decoding) except -1
+    cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
+                     Py_ssize_t sharing, double read) noexcept nogil

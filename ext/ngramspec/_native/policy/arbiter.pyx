@@ -13,8 +13,8 @@ from libc.stdlib cimport free as release, realloc
 from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport probabilities_view
-from ngramspec._native.policy.auto cimport AutoPolicy
-from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
+from ngramspec._native.policy.auto cimport AutoPolicy, Chooser, OfferC, PassC
+from ngramspec._native.policy.trees cimport TreeC
 
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ cdef double HOPED = 0.9        # how often tokens must be right at least, for a 
 cdef double TRIALS = 0.008     # part of the time that trials may take
 cdef double MOST_CREDIT = 2.0  # passes over one token that trials may take at once
 cdef double FIRST_CREDIT = 0.5
+cdef double DRAFTS = 32.0      # drafts that share the time for reading the text
 cdef double SUCCESS = 2.0      # times what a trial took, given back where it was right against all expectation
 cdef enum:
     MOST_SLOTS = 1 << 16
@@ -186,7 +187,8 @@ cdef class Arbiter:
         return made
 
     def ask(self, Py_ssize_t slot, str source not None, Py_ssize_t most, Py_ssize_t room, str free not None, confidence,
-            Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t sharing=1):
+            Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t sharing=1, bint extends=True,
+            double backlog=0.0):
         """Return what to ask of a source for a slot in the next pass, an Asked.
 
         Args:
@@ -197,49 +199,48 @@ cdef class Arbiter:
             free: Name of the source of the best free draft.
             confidence: float32, shape (n,): what that claims of its tokens; empty = there is none.
             chosen: How many of them would be sent without this source, 0..n.
-            batch_tokens: Tokens of the pass without drafts of this slot, >= 1.
+            batch_tokens, decoding: As in AutoPolicy.choose.
             sharing: Slots that the source probably drafts for at once, >= 1.
+            extends: Whether it can draft after the free draft, too.
+            backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit
+                of the prices. That serves later drafts, too, so a part counts for this one; for a trial all counts.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
 
-        Cost: O(most + chosen), about a microsecond.
+        Cost: O(n^2 + most), a few microseconds for drafts of 64 tokens.
         """
         cdef Priced priced = self.source(source)
         cdef LaneC* lane = priced.of(slot)
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
-        cdef CalibrationC* calibration = NULL
         cdef double[NUM_DEPTHS] p
         cdef AskedC asked
-        cdef double tokens = 1.0, reached = 1.0, took
-        cdef double[2] worth
+        cdef FreeC given
+        cdef double took, read = backlog / self.policy._costs.pace
         cdef Py_ssize_t i
         if not (0 <= chosen <= claims.shape[0] and 0 <= most <= MOST_DRAFTED):
             raise InputError(f"chosen must be in 0..{claims.shape[0]} and most in 0..{MOST_DRAFTED}, got {chosen} "
                              f"and {most}")
-        if batch_tokens < 1 or sharing < 1:
-            raise InputError(f"batch_tokens and sharing must be >= 1, got {batch_tokens} and {sharing}")
+        if not 1 <= decoding <= batch_tokens or sharing < 1 or not backlog >= 0.0:
+            raise InputError(f"expected 1 <= decoding <= batch_tokens, sharing >= 1 and backlog >= 0, got {decoding}, "
+                             f"{batch_tokens}, {sharing} and {backlog}")
         most = min(most, room)
         lane.stake = 0.0
         if most <= 0:
             return Asked(0, 0, False)
-        if chosen:
-            calibration = self.policy.calibrations.of(free)
-        for i in range(chosen):
-            reached *= calibration_apply(calibration, i, claims[i])
-            tokens += reached
-        worth[0], worth[1] = tokens, reached
+        self.value(&given, free, claims, chosen, room, batch_tokens, decoding)
+        given.ways = 2 if extends and given.chosen else 1
         priced.expect(lane, p)
-        asked = self.best(priced, p, worth, chosen, most, batch_tokens, sharing)
+        asked = self.best(priced, p, &given, most, sharing, read / DRAFTS)
         if asked.tokens:
             return Asked(asked.after, asked.tokens, False)
         lane.credit = min(lane.credit + TRIALS * self.policy._costs.at(batch_tokens + chosen) / self.policy._costs.at(1),
                           MOST_CREDIT)
         for i in range(NUM_DEPTHS):
             p[i] = max(p[i], HOPED)
-        if self.best(priced, p, worth, chosen, most, batch_tokens, sharing).tokens == 0:
+        if self.best(priced, p, &given, most, sharing, read / DRAFTS).tokens == 0:
             return Asked(0, 0, False)
-        took = self.time_of(priced, 1, sharing)
+        took = read + self.time_of(priced, 1, sharing)
         if chosen == 0:
             took += self.policy._costs.at(batch_tokens + 1) - self.policy._costs.at(batch_tokens)
         took /= self.policy._costs.at(1)
@@ -281,24 +282,68 @@ cdef class Arbiter:
         """Return a slot's part of what a draft takes, in the unit of the costs at pace 1."""
         return (source.start + source.per_token * <double>tokens) / <double>sharing / self.policy._costs.pace
 
-    cdef AskedC best(self, Priced source, const double* expected, const double* worth, Py_ssize_t free,
-                     Py_ssize_t most, Py_ssize_t base, Py_ssize_t sharing) noexcept nogil:
-        """Return the request that gains most over sending `free` tokens of the free draft; tokens = 0: none gains.
+    cdef int value(self, FreeC* given, str free, const float[::1] claims, Py_ssize_t chosen, Py_ssize_t room,
+                   Py_ssize_t base, Py_ssize_t decoding) except -1:
+        """Describe the free draft: what its tokens are worth, and what is left of it later."""
+        cdef Chooser chooser = self.policy._chooser
+        cdef PassC step
+        cdef OfferC c
+        cdef Py_ssize_t solved = -1
+        step.batch_tokens, step.decoding, step.rate = base, decoding, self.policy.speed()
+        if claims.shape[0]:
+            c.streak, c.n, c.p, c.room = -1, claims.shape[0], &claims[0], room
+            c.tree = TreeC(NULL, NULL, NULL)
+            c.calibration = self.policy.calibrations.of(free)
+            solved = chooser.solve(&c, &step, base, room, chooser.worth)
+        given.n = max(solved, <Py_ssize_t>0)
+        given.chosen = min(chosen, given.n)
+        given.p, given.later = chooser.p, chooser.best
+        given.base = base
+        given.rate = step.rate
+        given.share = self.policy._costs.at(base) / <double>decoding - self.policy._costs.at(base)
+        given.worth = chooser.worth[given.chosen] if given.n else 1.0
+        return 0
 
-        worth: tokens that these bring, and the probability that all of them are right.
+    cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
+                     Py_ssize_t sharing, double read) noexcept nogil:
+        """Return the request that gains most over sending the free draft alone; tokens = 0: none gains.
+
+        A pass with k drafted tokens of the source emits the right ones before the first wrong one, and one more.
+        As long as these are also what the free draft says, the rest of that stays of use.
+
+        read: Time for reading text that counts for this draft.
         """
         cdef AskedC found = AskedC(0, 0, 0.0)
-        cdef double rate = self.policy.speed(), bare, tokens, reached, net
-        cdef Py_ssize_t after, k, which
-        bare = worth[0] - rate * self.policy._costs.at(base + free)
-        for which in range(2 if free else 1):
-            after = free if which else 0
-            tokens = worth[0] if which else 1.0
-            reached = worth[1] if which else 1.0
+        cdef double first, sure, reached, chain, ended, net, bare
+        cdef Py_ssize_t after, i, k, which
+        bare = given.worth - given.rate * (self.policy._costs.at(given.base + given.chosen) + given.share)
+        for which in range(given.ways):
+            after = given.chosen if which else 0
+            first, sure = 1.0, 1.0  # tokens of the free draft that are emitted, and one more; all of them are right
+            for i in range(after):
+                sure *= given.p[i]
+                first += sure
+            reached = sure
+            ended = first - sure * <double>(after + 1)  # what comes where the draft is wrong before this token
+            chain = 1.0                          # the free draft is right from `after` on
             for k in range(1, most - after + 1):
+                i = after + k - 1                # index of this token in the draft
+                chain *= given.p[i] if i < given.n else 0.0
+                ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(given, i + 1))
                 reached *= expected[depth_of(k - 1)]
-                tokens += reached
-                net = tokens - rate * (self.policy._costs.at(base + after + k) + self.time_of(source, k, sharing)) - bare
+                net = reached * (<double>(i + 2) + chain * more_of(given, i + 1)) + ended
+                net -= given.rate * (self.policy._costs.at(given.base + after + k) + given.share
+                                     + self.time_of(source, k, sharing) + read) + bare
                 if net > found.gain:
                     found = AskedC(after, k, net)
         return found
+
+
+cdef inline double later_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
+    """Return what is left of the free draft is worth where the text ends before its token i."""
+    return given.later[i] if i < given.n else 0.0
+
+
+cdef inline double more_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
+    """Return the same where token i is emitted, too, if it is the free draft's."""
+    return given.p[i] * given.later[i + 1] if i + 1 < given.n else 0.0

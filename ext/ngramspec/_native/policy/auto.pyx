@@ -558,6 +558,11 @@ cdef class AutoPolicy:
         """Do nothing: `learn` covers it."""
         check_slot(slot)
 
+    @property
+    def timed(self):
+        """Whether a time was observed; costs are then in seconds."""
+        return self._costs.timed
+
     def costs(self):
         """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
