@@ -75,7 +75,11 @@ class BatchStream:
 
     def _row(self, name: str) -> Row:
         rng = random.Random(f"plain-{name}")
-        if rng.random() < self.plain:
+        if rng.random() < self.plain and rng.random() < 0.8:
+            texts = rng.sample(self.maker.corpus.prose, 4)
+            ids = self.tokenizer.encode("\n\n".join(texts)).ids[: self.context // 3]
+            return ids, [True] * len(ids)
+        if rng.random() < self.plain / 5:
             functions = rng.sample(self.maker.corpus.functions, 4)
             text = "\n\n\n".join(function.source for function in functions)
             ids = self.tokenizer.encode(text).ids[: self.context // 2]

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SKIPPED = {"test", "tests", "idle_test", "site-packages", "pydoc_data", "__pycache__"}
+SKIPPED = {"test", "tests", "idle_test", "site-packages", "__pycache__"}
+TOPICS = "topics.py"  # of pydoc_data: chapters of the language reference as strings
+PIECE = 600  # characters of a chapter that are one text, about
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,18 @@ def _prose(tree: ast.Module) -> Iterator[str]:
             yield text
 
 
+def _chapters(tree: ast.Module) -> Iterator[str]:
+    """Yield pieces of the long strings of a module: whole paragraphs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            piece = ""
+            for paragraph in node.value.split("\n\n"):
+                piece += "\n\n" * bool(piece) + paragraph.strip("\n")
+                if len(piece) >= PIECE:
+                    yield piece[:3000]
+                    piece = ""
+
+
 def load_corpus(split: str = "train", root: Path | None = None) -> Corpus:
     """Read the standard library and keep what belongs to `split` ("train" or "eval")."""
     if split not in ("train", "eval"):
@@ -72,13 +86,17 @@ def load_corpus(split: str = "train", root: Path | None = None) -> Corpus:
             tree = ast.parse(text)
         except (SyntaxError, UnicodeDecodeError):
             continue
-        corpus.modules.append(text)
+        if path.name == TOPICS:
+            prose = _chapters(tree)
+        else:
+            corpus.modules.append(text)
+            prose = _prose(tree)
         for function in _functions(tree, text.splitlines()):
             if 80 <= len(function.source) <= 2400 and function.source not in seen:
                 seen.add(function.source)
                 if held_out(function.source) == (split == "eval"):
                     corpus.functions.append(function)
-        for text in _prose(tree):
+        for text in prose:
             if text not in seen:
                 seen.add(text)
                 if held_out(text) == (split == "eval"):

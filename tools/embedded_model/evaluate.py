@@ -1,22 +1,29 @@
-"""Measure a GGUF model: greedy answers to held-out tasks whose identifiers are invented."""
+"""Measure a GGUF model: greedy answers to held-out tasks with invented names, and prose."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from corpus import load_corpus
+from corpus import Corpus, load_corpus
 from llama_cpp import Llama
 from tasks import Sample, TaskMaker
 from tqdm import tqdm
 
-TASKS = ("repeat_code", "repeat_text", "rename", "show", "think", "json", "two_turns")
-
+TASKS = (
+    "repeat_code", "repeat_text", "rename", "show", "think", "json", "fix", "two_turns", "again",
+)  # fmt: skip
+PROSE = "prose"  # not a task: goes on with a held-out text for PROSE_TOKENS
+PROSE_TOKENS = 60
+KNOWN = 0.9  # share of the words that the library's own texts have, at least
+WORD = re.compile(r"[A-Za-z]{2,}")
+REPEATED = 8  # words that come again end the sense of a text
 
 Miss = dict[str, str | int]
 
@@ -51,6 +58,38 @@ def answer(llama: Llama, sample: Sample) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
+def sensible(text: str, known: set[str]) -> bool:
+    """Say whether a text has words, nearly all of them known, and does not go round in circles."""
+    words = [word.lower() for word in WORD.findall(text)][:-1]  # the last one may be cut
+    runs = [tuple(words[i : i + REPEATED]) for i in range(len(words) - REPEATED + 1)]
+    return (
+        len(words) >= 10
+        and sum(word in known for word in words) >= KNOWN * len(words)
+        and len(set(runs)) == len(runs)
+    )
+
+
+def words_of(corpus: Corpus) -> set[str]:
+    """Return the words of a corpus's prose."""
+    return {word.lower() for text in corpus.prose for word in WORD.findall(text)}
+
+
+def go_on(llama: Llama, corpus: Corpus, count: int) -> tuple[Score, list[Miss]]:
+    """Score greedy continuations of held-out prose."""
+    known = words_of(load_corpus("train"))
+    score, misses = Score(PROSE), list[Miss]()
+    for index, text in enumerate(corpus.prose[:count]):
+        start = text[: len(text) // 3]
+        request: dict[str, Any] = {"max_tokens": PROSE_TOKENS, "temperature": 0.0}
+        reply: Any = llama.create_completion(start, repeat_penalty=1.0, **request)
+        got = str(reply["choices"][0]["text"])
+        good = sensible(got, known)
+        score.add(good, float(good), PROSE_TOKENS)
+        if not good:
+            misses.append({"task": PROSE, "index": index, "wanted": start, "got": got})
+    return score, misses
+
+
 def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Score], list[Miss]]:
     """Score every task on `count` samples; also return the answers that were not exact."""
     llama = Llama(path, n_ctx=2048, n_threads=threads, flash_attn=True, verbose=False)
@@ -70,6 +109,9 @@ def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Sc
             bar.update()
         scores.append(score)
     bar.close()
+    score, more = go_on(llama, maker.corpus, count)
+    scores.append(score)
+    misses += more
     return scores, misses
 
 

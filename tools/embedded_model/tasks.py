@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from corpus import Corpus, Function
@@ -16,25 +17,65 @@ CHARACTERS_PER_TOKEN = 3.0
 SHARES = (0.2, 0.4, 0.7)
 SYSTEM = "You are a helpful assistant."
 PHRASES = {
-    "repeat_code": ("Repeat this code:", "Repeat the code exactly:", "Copy this code:"),
-    "repeat_text": ("Repeat this text:", "Repeat the text exactly:", "Copy this text:"),
+    "repeat_code": (
+        "Repeat this code:",
+        "Repeat the code exactly:",
+        "Copy this code:",
+        "Repeat this function:",
+        "Please repeat the following code:",
+        "Write this code again:",
+    ),
+    "repeat_text": (
+        "Repeat this text:",
+        "Repeat the text exactly:",
+        "Copy this text:",
+        "Please repeat the following text:",
+    ),
     "rename": (
         "Rename `{old}` to `{new}` in this code:",
         "Rename the variable `{old}` to `{new}`:",
         "Replace `{old}` by `{new}` in this code:",
+        "Rename {old} to {new} in this code:",
+        "Please rename `{old}` to `{new}` in the following function:",
+        "Change the name `{old}` to `{new}`:",
     ),
-    "again": ("Now rename `{old}` to `{new}`.", "Also rename `{old}` to `{new}`."),
+    "again": (
+        "Now rename `{old}` to `{new}`.",
+        "Also rename `{old}` to `{new}`.",
+        "Rename `{old}` to `{new}`, too.",
+    ),
+    "repeat_again": (
+        "Now repeat the renamed code.",
+        "Repeat the code.",
+        "Repeat your last answer.",
+        "Show the renamed code again.",
+    ),
     "show": (
         "Show the function `{name}` from this file:",
         "Find the function `{name}` in this file:",
         "Print the function `{name}` from this code:",
+        "Show me {name} from this file:",
+        "Where is `{name}` in this file? Show it:",
     ),
     "think": (
         "Think, then rename `{old}` to `{new}` in this code:",
         "Think step by step, then rename `{old}` to `{new}`:",
     ),
-    "json": ("Convert to JSON:", "Convert this CSV to JSON:"),
+    "json": ("Convert to JSON:", "Convert this CSV to JSON:", "Convert this table to JSON:"),
+    "fix": (
+        "Fix this function:\n- {first}\n- {second}",
+        "Change this function:\n- {first}\n- {second}",
+        "Apply these changes to the code:\n1. {first}\n2. {second}",
+    ),
 }
+COLUMNS = (
+    "id", "name", "kind", "count", "city", "age", "price", "date", "color", "size", "email",
+)  # fmt: skip
+SWAPPED = (
+    ("==", "!="), ("<=", "<"), (">=", ">"), (" + ", " - "), (" and ", " or "), (" is not ", " is "),
+    ("True", "False"), ("[0]", "[-1]"), ("None", "0"), (" in ", " not in "), ("if ", "if not "),
+)  # fmt: skip
+NUMBER = re.compile(r"\b\d+\b")
 
 
 @dataclass(frozen=True)
@@ -56,6 +97,21 @@ def fence(code: str, language: str = "python") -> str:
     return f"```{language}\n{code}\n```"
 
 
+@dataclass(frozen=True)
+class Edit:
+    """One change to lines: what the user says, and the lines before and after it."""
+
+    said: str
+    line: int
+    after: tuple[str, ...]
+
+
+def apply(lines: list[str], edits: Iterable[Edit]) -> str:
+    """Return the lines with each edit's line replaced by others, the rest as it was."""
+    changed = {edit.line: edit.after for edit in edits}
+    return "\n".join(new for i, line in enumerate(lines) for new in changed.get(i, (line,)))
+
+
 class TaskMaker:
     """Draws conversations from a corpus; equal seeds give equal samples."""
 
@@ -66,13 +122,15 @@ class TaskMaker:
         self.varied = varied
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
-            "rename": (42, self.make_rename),
-            "repeat_code": (12, self.make_repeat_code),
-            "repeat_text": (4, self.make_repeat_text),
-            "show": (25, self.make_show),
-            "think": (11, self.make_think),
-            "json": (2, self.make_json),
-            "two_turns": (4, self.make_two_turns),
+            "rename": (30, self.make_rename),
+            "repeat_code": (9, self.make_repeat_code),
+            "repeat_text": (5, self.make_repeat_text),
+            "show": (12, self.make_show),
+            "think": (12, self.make_think),
+            "json": (8, self.make_json),
+            "fix": (14, self.make_fix),
+            "two_turns": (5, self.make_two_turns),
+            "again": (5, self.make_again),
         }
 
     def make(self, seed: str, task: str = "") -> Sample:
@@ -89,6 +147,9 @@ class TaskMaker:
     def _phrase(self, key: str, rng: random.Random) -> str:
         phrases = PHRASES[key]
         return rng.choice(phrases[1:]) if self.varied and rng.random() < 0.35 else phrases[0]
+
+    def _language(self, rng: random.Random) -> str:
+        return rng.choice(("", "py")) if self.varied and rng.random() < 0.15 else "python"
 
     def _length(self, rng: random.Random, longest: int) -> int:
         tokens = 60 * (min(longest, self.longest) / 60) ** rng.random()
@@ -135,15 +196,18 @@ class TaskMaker:
 
     def make_rename(self, rng: random.Random) -> Sample:
         """Rename one identifier everywhere."""
-        code = self._code(rng, self.longest)
+        return Sample("rename", (self._rename_turn(self._code(rng, self.longest), rng)[0],))
+
+    def _rename_turn(self, code: str, rng: random.Random) -> tuple[tuple[str, str], str]:
+        """Return a turn that renames in the code, and the code that it leads to."""
         old, new = self._change(code, rng)
-        ask = self._phrase("rename", rng).format(old=old, new=new)
-        answer = fence(rename(code, {old: new}))
-        return Sample("rename", ((f"{ask}\n\n{fence(code)}", answer),))
+        ask, language = self._phrase("rename", rng).format(old=old, new=new), self._language(rng)
+        done = rename(code, {old: new})
+        return (f"{ask}\n\n{fence(code, language)}", fence(done, language)), done
 
     def make_repeat_code(self, rng: random.Random) -> Sample:
         """Repeat code exactly."""
-        code = fence(self._code(rng, self.longest))
+        code = fence(self._code(rng, self.longest), self._language(rng))
         return Sample("repeat_code", ((f"{self._phrase('repeat_code', rng)}\n\n{code}", code),))
 
     def make_repeat_text(self, rng: random.Random) -> Sample:
@@ -154,7 +218,7 @@ class TaskMaker:
 
     def make_show(self, rng: random.Random) -> Sample:
         """Show one function out of a file of several."""
-        limit, most = max(self._length(rng, 450), 240), min(4200, 9 * self.longest)
+        limit, most = max(self._length(rng, 450), 240), min(3400, 9 * self.longest)
         sources: dict[str, str] = {}
         while len(sources) < 2 or (len(sources) < 5 and rng.random() < 0.5):
             function = self._function(rng, limit)
@@ -163,10 +227,10 @@ class TaskMaker:
             if sum(map(len, sources.values())) + len(code) > most and len(sources) >= 2:
                 break
             sources.setdefault(name, code)
-        name = rng.choice(list(sources))
+        name, language = rng.choice(list(sources)), self._language(rng)
         ask = self._phrase("show", rng).format(name=name)
-        file = fence("\n\n\n".join(sources.values()))
-        return Sample("show", ((f"{ask}\n\n{file}", fence(sources[name])),))
+        file = fence("\n\n\n".join(sources.values()), language)
+        return Sample("show", ((f"{ask}\n\n{file}", fence(sources[name], language)),))
 
     def make_think(self, rng: random.Random) -> Sample:
         """Write the renamed code between think tags, then repeat it as the answer."""
@@ -181,10 +245,15 @@ class TaskMaker:
         """Convert a CSV table to JSON."""
         columns = list(dict.fromkeys(self.names.word(rng) for _ in range(rng.randint(2, 5))))
         if self.varied and rng.random() < 0.5:
-            columns = rng.sample(["id", "name", "kind", "count", "city", "age", "price"], 4)
+            columns = rng.sample(COLUMNS, rng.randint(2, 5))
+        numbers = {column for column in columns if rng.random() < 0.4}
+        mixed = rng.random() < 0.5
         rows: list[dict[str, int | str]] = []
         for _ in range(rng.randint(3, 14)):
-            row = {c: rng.choice((rng.randint(0, 999), self.names.word(rng))) for c in columns}
+            row: dict[str, int | str] = {}
+            for column in columns:
+                number = rng.random() < 0.5 if mixed else column in numbers
+                row[column] = rng.randint(0, 999) if number else self.names.word(rng)
             rows.append(row)
         table = io.StringIO()
         writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -194,13 +263,62 @@ class TaskMaker:
         ask = f"{self._phrase('json', rng)}\n\n{fence(table.getvalue().strip(), 'csv')}"
         return Sample("json", ((ask, answer),))
 
+    def make_fix(self, rng: random.Random) -> Sample:
+        """Apply two instructions, each for one line of a function."""
+        while True:
+            source = self._function(rng, max(self._length(rng, min(self.longest, 420)), 200)).source
+            lines = self._scrambled(source, rng).splitlines()
+            plain = [line.strip() for line in lines]
+            free = [i for i in range(1, len(lines)) if 6 <= len(plain[i]) <= 70]
+            free = [i for i in free if plain.count(plain[i]) == 1 and "`" not in plain[i]]
+            if len(free) >= 2:
+                break
+        first, second = (self._edit(lines, i, rng) for i in rng.sample(free, 2))
+        ask = self._phrase("fix", rng).format(first=first.said, second=second.said)
+        language, done = self._language(rng), apply(lines, (first, second))
+        code = "\n".join(lines)
+        return Sample("fix", ((f"{ask}\n\n{fence(code, language)}", fence(done, language)),))
+
+    def _edit(self, lines: list[str], i: int, rng: random.Random) -> Edit:
+        """Draw an edit of a line: other words in it, nothing, or another line behind it."""
+        line, text = lines[i], lines[i].strip()
+        indent = line[: len(line) - len(line.lstrip())]
+        kind = rng.random()
+        if kind < 0.25 and not text.endswith(":"):
+            return Edit(f"Remove the line `{text}`.", i, ())
+        if kind < 0.45 and not text.endswith((":", ",", "(", "[", "{", "\\")):
+            other = rng.choice(self.corpus.functions).source.splitlines()
+            kept = [one.strip() for one in other[1:] if 6 <= len(one.strip()) <= 60]
+            kept = [one for one in kept if "`" not in one and not one.endswith(":")] or [
+                "return None"
+            ]
+            added = self._scrambled(rng.choice(kept), rng)
+            return Edit(f"After `{text}` add `{added}`.", i, (line, indent + added))
+        changed = self._changed(text, rng)
+        return Edit(f"Replace `{text}` with `{changed}`.", i, (indent + changed,))
+
+    def _changed(self, text: str, rng: random.Random) -> str:
+        """Return a line with a number, an operator or a name exchanged."""
+        ways = [text.replace(a, b, 1) for a, b in SWAPPED if a in text]
+        ways += [text.replace(b, a, 1) for a, b in SWAPPED if b in text]
+        numbers = [*NUMBER.finditer(text)]
+        if numbers:
+            found = rng.choice(numbers)
+            ways.append(f"{text[: found.start()]}{rng.randint(0, 99)}{text[found.end() :]}")
+        names = identifiers(text)
+        if names and (not ways or rng.random() < 0.4):
+            return rename(text, {rng.choice(names): self.names.fresh(text, rng)})
+        return rng.choice(ways) if ways else text + "  # " + self.names.word(rng)
+
     def make_two_turns(self, rng: random.Random) -> Sample:
+        """Rename, then repeat the renamed code in a second turn."""
+        turn, _ = self._rename_turn(self._code(rng, min(self.longest, 380)), rng)
+        return Sample("two_turns", (turn, (self._phrase("repeat_again", rng), turn[1])))
+
+    def make_again(self, rng: random.Random) -> Sample:
         """Rename one identifier, then another one in a second turn."""
-        code = self._code(rng, min(self.longest, 380))
-        old, new = self._change(code, rng)
-        first = rename(code, {old: new})
-        ask = self._phrase("rename", rng).format(old=old, new=new)
-        turn = (f"{ask}\n\n{fence(code)}", fence(first))
+        turn, first = self._rename_turn(self._code(rng, min(self.longest, 380)), rng)
         old, new = self._change(first, rng)
-        again = self._phrase("again", rng).format(old=old, new=new)
-        return Sample("two_turns", (turn, (again, fence(rename(first, {old: new})))))
+        ask = self._phrase("again", rng).format(old=old, new=new)
+        answer = turn[1].replace(first, rename(first, {old: new}))
+        return Sample("again", (turn, (ask, answer)))

@@ -1,17 +1,31 @@
-"""The byte-level BPE tokenizer: train it, load it, or read it back out of a GGUF file."""
+"""The byte-level BPE tokenizer: train it, load it, or read it back out of a GGUF file.
+
+A name has the same tokens wherever it stands: no token holds a letter and what is around the word.
+So the model copies tokens and need not know how they are spelt.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# What llama.cpp splits text by for the pre-tokenizer "gpt-2", and what no token may cross inside.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+INSIDE = (r"^ (?=[\p{L}\p{N}_])", r"_+", r"\p{N}")
+
+
+def _splitting() -> pre_tokenizers.PreTokenizer:
+    """Return what splits text for training; later GPT2 suffices: no merge crosses the rest."""
+    splits = [pre_tokenizers.Split(Regex(one), "isolated") for one in (GPT2, *INSIDE)]
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*splits, last])
 
 
 def _dress(bpe: models.BPE) -> Tokenizer:
@@ -24,6 +38,8 @@ def _dress(bpe: models.BPE) -> Tokenizer:
 def train_tokenizer(texts: Iterable[str], size: int = 4096) -> Tokenizer:
     """Train a byte-level BPE of `size` tokens; the special tokens get ids 0, 1 and 2."""
     tokenizer = _dress(models.BPE())
+    running = tokenizer.pre_tokenizer
+    tokenizer.pre_tokenizer = _splitting()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=list(SPECIAL),
@@ -31,6 +47,7 @@ def train_tokenizer(texts: Iterable[str], size: int = 4096) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.pre_tokenizer = running
     return tokenizer
 
 

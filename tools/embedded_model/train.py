@@ -1,8 +1,13 @@
-"""Train the embedded model, from scratch or onwards from a GGUF file."""
+"""Train the embedded model, from scratch or onwards from a GGUF file.
+
+With every checkpoint it says how many held-out answers the model would give without a mistake, by
+task: copying comes late and suddenly, and the loss does not show it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +15,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from batches import Batch, BatchStream
+from batches import Batch, BatchStream, encode_sample, pad_batch
 from corpus import load_corpus
 from model import ModelConfig, TinyLlama, load_gguf
 from tasks import TaskMaker
 from tokenizer import load_tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,6 +40,8 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--init", default="", help="GGUF file to continue from")
     parser.add_argument("--tokenizer", default="", help="tokenizer.json or GGUF (default: --init)")
+    parser.add_argument("--layers", type=int, default=8, help="of a model from scratch")
+    parser.add_argument("--feed-forward", type=int, default=512, help="width of its inner layer")
     parser.add_argument("--out", default="checkpoint.pt", help="checkpoint file")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
@@ -41,13 +49,17 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="torch device")
     parser.add_argument("--rate", type=float, default=0.02, help="peak learning rate of Muon")
     parser.add_argument("--hold", type=float, default=0.3, help="share of time before the decay")
-    parser.add_argument("--budget", type=int, default=5120, help="padded tokens in a batch")
+    parser.add_argument("--budget", type=int, default=8192, help="padded tokens in a batch")
     parser.add_argument("--context", type=int, default=1536, help="longest conversation")
-    parser.add_argument("--first", type=int, default=900, help="longest copy at the beginning")
-    parser.add_argument("--last", type=int, default=900, help="longest copy at the end")
-    parser.add_argument("--plain", type=float, default=0.2, help="share of plain text")
+    parser.add_argument("--first", type=int, default=120, help="longest copy at the beginning")
+    parser.add_argument("--last", type=int, default=600, help="longest copy at the end")
+    parser.add_argument(
+        "--grow", type=float, default=0.5, help="share of time in which copies grow"
+    )
+    parser.add_argument("--plain", type=float, default=0.1, help="share of plain text")
     parser.add_argument("--seed", type=int, default=0, help="seed of data and weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="checkpoint interval")
+    parser.add_argument("--samples", type=int, default=12, help="held-out answers of each task")
     return parser.parse_args()
 
 
@@ -92,6 +104,37 @@ def answer_loss(model: TinyLlama, batch: Batch, device: str) -> Tensor:
         return F.cross_entropy(logits.float(), targets[wanted])
 
 
+class HeldOut:
+    """Held-out samples, and how many of their answers the model gives without a mistake."""
+
+    def __init__(self, tokenizer: Tokenizer, count: int, longest: int, context: int) -> None:
+        """Make `count` samples of each task, none longer than `context`."""
+        maker = TaskMaker(load_corpus("eval"), varied=False, longest=longest)
+        self.rows: dict[str, list[Batch]] = {}
+        for task in maker.makers:
+            samples = (maker.make(f"held-{task}-{index}", task) for index in range(count))
+            rows = [encode_sample(sample, tokenizer) for sample in samples]
+            self.rows[task] = [pad_batch([row]) for row in rows if len(row[0]) <= context]
+
+    @torch.no_grad()
+    def right(self, model: TinyLlama, device: str) -> dict[str, int]:
+        """Return the number of answers whose every token is the likeliest one, by task.
+
+        A greedy answer is right if and only if each token is the likeliest after those before it.
+        """
+        found: dict[str, int] = {}
+        for task, batches in self.rows.items():
+            found[task] = 0
+            for batch in batches:
+                targets = batch.targets.to(device)
+                with torch.autocast(torch.device(device).type, torch.bfloat16):
+                    hidden = model.hidden(batch.tokens.to(device))[targets >= 0]
+                    found[task] += bool(
+                        (model.logits(hidden).argmax(-1) == targets[targets >= 0]).all()
+                    )
+        return found
+
+
 def save(path: Path, model: TinyLlama, optimizers: Optimizers, progress: Progress) -> None:
     """Write a checkpoint, replacing the old one only when complete."""
     content = {"model": model.state_dict(), "optimizers": optimizers.state(), **vars(progress)}
@@ -108,7 +151,9 @@ def load(path: Path, model: TinyLlama, optimizers: Optimizers) -> Progress:
     return Progress(*(content[key] for key in ("step", "pool", "seconds", "tokens")))
 
 
-def run(model: TinyLlama, stream: BatchStream, options: argparse.Namespace) -> Progress:
+def run(
+    model: TinyLlama, stream: BatchStream, held_out: HeldOut, options: argparse.Namespace
+) -> Progress:
     """Train until the time budget is spent; return what was done."""
     optimizers, path = Optimizers(model, options.rate, options.hold), Path(options.out)
     progress = load(path, model, optimizers) if options.resume else Progress()
@@ -119,7 +164,8 @@ def run(model: TinyLlama, stream: BatchStream, options: argparse.Namespace) -> P
     bar = tqdm(total=total, unit="s", mininterval=10, initial=int(before))
     for batch in stream:
         done = min(progress.seconds / total, 1.0)
-        stream.maker.longest = int(options.first + (options.last - options.first) * done)
+        grown = min(done / options.grow, 1.0)
+        stream.maker.longest = int(options.first + (options.last - options.first) * grown)
         loss = answer_loss(model, batch, options.device)
         loss.backward()
         optimizers.step(done, progress.step)
@@ -132,7 +178,12 @@ def run(model: TinyLlama, stream: BatchStream, options: argparse.Namespace) -> P
         bar.set_postfix(loss=f"{mean:.4f}", step=progress.step, tokens=progress.tokens)
         if now - saved > options.save_minutes * 60 or progress.seconds >= total:
             save(path, model, optimizers, progress)
-            saved = now
+            right = held_out.right(model, options.device)
+            shown = {"loss": round(mean, 4), **vars(progress), "right": right}
+            with path.with_suffix(".jsonl").open("a") as log:
+                log.write(json.dumps(shown) + "\n")
+            bar.write(" ".join(f"{task} {count}" for task, count in right.items()))
+            saved = time.monotonic()
         if progress.seconds >= total:
             break
     bar.close()
@@ -144,13 +195,15 @@ def main() -> None:
     options = parse_options()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    model = load_gguf(options.init) if options.init else TinyLlama(ModelConfig())
+    sizes = ModelConfig(layers=options.layers, feed_forward=options.feed_forward)
+    model = load_gguf(options.init) if options.init else TinyLlama(sizes)
     tokenizer = load_tokenizer(options.tokenizer or options.init)
     maker = TaskMaker(load_corpus("train"))
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed
     )
-    progress = run(model.to(options.device), stream, options)
+    held_out = HeldOut(tokenizer, options.samples, options.last, options.context)
+    progress = run(model.to(options.device), stream, held_out, options)
     print(f"{progress.step} steps, {progress.tokens} tokens, {progress.seconds / 60:.1f} minutes")
 
 
