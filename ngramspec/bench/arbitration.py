@@ -234,6 +234,7 @@ class _Walk:
                 streak = 0
             drafter.accept(0, emitted, min(own, right, len(emitted)))
             self._policy.step(right + 1, 1 + drafted)
+            self._policy.spend(source.cost(asked.tokens) * self._unit)
             done += right + 1
         drafter.end(0)
 

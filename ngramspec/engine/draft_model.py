@@ -110,6 +110,11 @@ class DraftModel:
         self._positions = [0] * n_max
         self._first_seconds = self._next_seconds = self._read_seconds = 0.0
 
+    @property
+    def max_draft(self) -> int:
+        """Return its longest draft, in tokens."""
+        return self._n_max
+
     def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
         """Set the next request's namespace and p_min; text of another namespace is dropped."""
         seq = self._sequences[slot]

@@ -21,6 +21,7 @@ Claims = npt.NDArray[np.float32]
 # Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
 MEMORY = 64.0  # weight of the past tokens of such a source, at most
+LONGEST = 1024
 TIMED = 0.1  # weight of the latest call in what the drafts of a source take
 FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
 NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
@@ -29,13 +30,21 @@ NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
 class Offer(NamedTuple):
     """A draft, and how likely each token is right if those before it are.
 
+    claims: Perhaps of more tokens than the draft has.
     before: Tokens of another source's draft that come first.
+    native: A native drafter made it; it has taught the policy itself how right its claims are.
     """
 
     source: DraftSource
     draft: TokenIds
     claims: Claims
     before: TokenIds = NO_TOKENS
+    native: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name under which the policy corrects the claims, "" = not at all."""
+        return "" if self.native else self.source.name
 
 
 class Price:
@@ -92,14 +101,20 @@ class Offers:
         self._parts.pop(slot, None)
 
     def propose(self, slots: Sequence[Slot], proposer: Proposer) -> None:
-        """Set draft and draft_source of every slot for which a draft pays."""
-        for slot in slots:
+        """Set draft and draft_source of every slot for which a draft pays.
+
+        Args:
+            slots: Those whose free sources are not all native.
+            proposer: Has the slots that have a native draft, and sources that take time.
+        """
+        everyone = [*slots, *proposer.priced]
+        for slot in everyone:
             self._made[slot.id] = []
             self._parts.pop(slot.id, None)
-        offers = self._ask_free(slots, proposer)
-        self._choose(offers, proposer)
-        for source in _priced(slots):
-            self._ask_priced(source, slots, proposer)
+        if slots:
+            self._choose(self._ask_free(slots, proposer), proposer)
+        for source in _priced(everyone):
+            self._ask_priced(source, everyone, proposer)
 
     def learn(self, slot: Slot, credits: Mapping[DraftSource, int]) -> Mapping[DraftSource, int]:
         """Learn what came of all drafts of the slot; return how many right tokens each source gets.
@@ -163,7 +178,10 @@ class Offers:
         started = perf_counter()
         drafts = dict(self._chain.ask(source, [*wanted], limits, before))
         longest = max((draft.size for draft in drafts.values()), default=0)
-        price.time(perf_counter() - started, longest, len(wanted))
+        seconds = perf_counter() - started
+        price.time(seconds, longest, len(wanted))
+        if self._policy.timed:
+            self._policy.spend(seconds)
         for slot, asked in wanted.items():
             draft = drafts.get(slot)
             if draft is None:  # paid for nothing
@@ -174,14 +192,15 @@ class Offers:
     def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Asked:
         """Return what to ask of a source for a slot."""
         free = self._free_of(slot)
-        limit = proposer.limit(slot, source.name)
+        # A tree is not gone on with: it is worth more than its likeliest path.
+        limit = 0 if slot.branched else proposer.limit(slot, source.name)
         sent = slot.draft.size
         return self._arbiter.ask(
             slot.id,
             source.name,
+            min(getattr(source, "max_draft", LONGEST), LONGEST),
             limit,
-            limit,
-            "" if free is None else free.source.name,
+            "" if free is None else free.name,
             NO_CLAIMS if free is None else free.claims,
             sent,
             proposer.batch_tokens() - sent,
@@ -192,7 +211,10 @@ class Offers:
         )
 
     def _free_of(self, slot: Slot) -> Offer | None:
-        """Return the offer that the slot's draft is from."""
+        """Return the offer that the slot's draft is from, or could be from."""
+        owner = slot.native_source
+        if owner is not None:
+            return Offer(owner, slot.draft, owner.native.offered(slot.id), native=True)
         owner = slot.draft_source
         return next((one for one in self._made[slot.id] if one.source is owner), None)
 
@@ -203,7 +225,7 @@ class Offers:
         claims = self._claims(slot, source, draft)
         if claims is None:
             return
-        free = self._free_of(slot)
+        free = self._free_of(slot) if slot.draft.size else None
         offer = Offer(source, draft, claims, slot.draft[: asked.after])
         self._made[slot.id].append(offer)
         if free is not None and asked.trial:
@@ -211,7 +233,7 @@ class Offers:
             return
         chain = self._policy.calibrated(source.name, claims)
         if free is not None and asked.after:
-            first = self._policy.calibrated(free.source.name, free.claims)
+            first = self._policy.calibrated(free.name, free.claims)
             chain = np.concatenate([first[: asked.after], chain])
         values = chain.astype(np.float32)  # calibrated, so of no source that is
         sent = slot.draft.size
@@ -222,13 +244,14 @@ class Offers:
             if more and free is not None:
                 slot.draft = np.concatenate([offer.before, draft[:more]])
                 slot.draft_source = free.source
+                slot.num_own = asked.after if free.native else 0
                 self._parts[slot.id] = free._replace(draft=offer.before), offer
             self._shorten(slot, source, more)
             return
         if length < slot.min_draft:
             length = 0
         if length and free is not None:
-            chains = [(free.source.name, free.claims, sent), ("", values, length)]
+            chains = [(free.name, free.claims, sent), ("", values, length)]
             if self._policy.best(chains, base, proposer.decoding) == 0:
                 length = 0
         self._shorten(slot, source, length)

@@ -46,6 +46,7 @@ class DraftSource(Protocol):
     #   shorten(slot, length): only the first `length` tokens of the last draft are sent.
     #   own_passes: True when drafting takes time, such as passes of a model: it is asked only where
     #       its tokens are expected to be worth it.
+    #   max_draft: its longest draft, in tokens.
     #   price() -> (start, per_token): what the drafts of a call take in seconds, and each token of
     #       them; without it the calls are timed.
     #   backlog(slot) -> seconds: what it takes to read what was not read of the slot's text.
@@ -67,7 +68,15 @@ class SlotwiseSource:
         self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
         self.end: Callable[[int], None] = drafter.end
         self._propose = drafter.propose
-        for optional in ("confidence", "shorten", "shift", "own_passes", "price", "backlog"):
+        for optional in (
+            "confidence",
+            "shorten",
+            "shift",
+            "own_passes",
+            "price",
+            "backlog",
+            "max_draft",
+        ):
             if hasattr(drafter, optional):
                 setattr(self, optional, getattr(drafter, optional))
         # The engine asks a native drafter without Python where a slot has no other source.
@@ -123,9 +132,15 @@ class Chain:
             waiting = [slot for slot in waiting if not slot.draft.size]
             rank += 1
 
-    def accept(self, slot: Slot, token_ids: TokenIds, credits: Mapping[DraftSource, int]) -> None:
-        """Tell all sources what was emitted, and whose drafts had how many of the tokens right."""
-        for source in slot.sources:
+    def accept(
+        self,
+        slot: Slot,
+        sources: Sequence[DraftSource],
+        token_ids: TokenIds,
+        credits: Mapping[DraftSource, int],
+    ) -> None:
+        """Tell sources of the slot what was emitted, and how many of it their drafts had right."""
+        for source in sources:
             try:
                 source.accept(slot.id, token_ids, credits.get(source, 0))
             except Exception as error:

@@ -232,7 +232,7 @@ class Stepper:
             self._crowded = False
             return
         others = self._proposer.propose()
-        if others:
+        if others or self._proposer.priced:
             started = time.perf_counter()
             if self._offers is None:
                 self._chain.propose(others, self._proposer.limit)
@@ -301,13 +301,16 @@ class Stepper:
             if slot.num_branches > 1 and isinstance(self._policy, AutoPolicy):
                 seconds = time.perf_counter() - started
                 self._policy.observe_branches(slot.num_branches, seconds)
-        if not slot.taught:
+        if not slot.taught or slot.priced:
             credits: Mapping[DraftSource, int] = {}
             if slot.draft_source is not None:
                 credits = {slot.draft_source: slot.num_credited}
             if self._offers is not None:
                 credits = self._offers.learn(slot, credits)
-            self._chain.accept(slot, slot.emitted, credits)
+            untaught = [
+                one for one in slot.sources if not (slot.taught and one is slot.native_source)
+            ]
+            self._chain.accept(slot, untaught, slot.emitted, credits)
         self._emission.emit(slot)
         slot.clear_draft()
         if slot.generation is not None and slot.length >= slot.size:

@@ -157,6 +157,26 @@ def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
     assert engine.stats().num_accepted_tokens > 0.85 * LENGTH
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_draft_model_goes_on_where_a_native_draft_ends(timed: Timed, slots: int) -> None:
+    target, model = timed("h100-8b", period=2), FakeTarget(period=2)
+    policy = AutoPolicy(costs=PROFILES["h100-8b"])
+    params = {"ngram-simple": {"size_n": 3, "size_m": 4}}
+    drafts = DraftModel(model, n_max=6)
+    engine = Engine(
+        target, "ngram-simple", params=params, slots=slots, draft_model=drafts, policy=policy
+    )
+    wanted = Request(prompt_ids=PROMPT, max_tokens=LENGTH)
+    expected = target.expected(PROMPT.tolist(), LENGTH)
+    assert [made.token_ids for made in engine.generate([wanted] * slots)] == [expected] * slots
+    found = engine.source_stats()
+    assert max(target.batches) >= 1 + 4 + 6
+    assert found["ngram-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
+    assert found["draft-model"].num_accepted_tokens > 0.2 * LENGTH * slots
+    total = sum(one.num_accepted_tokens for one in found.values())
+    assert total == engine.stats().num_accepted_tokens > 0.7 * LENGTH * slots
+
+
 def test_a_draft_model_that_fails_after_a_free_draft_is_shut_out(timed: Timed) -> None:
     target, model = timed("h100-8b", period=0), FakeTarget(period=0)
     drafts = DraftModel(model, n_max=6)

@@ -120,7 +120,7 @@ def test_all_sources_learn_and_the_owner_is_told_what_was_right() -> None:
     chain = Chain(VALID)
     chain.begin(made[0])
     chain.propose(made, lambda slot, source: 4)
-    chain.accept(made[0], int32([5, 6, 9]), {second: 2})
+    chain.accept(made[0], made[0].sources, int32([5, 6, 9]), {second: 2})
     chain.end(made[0])
     assert first.calls[0] == second.calls[0] == ("begin", 0, [4, 5])
     assert first.calls[2:] == [("accept", 0, [5, 6, 9], 0), ("end", 0)]
@@ -135,7 +135,7 @@ def test_a_source_that_raises_is_off_for_its_slot(method: str) -> None:
     chain = Chain(VALID)
     for slot in made[:1]:
         chain.begin(slot)
-        chain.accept(slot, int32([1]), {})
+        chain.accept(slot, slot.sources, int32([1]), {})
         assert slot.sources == ((good,) if method != "end" else (bad, good))
         chain.end(slot)
     assert made[1].sources == (bad, good)
@@ -148,7 +148,7 @@ def test_a_failing_owner_loses_its_draft() -> None:
     made = slots(bad, count=1)
     chain = Chain(VALID)
     chain.propose(made, lambda slot, source: 4)
-    chain.accept(made[0], int32([1, 2]), {bad: 1})
+    chain.accept(made[0], made[0].sources, int32([1, 2]), {bad: 1})
     assert (made[0].sources, made[0].draft.size, made[0].draft_source) == ((), 0, None)
 
 

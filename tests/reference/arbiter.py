@@ -100,7 +100,9 @@ class Arbiter:
         q: Sequence[float],
         free: tuple[Sequence[float], Sequence[float], int],
         most: int,
+        room: int,
         prices: Callable[[int], float],
+        rate: float,
         sharing: int,
         extends: bool,
         read: float,
@@ -112,14 +114,14 @@ class Arbiter:
         for after in sorted({0, chosen}) if extends else [0]:
             sure = math.prod(p[:after])
             short = sum(math.prod(p[:i]) for i in range(after + 1)) - sure * (after + 1)
-            for k in range(1, most - after + 1):
+            for k in range(1, min(most, room - after) + 1):
                 taken = (
                     read + (known.start + known.per_token * k) / sharing / self.policy.costs.pace
                 )
                 made = [q[depth(i)] for i in range(k)]
                 rest = self.outcomes(p[after:], go_on[after:], made)
                 gain = short + sure * (after + rest) - prices(after + k) - bare
-                gain -= self.policy.speed * taken
+                gain -= rate * taken
                 if gain > found[2]:
                     found = (after, k, gain)
         return found
@@ -141,20 +143,20 @@ class Arbiter:
     ) -> tuple[int, int, bool]:
         known, lane = self.sources[source], self.sources[source].lane(slot)
         lane.stake = 0.0
-        most = min(most, room)
-        if most <= 0:
+        if min(most, room) <= 0:
             return 0, 0, False
         costs, policy = self.policy.costs, self.policy
+        rate = max(policy.speed, decoding / costs.at(base))
         longest = max(0, min(len(claims), policy.max_draft, room))
         chain: list[float] = []
-        if longest and policy.may_pay(free, claims, room, room, base, decoding):
+        if longest and policy.may_pay(free, claims, room, room, base, decoding, rate):
             chain = policy.chain(free, claims[:longest])
         share = costs.at(base) / decoding - costs.at(base)
-        prices = lambda k: policy.speed * (costs.at(base + k) + share)  # noqa: E731
+        prices = lambda k: rate * (costs.at(base + k) + share)  # noqa: E731
         go_on = later(chain, [prices(k) for k in range(len(chain) + 1)])
         read = backlog / costs.pace
         sent = min(chosen, len(chain))
-        ways = ((chain, go_on, sent), most, prices, sharing, extends, read / 32)
+        ways = ((chain, go_on, sent), most, room, prices, rate, sharing, extends, read / 32)
         q = known.expected(slot)
         after, tokens, _ = self.best(known, q, *ways)
         if tokens:

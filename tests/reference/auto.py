@@ -143,7 +143,8 @@ class AutoPolicy:
     ) -> None:
         self.max_draft, self.fixed = max_draft, fixed
         self.costs = PassCosts(costs)
-        self.history: list[tuple[float, float]] = []  # tokens and passes over one token, by step
+        # Tokens and passes over one token, by step; the first entry stands for all before.
+        self.history: list[tuple[float, float]] = [(1.0, 1.0)]
         self.steps = 0
         self.exploring, self.lost = False, 0.0
         self.sources: dict[str, Calibration] = {}
@@ -159,10 +160,10 @@ class AutoPolicy:
 
     def running(self, kept: float) -> float:
         """Tokens per pass over one token; a step counts `kept` times what the next one does."""
-        weights = [kept**age for age in range(len(self.history), -1, -1)]
-        steps = [(1.0, 1.0), *self.history]
-        emitted = sum(w * tokens for w, (tokens, _) in zip(weights, steps, strict=True))
-        return emitted / sum(w * passes for w, (_, passes) in zip(weights, steps, strict=True))
+        weights = [kept**age for age in reversed(range(len(self.history)))]
+        emitted = sum(w * tokens for w, (tokens, _) in zip(weights, self.history, strict=True))
+        spent = sum(w * passes for w, (_, passes) in zip(weights, self.history, strict=True))
+        return emitted / spent
 
     def calibrated(self, source: str, claims: Sequence[float]) -> list[float]:
         """What claims of a source are worth."""
@@ -175,10 +176,11 @@ class AutoPolicy:
         hopeless = [i for i in range(len(p)) if math.prod(p[: i + 1]) * (len(p) + 1) < NOTHING]
         return p[: hopeless[0] + 1] if hopeless else p
 
-    def prices(self, base: int, decoding: int, n: int) -> list[float]:
+    def prices(self, base: int, decoding: int, n: int, speed: float | None = None) -> list[float]:
         """What a pass with 0..n drafted tokens beside `base` costs one of its slots, in tokens."""
         share = self.costs.at(base) / decoding - self.costs.at(base)
-        return [self.speed * (self.costs.at(base + k) + share) for k in range(n + 1)]
+        speed = self.speed if speed is None else speed
+        return [speed * (self.costs.at(base + k) + share) for k in range(n + 1)]
 
     def consider(
         self,
@@ -345,13 +347,20 @@ class AutoPolicy:
         return lengths, sum(gains) - self.speed * pass_costs
 
     def may_pay(
-        self, source: str, claims: Sequence[float], most: int, room: int, base: int, decoding: int
+        self,
+        source: str,
+        claims: Sequence[float],
+        most: int,
+        room: int,
+        base: int,
+        decoding: int,
+        speed: float | None = None,
     ) -> bool:
         """Whether anything of a chain may pay, by its first token alone."""
         n = max(0, min(self.max_draft, most, room, len(claims)))
         if n == 0:
             return False
-        first, prices = self.calibrated(source, claims)[0], self.prices(base, decoding, n)
+        first, prices = self.calibrated(source, claims)[0], self.prices(base, decoding, n, speed)
         least = 1.0 if n == 1 else 0.0
         return any(
             first * max(prices[k - 1], least) > prices[k] - prices[0] for k in range(1, n + 1)
@@ -376,6 +385,12 @@ class AutoPolicy:
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Learn what a pass took."""
         self.costs.observe(num_tokens, seconds)
+
+    def spend(self, seconds: float) -> None:
+        """Learn that drafting took time: the latest step took longer."""
+        tokens, passes = self.history[-1]
+        passes += seconds / self.costs.pace / self.costs.at(1)
+        self.history[-1] = (tokens, passes)
 
     def step(self, emitted: int, batch_tokens: int, seconds: float = 0.0) -> None:
         """Learn how fast tokens come."""

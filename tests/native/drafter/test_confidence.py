@@ -55,6 +55,21 @@ def test_claims_are_a_copy_and_go_with_the_draft(name: str) -> None:
     assert drafter.confidence(0).tolist() == []
 
 
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_what_is_cut_off_was_offered_nevertheless(name: str) -> None:
+    drafter = begun(name)
+    drafter.propose(0, 4)
+    claims = drafter.confidence(0).tolist()
+    drafter.shorten(0, 1)
+    assert drafter.offered(0).tolist() == claims
+    drafter.shorten(0, 0)
+    assert drafter.offered(0).tolist() == claims
+    drafter.accept(0, [1], 0)
+    assert drafter.offered(0).tolist() == []
+    with pytest.raises(InputError, match="slot"):
+        drafter.offered(9)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in DRAFTER_NAMES if name not in ("ngram-mod", "recycle")]
 )

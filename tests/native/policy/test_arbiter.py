@@ -81,7 +81,8 @@ class Pair(RuleBasedStateMachine):
         wanted = self.twin.ask(slot, source, most, room, "free", claims, *place)
         assert found == wanted
         assert found.after in (0, chosen)
-        assert found.after + found.tokens <= max(most, 0) or found.trial
+        assert found.tokens <= most
+        assert found.after + found.tokens <= max(room, 0)
 
     @rule(
         slot=st.integers(0, 2),
@@ -97,6 +98,11 @@ class Pair(RuleBasedStateMachine):
     def step(self, emitted: int, tokens: int) -> None:
         for policy in self.policies:
             policy.step(emitted, tokens)
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 20.0]))
+    def spend(self, seconds: float) -> None:
+        for policy in self.policies:
+            policy.spend(seconds)
 
     @rule(slot=st.integers(0, 2))
     def begin(self, slot: int) -> None:
@@ -138,7 +144,7 @@ def test_it_goes_on_where_a_free_draft_ends() -> None:
     made = arbiter_of(LINE)
     for _ in range(9):
         made.learn(0, "model", 4, 4)
-    assert asked(made, floats([0.99, 0.99]), 2) == (2, 2, False)
+    assert asked(made, floats([0.99, 0.99]), 2) == (2, 4, False)
     assert asked(made, floats([0.1, 0.1]), 2)[0] == 0, "a free draft that is wrong hides it"
 
 
@@ -171,11 +177,20 @@ def test_a_source_that_gets_better_is_soon_asked_again() -> None:
 
 
 def test_slots_that_share_a_draft_share_its_price() -> None:
-    made = arbiter_of(LINE, start=4.0)
+    made = arbiter_of(LINE, start=0.8, per_token=0.01)
     for _ in range(9):
         made.learn(0, "model", 3, 4)
     assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 1).tokens == 0
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 8).tokens == 4
+    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 8).tokens > 1
+
+
+def test_drafting_that_made_the_text_slow_does_not_look_cheap_for_that() -> None:
+    made = arbiter_of(DEAR, start=0.0, per_token=1.0)  # a token takes what a pass takes
+    for _ in range(20):
+        made.learn(0, "model", 4, 4)
+        made.policy.step(1, 1)
+        made.policy.spend(20.0)
+    assert asked(made) == (0, 0, False)
 
 
 def test_reading_the_text_is_paid_by_many_drafts_but_by_one_trial() -> None:

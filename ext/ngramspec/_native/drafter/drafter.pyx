@@ -396,6 +396,33 @@ cdef class Drafter:
                 memcpy(&view[0], s.confidence, <size_t>s.draft_len * sizeof(float))
         return claimed
 
+    def offered(self, Py_ssize_t slot):
+        """Return the claims of all that the source of the slot's last draft drafted, also of what was cut off.
+
+        Args:
+            slot: A slot with an active request.
+
+        Returns:
+            float32, shape (n,), 0..1, like `confidence`, which has the first of them. A copy; empty before the
+            first `propose` after `accept`.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+
+        Cost: O(n). Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "offered")
+        cdef float[::1] view
+        cdef Py_ssize_t n
+        with self._lock:
+            n = max(s.made[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
+            claimed = _empty(n, _float32)
+            if n:
+                view = claimed
+                memcpy(&view[0], s.claims + s.owner * self.d.max_draft, <size_t>n * sizeof(float))
+        return claimed
+
     def shorten(self, Py_ssize_t slot, Py_ssize_t length):
         """Cut the slot's pending draft to its first `length` tokens, those that will be verified.
 

@@ -45,6 +45,7 @@ cdef class Proposer:
     cdef Py_ssize_t most_behind
     cdef Py_ssize_t width                    # most branches of a tree, and most tokens at one depth; 0 = no trees
     cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
+    cdef readonly list priced                # slots that have their native draft, and sources that take time
     cdef EngineStats stats
 
     def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
@@ -63,7 +64,9 @@ cdef class Proposer:
         free(self.offers)
 
     def propose(self):
-        """Set the drafts of slots with one native source; return the others that have sources, a list.
+        """Set the drafts of slots whose only free source is native; return the others that have sources, a list.
+
+        `priced` then holds those of the former that have sources that take time, too.
 
         What a sampler is certain of goes as a draft, without asking a source.
 
@@ -73,6 +76,7 @@ cdef class Proposer:
         cdef list others = []
         cdef list asked = []
         cdef int64_t started = 0
+        self.priced = []
         if self.auto is not None:
             self.count_tokens()
         for slot in self.plan.work:
@@ -86,9 +90,12 @@ cdef class Proposer:
                 continue
             if started == 0:
                 started = ngs_now_ns()
-            if slot.native is None:
+            if slot.native is None or (slot.priced and self.auto is None):
                 others.append(slot)
-            elif self.offer(slot, &self.offers[len(asked)]):
+                continue
+            if slot.priced:
+                self.priced.append(slot)
+            if self.offer(slot, &self.offers[len(asked)]):
                 asked.append(slot)
         if asked:
             self.choose(asked)
@@ -150,7 +157,7 @@ cdef class Proposer:
             with slot.native._lock:
                 driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
                 self.take(slot, &slot.native.d.slots[slot.id])
-            slot.draft_source = slot._sources[0] if slot.num_guessed else None
+            slot.draft_source = slot.native_source if slot.num_guessed else None
             i += 1
         return 0
 
@@ -169,7 +176,7 @@ cdef class Proposer:
                 slot.parents[i] = s.parents[i]
                 slot.branched = slot.branched or s.parents[i] != i - 1
         memcpy(slot.guess, s.draft, <size_t>n * sizeof(token_t))
-        slot.num_guessed = n
+        slot.num_guessed = slot.num_own = n
 
     cdef int count_tokens(self) except -1:
         """Set what the pass holds without drafts."""

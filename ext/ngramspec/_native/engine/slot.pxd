@@ -88,15 +88,18 @@ cdef class Slot:
     cdef readonly bint with_logprobs
     cdef Py_ssize_t num_candidates       # likeliest ones to keep of every choice, -1 = keep nothing of it
     cdef tuple _sources
-    cdef Drafter native                    # the only source's drafter, if it is native
+    cdef Drafter native                    # the drafter of the only source that is free, if it is native
     cdef str native_name                 # that source's name
+    cdef readonly object native_source   # that source
+    cdef readonly bint priced            # there are others, which take time
     cdef Drafter learner                 # of the sources' drafters, the one that learns from logits
     # The draft of this step.
     cdef token_t* guess
     cdef Py_ssize_t num_guessed
     cdef int32_t* parents                # of guess, if it is a tree: the index of each token's parent, -1 = the text
     cdef TreePlaceC* tree                # where each token of guess stands, if it is a tree
-    cdef bint branched                   # it is a tree, of several branches
+    cdef readonly bint branched          # it is a tree, of several branches
+    cdef public Py_ssize_t num_own       # of its first tokens, those that are the native drafter's pending draft
     cdef readonly Py_ssize_t num_branches  # of the last decode's draft
     cdef public object draft_source
     # What the step made of it.

@@ -421,6 +421,8 @@ cdef class Slot:
 
     Attributes:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
+        num_own: How many of the first tokens of this step's draft are the pending draft of the native drafter; other
+            sources that take time may have drafted the rest.
         num_past: How many of these, from the first on, are in the target's cache. While a request decodes
             all but the newest; fewer while a prompt is read or after a checkpoint was restored.
         num_reusable: How many of the cached ones another prompt may reuse: what follows was computed after
@@ -504,15 +506,17 @@ cdef class Slot:
     @sources.setter
     def sources(self, sources):
         self._sources = tuple(sources)
-        self.native = self.native_name = self.learner = None
+        self.native = self.native_name = self.native_source = self.learner = None
+        unpaid = [source for source in self._sources if not getattr(source, "own_passes", False)]
         for source in self._sources:
             drafter = getattr(source, "native", None)
             if not isinstance(drafter, Drafter):
                 continue
-            if len(self._sources) == 1:
-                self.native, self.native_name = drafter, source.name
+            if len(unpaid) == 1 and unpaid[0] is source:
+                self.native, self.native_name, self.native_source = drafter, source.name, source
             if self.learner is None and drafter.top:
                 self.learner = drafter
+        self.priced = self.native is not None and len(self._sources) > 1
 
     @property
     def draft(self):
@@ -528,7 +532,7 @@ cdef class Slot:
                 raise InputError(f"a draft may have at most {self.room} tokens, got {tokens.len}")
             if tokens.len:
                 memcpy(self.guess, tokens.data, <size_t>tokens.len * sizeof(token_t))
-            self.num_guessed, self.branched = tokens.len, False
+            self.num_guessed, self.num_own, self.branched = tokens.len, 0, False
         finally:
             tokens_release(&tokens)
 
@@ -613,7 +617,7 @@ cdef class Slot:
         self.forget_draft()
 
     cdef void forget_draft(self):
-        self.num_guessed = 0
+        self.num_guessed = self.num_own = 0
         self.branched = False
         self.first_row = -1
         self.draft_source = None

@@ -77,9 +77,9 @@ cdef class Verifier:
         here.
 
         Returns:
-            list: Slots that need more work: their answer ends, is streamed or wants log-probabilities, their
-            context is full, a rejected draft must be rolled back, or their sources are not native. `emitted`, `num_drafted`,
-            `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
+            list: Slots that need more work: they have sources that take time or are not native, their answer ends, is
+            streamed or wants log-probabilities, their context is full, or a rejected draft must be rolled back.
+            `emitted`, `num_drafted`, `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
             clears their drafts.
 
         Raises:
@@ -157,6 +157,8 @@ cdef class Verifier:
         slot.decoding = slot.decoding or count > 0
         slot.taught = not slot._sources or not slot.decoding
         if slot.native is not None and slot.decoding and not slot.begun:
+            if slot.draft_source is slot.native_source and slot.num_own == 0:
+                slot.num_own = drafted  # drafted in Python
             slot.taught = teach(slot)
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
@@ -198,7 +200,7 @@ cdef class Verifier:
         elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
             slot.ending = ENDING_FULL
         self.note_time(slot, now)
-        return (slot.ending != ENDING_NONE or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
+        return (slot.ending != ENDING_NONE or slot.priced or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
                 or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
 
     cdef void note_time(self, Slot slot, double now):
@@ -226,8 +228,9 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
 cdef bint teach(Slot slot):
     """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
+    cdef Py_ssize_t credited = min(slot.num_credited, slot.num_own)
     with slot.native._lock:
-        if not s.active or slot.num_credited > draft_right(s, slot.chosen, slot.num_out):
+        if not s.active or credited > draft_right(s, slot.chosen, slot.num_out):
             return False
-        return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, slot.num_credited,
+        return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, credited,
                              NULL) == STATUS_OK

@@ -28,6 +28,7 @@ cdef struct FreeC:
     const double* later  # what is left of it is worth where the text ends before token i
     Py_ssize_t n
     Py_ssize_t chosen    # tokens that would be sent
+    Py_ssize_t room      # most tokens that the slot may draft
     double worth         # of the pass with these, before costs, what is left of the draft included
     double rate          # tokens that are emitted per unit of time
     double share         # added to the cost of a pass: the part of the bare pass that is not this slot's, negative

@@ -224,12 +224,12 @@ cdef class Arbiter:
         if not 1 <= decoding <= batch_tokens or sharing < 1 or not backlog >= 0.0:
             raise InputError(f"expected 1 <= decoding <= batch_tokens, sharing >= 1 and backlog >= 0, got {decoding}, "
                              f"{batch_tokens}, {sharing} and {backlog}")
-        most = min(most, room)
         lane.stake = 0.0
-        if most <= 0:
+        if min(most, room) <= 0:
             return Asked(0, 0, False)
         self.value(&given, free, claims, chosen, room, batch_tokens, decoding)
         given.ways = 2 if extends and given.chosen else 1
+        given.room = room
         priced.expect(lane, p)
         asked = self.best(priced, p, &given, most, sharing, read / DRAFTS)
         if asked.tokens:
@@ -284,12 +284,17 @@ cdef class Arbiter:
 
     cdef int value(self, FreeC* given, str free, const float[::1] claims, Py_ssize_t chosen, Py_ssize_t room,
                    Py_ssize_t base, Py_ssize_t decoding) except -1:
-        """Describe the free draft: what its tokens are worth, and what is left of it later."""
+        """Describe the free draft: what its tokens are worth, and what is left of it later.
+
+        Time is worth at least the tokens that passes without drafts bring: else drafting that made the text slow
+        would make itself look cheap.
+        """
         cdef Chooser chooser = self.policy._chooser
         cdef PassC step
         cdef OfferC c
         cdef Py_ssize_t solved = -1
-        step.batch_tokens, step.decoding, step.rate = base, decoding, self.policy.speed()
+        step.batch_tokens, step.decoding = base, decoding
+        step.rate = max(self.policy.speed(), <double>decoding / self.policy._costs.at(base))
         if claims.shape[0]:
             c.streak, c.n, c.p, c.room = -1, claims.shape[0], &claims[0], room
             c.tree = TreeC(NULL, NULL, NULL)
@@ -326,7 +331,7 @@ cdef class Arbiter:
             reached = sure
             ended = first - sure * <double>(after + 1)  # what comes where the draft is wrong before this token
             chain = 1.0                          # the free draft is right from `after` on
-            for k in range(1, most - after + 1):
+            for k in range(1, min(most, given.room - after) + 1):
                 i = after + k - 1                # index of this token in the draft
                 chain *= given.p[i] if i < given.n else 0.0
                 ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(given, i + 1))

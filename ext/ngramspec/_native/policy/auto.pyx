@@ -554,6 +554,21 @@ cdef class AutoPolicy:
             raise InputError(f"emitted must be >= 0 and batch_tokens >= 1, got {emitted} and {batch_tokens}")
         self.add_step(emitted, batch_tokens, seconds)
 
+    def spend(self, double seconds):
+        """Learn that drafting took time beside the passes: tokens came more slowly than these alone say.
+
+        Args:
+            seconds: In the unit of the costs.
+
+        Raises:
+            InputError: seconds is negative or not finite.
+        """
+        if not (isfinite(seconds) and seconds >= 0.0):
+            raise InputError(f"seconds must be finite and >= 0, got {seconds}")
+        seconds /= self._costs.pace * self._costs.at(1)
+        self._lately.passes += seconds
+        self._usual.passes += seconds
+
     def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
         """Do nothing: `learn` covers it."""
         check_slot(slot)
