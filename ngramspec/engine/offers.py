@@ -56,14 +56,13 @@ class Price:
 
     def of(self, source: DraftSource, policy: AutoPolicy) -> tuple[float, float]:
         """Return what a draft takes, and each of its tokens, in the unit of the policy's costs."""
-        unknown = FIRST_PRICE * policy.costs().cost(1)
-        if not policy.timed:  # they are not in seconds yet
-            return 0.0, unknown
         stated = getattr(source, "price", None)
-        if stated is not None:
+        if policy.timed and stated is not None:
             start, per_token = stated()
             return float(start), float(per_token)
-        return 0.0, self.per_token or unknown
+        if policy.timed and self.per_token:
+            return 0.0, self.per_token
+        return 0.0, FIRST_PRICE * policy.costs().cost(1)  # perhaps not in seconds yet
 
     def time(self, seconds: float, longest: int, slots: int) -> None:
         """Note a call that drafted up to `longest` tokens for some slots."""
@@ -163,14 +162,23 @@ class Offers:
 
     def _ask_priced(self, source: DraftSource, slots: Sequence[Slot], proposer: Proposer) -> None:
         """Ask a source for the slots where that pays, and take what it drafts."""
+        members = [slot for slot in slots if source in slot.sources]
         price = self._prices.setdefault(source.name, Price())
-        self._arbiter.price(source.name, *price.of(source, self._policy))
+        try:
+            self._arbiter.price(source.name, *price.of(source, self._policy))
+        except Exception as error:
+            for slot in members:
+                self._chain.shut_out(slot, source, error)
+            return
         wanted: dict[Slot, Asked] = {}
-        for slot in slots:
-            if source in slot.sources:
+        for slot in members:
+            try:
                 asked = self._wanted(slot, source, proposer, price.sharing)
-                if asked.tokens:
-                    wanted[slot] = asked
+            except Exception as error:
+                self._chain.shut_out(slot, source, error)
+                continue
+            if asked.tokens:
+                wanted[slot] = asked
         if not wanted:
             return
         before = {slot: slot.draft[: asked.after] for slot, asked in wanted.items() if asked.after}
@@ -213,7 +221,7 @@ class Offers:
     def _free_of(self, slot: Slot) -> Offer | None:
         """Return the offer that the slot's draft is from, or could be from."""
         owner = slot.native_source
-        if owner is not None:
+        if owner is not None and slot.draft_source in (None, owner) and slot.id not in self._parts:
             return Offer(owner, slot.draft, owner.native.offered(slot.id), native=True)
         owner = slot.draft_source
         return next((one for one in self._made[slot.id] if one.source is owner), None)

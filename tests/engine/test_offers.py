@@ -157,6 +157,29 @@ def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
     assert engine.stats().num_accepted_tokens > 0.85 * LENGTH
 
 
+@pytest.mark.parametrize(
+    ("optional", "value"),
+    [
+        ("price", lambda: (-1.0, 0.0)),
+        ("price", lambda: "dear"),
+        ("price", lambda: 1 / 0),
+        ("backlog", lambda slot: -1.0),
+        ("backlog", lambda slot: 1 / 0),
+        ("max_draft", "long"),
+    ],
+)
+def test_a_source_whose_price_is_nonsense_is_shut_out(
+    timed: Timed, optional: str, value: Any
+) -> None:
+    target = timed(period=0)
+    own = Dear(target, 0.0)
+    setattr(own, optional, value)
+    engine = Engine(target, own, policy=AutoPolicy(costs=PROFILES["moe"]))
+    run(engine)
+    run(engine)
+    assert engine.source_failures() == {"own": 2}  # once for each request
+
+
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_draft_model_goes_on_where_a_native_draft_ends(timed: Timed, slots: int) -> None:
     target, model = timed("h100-8b", period=2), FakeTarget(period=2)
