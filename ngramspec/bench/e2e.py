@@ -19,7 +19,7 @@ from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine import Engine, Generation, Request, Sampling
+from ngramspec.engine import DraftModel, Engine, Generation, Request, Sampling
 from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
 from ngramspec.engine.request import TokenIds
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel
 
 PLAIN = "none"
+SMALL = "draft-simple"  # llama.cpp's word for a draft model
 WARM_UP = 16  # tokens
 
 
@@ -38,12 +39,19 @@ class Mode:
     """How to draft. names: for create_drafter, () for plain decoding. params: by drafter.
 
     policy: As for make_policy, None = the policy of the bench.
+    small: Whether the draft model drafts, too.
     """
 
     spec: str
     names: tuple[str, ...]
     params: Mapping[str, Mapping[str, Any]] = field(hash=False)
     policy: str | None = None
+    small: bool = False
+
+    @property
+    def drafts(self) -> bool:
+        """Return whether anything drafts."""
+        return bool(self.names) or self.small
 
 
 @dataclass(frozen=True)
@@ -260,7 +268,8 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     """Parse the specification of a mode.
 
     Args:
-        spec: "none", or as for `bench replay`: names with commas, ":" and parameters.
+        spec: "none", or as for `bench replay`: names with commas, ":" and parameters. Among the
+            names, "draft-simple" is the draft model.
         files: Parameters of drafters that read a statistics file, such as tokenizer.
 
     Raises:
@@ -276,10 +285,14 @@ def parse_mode(spec: str, **files: Any) -> Mode:
         make_policy(str(policy), 1)  # raises now if it is wrong
     if "static" in given:
         given = {**files, **given}
+    asked = [name.strip() for name in text.split(",")]
+    text = ",".join(name for name in asked if name != SMALL)
+    if not text and SMALL in asked and not given:
+        return Mode(spec, (), {}, policy, True)
     create_drafter(text, **given)  # raises now if it is wrong
     names = parse_names(text, "priority")
     params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
-    return Mode(spec, names, params, policy)
+    return Mode(spec, names, params, policy, SMALL in asked)
 
 
 class Bench:
@@ -295,10 +308,11 @@ class Bench:
         max_draft: Longest draft in tokens.
         costs: Of the target's passes, for "auto".
         tree: As for Engine; for modes with the policy auto, which chooses branches.
+        small: The draft model, closed by its owner; its cache is empty when a run begins.
 
     Raises:
-        InputError: There is no such policy, the first mode drafts, or `tree` asks for more branches
-            than any mode can send.
+        InputError: There is no such policy, the first mode drafts, a mode has a draft model and
+            there is none, or `tree` asks for more branches than any mode can send.
     """
 
     def __init__(
@@ -309,17 +323,21 @@ class Bench:
         max_draft: int = 64,
         costs: CostTable | None = None,
         tree: int | str = AUTO,
+        small: DraftModel | None = None,
     ) -> None:
-        if not modes or modes[0].names:
+        if not modes or modes[0].drafts:
             raise InputError("the first mode must be plain decoding")
-        self._target = target
+        wants = next((mode.spec for mode in modes if mode.small), None)
+        if wants is not None and small is None:
+            raise InputError(f"{wants!r} needs a draft model: give its file (--model-draft)")
+        self._target, self._small = target, small
         self._modes = modes
         self._exact = target.exact_batch > 0
         self._policies = {
             mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
             for mode in modes
         }
-        choosing = [m for m in modes if m.names and isinstance(self._policies[m], AutoPolicy)]
+        choosing = [m for m in modes if m.drafts and isinstance(self._policies[m], AutoPolicy)]
         if not choosing and isinstance(tree, int) and tree > 1:
             raise InputError(
                 f"drafts cannot have {tree} branches: only the policy auto chooses branches"
@@ -371,10 +389,14 @@ class Bench:
         return _run_alone(Engine(self._target, None, exact=self._exact), request)
 
     def _run(self, mode: Mode, request: Request) -> Run:
+        small = self._small if mode.small else None
+        if small is not None:
+            small.enter(0, "of another run")  # what the last run left is dropped
         engine = Engine(
             self._target,
             mode.names or None,
             params=mode.params,
+            draft_model=small,
             policy=self._policies[mode],
             exact=self._exact,
             tree=self._trees[mode],

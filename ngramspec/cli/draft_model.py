@@ -30,7 +30,7 @@ def draft_model_options() -> Decorator:
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
                shell_complete=completion.model,
-               help="Small model of the same vocabulary, used where no n-gram drafter has a draft: "
+               help="Small model of the same vocabulary, asked where it is worth its time: "
                "a GGUF file, or the name of a model that Ollama has pulled; or none."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
 from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, parse_mode
@@ -18,8 +19,9 @@ from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
 from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
-from ngramspec.engine import Engine, Sampling
+from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.errors import BackendError, InputError
+from ngramspec.models import embedded_model
 
 PROMPT = "Repeat this code:\n\n```python\ndef push(job):\n    jobs.append(job)\n```"
 QUICK = ("--repeats", "2", "-n", "24")
@@ -116,6 +118,22 @@ def test_every_run_has_a_fresh_drafter_and_the_target_s_own_text() -> None:
     assert len(drafted) == 1  # nothing learned from the run before
     assert outcomes[0].drafted == 0
     assert outcomes[0].runs[0].steps == 59
+
+
+def test_a_draft_model_beside_drafters_and_alone() -> None:
+    both, alone = parse_mode("suffix,draft-simple:policy=fixed"), parse_mode("draft-simple")
+    assert (both.names, both.small, both.policy) == (("suffix",), True, "fixed")
+    assert (alone.names, alone.small, alone.drafts, PLAIN.drafts) == ((), True, True, False)
+    with pytest.raises(InputError, match=r"'draft-simple' needs a draft model: .*--model-draft"):
+        Bench(FakeTarget(), [PLAIN, alone])
+    small = DraftModel(FakeTarget(), 3, 0, 0.0)
+    bench = Bench(FakeTarget(), [PLAIN, both, alone], "fixed", small=small)
+    made = bench.run(int32([3, 5, 7]), max_tokens=30, repeats=2, sampling=GREEDY)
+    plain, with_both, with_small = made
+    assert [one.difference for one in made[1:]] == [None, None]
+    assert plain.drafted == 0 < with_both.drafted
+    for run in with_small.runs:  # none finds what another has left in the model's cache
+        assert (run.drafted, run.accepted) == (with_small.runs[0].drafted, run.drafted)
 
 
 def test_what_a_bench_refuses() -> None:
@@ -241,6 +259,17 @@ def test_texts_that_differ_are_told_and_no_error(
     assert result.exit_code == 0
     assert "no: 4" in result.stdout
     assert "--exact avoids that" in result.stdout
+
+
+def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
+    modes = ("--drafter", "draft-simple:policy=fixed", "--drafter", "suffix,draft-simple")
+    result = run("--prompts", prompt, *QUICK, *modes, "-md", embedded_model(), "--json")
+    assert result.exit_code == 0, result.output
+    _plain, alone, both = json.loads(result.stdout)["summary"]
+    assert alone["drafted"] > 0
+    assert (alone["drafter"], both["drafter"]) == (modes[1], modes[3])
+    refused = run("--prompts", prompt, *QUICK, *modes)
+    assert_one_error(refused, "needs a draft model", 2)
 
 
 def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:

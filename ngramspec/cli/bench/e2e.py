@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.tasks import Task
+    from ngramspec.engine import DraftModel
     from ngramspec.engine.request import TokenIds
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
@@ -31,6 +34,8 @@ Examples:
   ngramspec bench e2e --model model.gguf --drafter ngram-mod --drafter ngram-mod,ngram-cache
   ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
+  ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \
+      --drafter suffix,draft-simple --drafter draft-simple
   ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
@@ -63,7 +68,10 @@ docs/explanation/exactness.md explains why."""
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
            shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
-           "(repeatable). Default: each drafter. Plain decoding always runs."),
+           "(repeatable); draft-simple is the draft model. Default: each drafter. Plain decoding "
+           "always runs."),
+    option(DRAFTS, "-md", "--model-draft", type=FILE,
+           help="GGUF file of a draft model, for modes with draft-simple."),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
            "as proposed. NAME:policy=... sets it for one drafter."),
@@ -92,7 +100,7 @@ def e2e(**values: Any) -> None:
 
     tasks = load_tasks(values["files"]) if values["files"] else [*TASKS, FREE]
     modes = _modes(values)
-    policies = [mode.policy or values["policy"] for mode in modes if mode.names]
+    policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
     values["spec_tree"] = tree_of(values["spec_tree"], policies)
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
@@ -101,12 +109,23 @@ def e2e(**values: Any) -> None:
         with open_target({**values, "ctx_size": size}, model) as target:
             costs = known_costs(target) if "auto" in policies else None
             chosen = (values["policy"], values["max_draft"], costs, values["spec_tree"])
-            bench = Bench(target, modes, *chosen)
-            found = list(_results(values, model, bench, tasks, prompts, len(modes)))
+            with contextlib.ExitStack() as stack:
+                bench = Bench(target, modes, *chosen, _small(values, target, stack))
+                found = list(_results(values, model, bench, tasks, prompts, len(modes)))
     if values["as_json"]:
         print_json(_as_json(values, found))
     else:
         _show(values, found)
+
+
+def _small(
+    values: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
+) -> DraftModel | None:
+    """Return the draft model, which the stack closes; None if there is none."""
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
+
+    path = values["model_draft"]
+    return path and open_draft_model(DraftModelSettings(path=path), target, stack)
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
