@@ -73,7 +73,8 @@ class Arbitration:
     other: the other source alone, its drafts all of the best one length.
     other_tokens: that length, 0 = none pays.
     arbiter: both, chosen by the policy.
-    perfect: both, chosen at each pass by what they turn out to bring per time.
+    perfect: both, chosen at each pass by what they turn out to bring per time; the other source
+        drafts exactly its right tokens.
     asked: passes in which the arbiter asked the other source, of `passes`.
     """
 
@@ -245,6 +246,7 @@ class _Walk:
             return NOTHING
         if self._choice == "policy":
             return self._arbiter.ask(0, source.name, source.tokens, room, AUTO, claims, chosen)
-        paid = min(theirs, most + 1) / (self._costs[most] + source.cost(most))
         free = (min(ours, chosen) + 1) / self._costs[chosen]
-        return Asked(0, most, False) if paid > free else NOTHING
+        right = min(theirs - 1, most)  # with hindsight no wrong token is drafted
+        paid = (right + 1) / (self._costs[right] + source.cost(right))
+        return Asked(0, right, False) if right and paid > free else NOTHING

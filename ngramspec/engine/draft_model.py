@@ -154,8 +154,8 @@ class DraftModel:
             if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
                 self._cut(slot, seq.length - 1)
             seq.ahead = int(tokens.size)
-            if self._has_room(slot):
-                seq.tokens[seq.length : seq.length + seq.ahead] = tokens
+            room = seq.tokens[seq.length : seq.length + seq.ahead]
+            room[:] = tokens[: room.size]  # where not all fit, it does not draft
         going = [slot for slot in slots if self._has_room(slot)]
         behind = [self._unread(slot) for slot in going]
         unread, total = max(behind, default=0), sum(behind)

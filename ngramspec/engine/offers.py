@@ -62,7 +62,7 @@ class Price:
             return float(start), float(per_token)
         if policy.timed and self.per_token:
             return 0.0, self.per_token
-        return 0.0, FIRST_PRICE * policy.costs().cost(1)  # perhaps not in seconds yet
+        return 0.0, FIRST_PRICE * policy.cost(1)  # perhaps not in seconds yet
 
     def time(self, seconds: float, longest: int, slots: int) -> None:
         """Note a call that drafted up to `longest` tokens for some slots."""

@@ -227,6 +227,7 @@ def test_it_drafts_after_tokens_of_another_source() -> None:
     assert drafts.propose([0], [1])[0].size == 1
     assert model.batches == [1], "what was right is not read again"
     assert drafts.extend([0], [int32([97])], [3])[0].size == 0, "a token that it does not have"
+    assert drafts.extend([0], [int32([8])], [3])[0].size == 3, "which is forgotten with its draft"
 
 
 def test_only_what_is_sent_counts() -> None:

@@ -31,7 +31,7 @@ class Lane:
     """Drafts of this request with their weights; what trials may take, and the one under way."""
 
     drafts: list[tuple[float, Draft]] = field(default_factory=list)
-    lately: float = 0.0
+    lately: float = 0.7
     credit: float = 0.5
     stake: float = 0.0
 

@@ -66,7 +66,7 @@ The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of 
 how many tokens a pass there would have emitted with that source's draft (1: nothing accepted).
 Its drafts have at most K tokens and take S + P x tokens passes over one token. Shown are the
 modelled speed-ups of our default alone; of the source alone with drafts of the best one
-length, "len"; of both as the policy chooses; "ideal", of both chosen by what turns out better;
+length, "len"; of both as the policy chooses; "ideal", of both chosen with hindsight;
 and the share of passes in which the policy asked the source.
 """
 

@@ -209,6 +209,7 @@ BAD: list[tuple[str, Callable[[AutoPolicy], Any]]] = [
     ("0 <= num_right <=", lambda p: p.learn(0, "a", sure(3), 1, 4)),
     ("emitted must be", lambda p: p.step(-1, 1)),
     ("batch_tokens >= 1", lambda p: p.step(1, 0)),
+    ("tokens must be >= 1", lambda p: p.cost(0)),
     ("seconds must be finite and >= 0", lambda p: p.spend(-1.0)),
     ("seconds must be finite and >= 0", lambda p: p.spend(float("inf"))),
 ]

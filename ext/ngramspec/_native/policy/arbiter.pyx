@@ -87,6 +87,7 @@ cdef class Priced:
             memset(self.lanes + self.num_lanes, 0, <size_t>(slot + 1 - self.num_lanes) * sizeof(LaneC))
             while self.num_lanes <= slot:
                 self.lanes[self.num_lanes].credit = FIRST_CREDIT
+                self.lanes[self.num_lanes].lately = FIRST
                 self.num_lanes += 1
         return &self.lanes[slot]
 

@@ -578,6 +578,14 @@ cdef class AutoPolicy:
         """Whether a time was observed; costs are then in seconds."""
         return self._costs.timed
 
+    def cost(self, Py_ssize_t tokens):
+        """Return what a pass over this number of tokens costs, in the unit of `costs`; O(1).
+
+        Raises:
+            InputError: tokens < 1.
+        """
+        return self._costs.cost(tokens)
+
     def costs(self):
         """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
