@@ -10,17 +10,19 @@ import queue
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
 from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import known_costs
@@ -87,7 +89,7 @@ class LLM:
         order: Which drafter is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model with the same vocabulary, asked where it is worth its time: its
-            file, or a DraftModelSettings.
+            file, or a DraftModelSettings. MtpSettings(): the model's own MTP heads instead.
         context_shift: A full context discards a part of its tokens and goes on, as `num_keep` and
             `num_discard` of a request say; otherwise it ends the answer.
 
@@ -132,19 +134,26 @@ class LLM:
         exact: bool = False,
         order: str = "priority",
         min_draft: int = 0,
-        draft_model: str | os.PathLike[str] | DraftModelSettings | None = None,
+        draft_model: str | os.PathLike[str] | SecondSettings | None = None,
         context_shift: bool = False,
         settings: Mapping[str, Any] | None = None,
         tree: int | str = "auto",
     ) -> None:
+        heads = None
+        if isinstance(draft_model, MtpSettings):
+            draft_model, heads = None, draft_model
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
             if n_gpu_layers == AUTO and (exact or model is None):
                 n_gpu_layers = 0
+            loading = loading or Loading()
+            if heads is not None:
+                loading = replace(loading, mtp=True)
             if draft_model is not None and not isinstance(draft_model, DraftModelSettings):
                 draft_model = DraftModelSettings(path=draft_model)
+            drafts = bool(drafter or draft_model or heads)
             made: dict[str, Any] = {
                 "slots": slots,
                 "context_size": min(context_size, trained_context(path, loading)),
@@ -152,7 +161,7 @@ class LLM:
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
                 # With a cache for each slot, drafts of different lengths are computed one by one.
-                "kv_unified": bool(context_size and (drafter or draft_model)) and not exact,
+                "kv_unified": drafts and bool(context_size) and not exact,
                 **(settings or {}),
             }
             if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
@@ -163,7 +172,7 @@ class LLM:
                 path,
                 with_branches(ContextSettings(**made), tree),
                 placement or Placement(n_gpu_layers),
-                loading or Loading(),
+                loading,
                 draft=draft_model,
                 limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),
             )
@@ -177,12 +186,11 @@ class LLM:
             self.target = stack.enter_context(_open_target(self.model, fitted.settings, exact))
             if isinstance(policy, str):
                 costs = None
-                if policy == "auto" and (drafter or draft_model):
+                if policy == "auto" and drafts:
                     costs = known_costs(self.target, calibrate)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
-            small = None
-            if fitted.draft is not None:
-                small = open_draft_model(fitted.draft, self.target, stack)
+            second = fitted.draft or heads
+            small = open_second(second, self.target, stack) if second else None
             self.engine = Engine(
                 self.target,
                 drafter,

@@ -19,7 +19,7 @@ from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine import DraftModel, Engine, Generation, Request, Sampling
+from ngramspec.engine import DraftModel, Engine, Generation, MtpHeads, Request, Sampling
 from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
 from ngramspec.engine.request import TokenIds
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel
 
 PLAIN = "none"
-SMALL = "draft-simple"  # llama.cpp's word for a draft model
+# llama.cpp's words for a draft model and for the model's own MTP heads.
+SECONDS = ("draft-simple", "draft-mtp")
 WARM_UP = 16  # tokens
 
 
@@ -39,7 +40,7 @@ class Mode:
     """How to draft. names: for create_drafter, () for plain decoding. params: by drafter.
 
     policy: As for make_policy, None = the policy of the bench.
-    small: Whether the draft model drafts, too.
+    small: Whether the draft model or the MTP heads draft, too.
     """
 
     spec: str
@@ -269,7 +270,7 @@ def parse_mode(spec: str, **files: Any) -> Mode:
 
     Args:
         spec: "none", or as for `bench replay`: names with commas, ":" and parameters. Among the
-            names, "draft-simple" is the draft model.
+            names, "draft-simple" is the draft model, "draft-mtp" the model's MTP heads.
         files: Parameters of drafters that read a statistics file, such as tokenizer.
 
     Raises:
@@ -286,13 +287,14 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     if "static" in given:
         given = {**files, **given}
     asked = [name.strip() for name in text.split(",")]
-    text = ",".join(name for name in asked if name != SMALL)
-    if not text and SMALL in asked and not given:
+    text = ",".join(name for name in asked if name not in SECONDS)
+    small = any(name in SECONDS for name in asked)
+    if not text and small and not given:
         return Mode(spec, (), {}, policy, True)
     create_drafter(text, **given)  # raises now if it is wrong
     names = parse_names(text, "priority")
     params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
-    return Mode(spec, names, params, policy, SMALL in asked)
+    return Mode(spec, names, params, policy, small)
 
 
 class Bench:
@@ -308,7 +310,8 @@ class Bench:
         max_draft: Longest draft in tokens.
         costs: Of the target's passes, for "auto".
         tree: As for Engine; for modes with the policy auto, which chooses branches.
-        small: The draft model, closed by its owner; its cache is empty when a run begins.
+        small: The draft model or the MTP heads, closed by their owner; their cache is empty when a
+            run begins.
 
     Raises:
         InputError: There is no such policy, the first mode drafts, a mode has a draft model and
@@ -323,13 +326,14 @@ class Bench:
         max_draft: int = 64,
         costs: CostTable | None = None,
         tree: int | str = AUTO,
-        small: DraftModel | None = None,
+        small: DraftModel | MtpHeads | None = None,
     ) -> None:
         if not modes or modes[0].drafts:
             raise InputError("the first mode must be plain decoding")
-        wants = next((mode.spec for mode in modes if mode.small), None)
-        if wants is not None and small is None:
-            raise InputError(f"{wants!r} needs a draft model: give its file (--model-draft)")
+        kind = "none" if small is None else small.info.kind
+        lacks = next((mode.spec for mode in modes if mode.small and kind not in mode.spec), None)
+        if lacks is not None:
+            raise InputError(f"{lacks!r} needs a draft model: give its file (--model-draft)")
         self._target, self._small = target, small
         self._modes = modes
         self._exact = target.exact_batch > 0
@@ -390,7 +394,9 @@ class Bench:
 
     def _run(self, mode: Mode, request: Request) -> Run:
         small = self._small if mode.small else None
-        if small is not None:
+        if isinstance(self._small, MtpHeads):
+            self._small.follow(mode.small)  # forgets the last run; without them no pass costs more
+        elif small is not None:
             small.enter(0, "of another run")  # what the last run left is dropped
         engine = Engine(
             self._target,

@@ -1,4 +1,4 @@
-"""The draft model's options, with llama.cpp's names of today and before."""
+"""The options of a draft model and of MTP heads, with llama.cpp's names of today and before."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
 
 SECTION = "Draft model"
-NAME = "draft-simple"  # llama.cpp's word for a draft model, in --spec-type
+# llama.cpp's words for a draft model and for the target's own MTP heads, in --spec-type.
+NAME, HEADS = "draft-simple", "draft-mtp"
 SHARE = click.FloatRange(0, 1)
 
 
@@ -36,12 +38,14 @@ def draft_model_options() -> Decorator:
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
                help="The same, by its name on Hugging Face; it must be downloaded already."),
         option(SECTION, "--spec-draft-n-max", env="SPEC_DRAFT_N_MAX", type=AT_LEAST_1,
-               help="Its longest draft, in tokens.  [default: --draft-max, or 16]"),
+               help="Its longest draft, in tokens, or that of MTP heads."
+               "  [default: --draft-max, or 16; of MTP heads 3]"),
         option(SECTION, "--spec-draft-n-min", env="SPEC_DRAFT_N_MIN", type=COUNT,
                help="Its shortest draft, in tokens.  [default: --draft-min, or 0]"),
         option(SECTION, "--draft-p-min", "--spec-draft-p-min", "draft_p_min",
-               env=("SPEC_DRAFT_P_MIN", "DRAFT_P_MIN"), type=SHARE, default=0.75,
-               help="Its drafts end before a token less probable than N."),
+               env=("SPEC_DRAFT_P_MIN", "DRAFT_P_MIN"), type=SHARE,
+               help="Its drafts, or those of MTP heads, end before a token less probable than N."
+               "  [default: 0.75; of MTP heads 0]"),
         option(SECTION, "-ngld", "--n-gpu-layers-draft", "--gpu-layers-draft", "--spec-draft-ngl",
                "n_gpu_layers_draft", env="N_GPU_LAYERS_DRAFT", metavar="N",
                help="Its layers on the GPU: a number, all, or auto: all if all of the model's are "
@@ -83,12 +87,11 @@ def draft_model_options() -> Decorator:
     )  # fmt: skip
 
 
-def take_drafts(
-    values: dict[str, Any], slots: int
-) -> tuple[DraftChoice, DraftModelSettings | None]:
-    """Remove the options of drafters and draft model from a command's values and return both.
+def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, SecondSettings | None]:
+    """Remove the options of drafters and of a draft model or MTP heads, and return both.
 
-    Lines on stderr tell about options that do nothing.
+    Lines on stderr tell about options that do nothing. values["mtp"] becomes whether the model is
+    to be loaded with its MTP heads.
 
     Args:
         values: The command's.
@@ -103,24 +106,45 @@ def take_drafts(
     if str(values["model_draft"]) == NO_DRAFTS:
         values["model_draft"] = None
     with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
-    if NAME in names:
-        if not with_model:
-            raise click.UsageError(f"--spec-type {NAME} needs --model-draft")
-        values["spec_type"] = tuple(name for name in names if name != NAME) or (NO_DRAFTS,)
+    if NAME in names and not with_model:
+        raise click.UsageError(f"--spec-type {NAME} needs --model-draft")
+    values["mtp"] = HEADS in names
+    if values["mtp"] and with_model:
+        raise click.UsageError(f"--spec-type {HEADS} and --model-draft do not go together")
+    if NAME in names or HEADS in names:
+        others = tuple(name for name in names if name not in (NAME, HEADS))
+        values["spec_type"] = others or (NO_DRAFTS,)
     if values["exact"] and with_model:
         raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
     choice = take_draft_choice(values)
-    return choice, _take_draft_model(values, slots, choice)
+    given = {name: values.pop(name) for name in _NAMES}
+    if values["mtp"]:
+        return choice, _heads(given, choice)
+    return choice, _draft_model(given, slots, choice)
 
 
-def _take_draft_model(
-    values: dict[str, Any], slots: int, choice: DraftChoice
+def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:
+    from ngramspec.adapters.llama_cpp.mtp import MtpSettings
+    from ngramspec.engine.mtp import N_MAX, P_MIN
+
+    n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
+    p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
+    return MtpSettings(n_max=n_max, n_min=_least(given, choice, n_max), p_min=p_min)
+
+
+def _least(given: dict[str, Any], choice: DraftChoice, n_max: int) -> int:
+    """Return the shortest draft that is sent."""
+    n_min = given["spec_draft_n_min"]
+    return min(choice.min_draft, n_max) if n_min is None else int(n_min)
+
+
+def _draft_model(
+    given: dict[str, Any], slots: int, choice: DraftChoice
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.placement import Placement
-    from ngramspec.engine.draft_model import N_MAX
+    from ngramspec.engine.draft_model import N_MAX, P_MIN
 
-    given = {name: values.pop(name) for name in _NAMES}
     for line in _notes(given):
         click.echo(line, err=True)
     path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
@@ -128,14 +152,12 @@ def _take_draft_model(
         return None
     path, name = _named(path)
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
-    n_min = given["spec_draft_n_min"]
-    n_min = min(choice.min_draft, n_max) if n_min is None else n_min
     return DraftModelSettings(
         path=path,
         name=name,
         n_max=n_max,
-        n_min=n_min,
-        p_min=given["draft_p_min"],
+        n_min=_least(given, choice, n_max),
+        p_min=P_MIN if given["draft_p_min"] is None else given["draft_p_min"],
         placement=Placement(
             layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
             devices=names_in(given["device_draft"]),

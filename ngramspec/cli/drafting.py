@@ -14,7 +14,8 @@ def drafting_line(drafting: Drafting) -> str:
     small = drafting.draft_model
     if small is not None:
         size = f" ({size_text(small.nbytes)})" if small.nbytes else ""
-        parts.append(f"{'then ' if parts else ''}draft model {small.name}{size}")
+        kind = "draft model " if small.path else ""
+        parts.append(f"{'then ' if parts else ''}{kind}{small.name} of up to {small.n_max}{size}")
     if not drafting.active:
         return f"drafters none: {'; '.join(drafting.notes)}"
     branches = ""

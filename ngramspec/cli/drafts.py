@@ -126,8 +126,9 @@ def drafter_options() -> Decorator:
     learned = "The same, but what is generated is also saved to it."
     return options(
         option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
-               shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
-               help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; or none."
+               shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
+               help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the model's "
+               "own MTP heads, asked where they are worth their time; or none."
                f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
         option(SECTION, "--spec-default", is_flag=True,
                help="ngram-mod with 24/48/64, as in llama-server."),

@@ -29,7 +29,7 @@ from ngramspec.cli.target import context_settings, hub_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.bench.difference import Difference
     from ngramspec.engine import Generation
     from ngramspec.engine.request import TokenIds
@@ -162,9 +162,7 @@ def _read_grammar(values: Mapping[str, Any]) -> str:
     return values["grammar"] or ""
 
 
-def _open_llm(
-    values: Mapping[str, Any], choice: DraftChoice, small: DraftModelSettings | None
-) -> LLM:
+def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None) -> LLM:
     from ngramspec.bench.demo import EXACT
     from ngramspec.llm import LLM
     from ngramspec.models import embedded_model

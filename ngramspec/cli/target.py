@@ -22,9 +22,9 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.fit import Fitted
     from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
@@ -113,18 +113,19 @@ def running(section: str, *names: str) -> Decorator:
     return options(*([] if names else [layers_option(section)]), *made)
 
 
-def fit_target(values: Mapping[str, Any], small: DraftModelSettings | None = None) -> Fitted:
+def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -> Fitted:
     """Return how the target fits in free memory, and tell on stderr what its user should know.
 
     Args:
         values: A command's options.
-        small: The draft model.
+        small: The draft model or MTP heads.
 
     Raises:
         FormatError, OSError: The file cannot be read.
         InputError: An option is not understood, or what was asked for does not fit.
         BackendError: llama.cpp cannot load it.
     """
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.fit import fit
     from ngramspec.models import embedded_model
 
@@ -133,7 +134,7 @@ def fit_target(values: Mapping[str, Any], small: DraftModelSettings | None = Non
         context_settings(values),
         placement_of(values),
         loading_of(values),
-        draft=small,
+        draft=small if isinstance(small, DraftModelSettings) else None,
         limits=limits_of(values),
     )
     for line in fitted.notes:

@@ -16,6 +16,7 @@ from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
+from ngramspec.engine.mtp import MtpHeads
 from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
@@ -39,6 +40,7 @@ __all__ = [
     "Gate",
     "Generation",
     "Histogram",
+    "MtpHeads",
     "Progress",
     "ReasoningBudget",
     "Request",

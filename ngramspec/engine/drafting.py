@@ -16,7 +16,10 @@ MOST_LOOKED_AT = 64  # longest draft whose worth is looked at
 
 @dataclass(frozen=True, kw_only=True)
 class DraftModelInfo:
-    """A draft model, for monitoring."""
+    """A draft model or the target's own MTP heads, for monitoring.
+
+    kind: llama.cpp's word: "draft-simple" or "draft-mtp".
+    """
 
     name: str
     path: str
@@ -24,11 +27,13 @@ class DraftModelInfo:
     n_max: int
     n_min: int
     p_min: float
+    kind: str = "draft-simple"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
             "name": self.name,
+            "type": self.kind,
             "path": self.path,
             "bytes": self.nbytes,
             "n_max": self.n_max,

@@ -16,6 +16,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
+from ngramspec.engine.mtp import MtpHeads
 from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.prediction import PredictionSource
@@ -169,7 +170,7 @@ class Stepper:
         for source in ticket.sources:
             if isinstance(source, PredictionSource):
                 source.predict(slot.id, request.prediction_ids)
-            elif isinstance(source, DraftModel):
+            elif isinstance(source, (DraftModel, MtpHeads)):
                 source.enter(slot.id, wanted.namespace, wanted.p_min)
         timings, now = made.timings, time.perf_counter()
         deadline = 0.0 if request.timeout is None else now + request.timeout

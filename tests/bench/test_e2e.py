@@ -272,6 +272,20 @@ def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
     assert_one_error(refused, "needs a draft model", 2)
 
 
+def test_the_models_own_heads(run: Run, prompt: Path, tmp_path: Path) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.glm4moe(tmp_path / "model.gguf")
+    modes = ("--drafter", "draft-mtp:policy=fixed", "--drafter", "suffix,draft-mtp")
+    given = ("-m", tmp_path / "model.gguf", "--prompts", prompt, *QUICK)
+    result = run(*given, *modes, "--json")
+    assert result.exit_code == 0, result.output
+    plain, alone, both = json.loads(result.stdout)["summary"]
+    assert alone["drafted"] >= alone["accepted"] > 0 == plain["drafted"]
+    assert both["drafter"] == modes[3]
+    refused = run(*given, *modes, "-md", embedded_model())
+    assert_one_error(refused, "draft-mtp and --model-draft do not go together", 2)
+
+
 def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:
     made = json.loads(run("--prompts", prompt, "--repeats", "1", "-n", "3", "--json").stdout)
     assert [row["drafter"] for row in made["summary"]] == ["none", *DRAFTER_NAMES]

@@ -31,7 +31,7 @@ def offered(line: str) -> list[str | tuple[str, str]]:
     "line", ["serve --spec-type ", "generate --spec-type ", "bench e2e --drafter "]
 )
 def test_drafters(line: str) -> None:
-    assert offered(line) == [*DRAFTER_NAMES, "none"]
+    assert offered(line) == [*DRAFTER_NAMES, "draft-mtp", "none"]
     assert offered(f"{line}ngram-map") == ["ngram-map-k", "ngram-map-k4v"]
     assert offered(f"{line}ngram-mod,ngram-m") == [
         "ngram-mod,ngram-map-k", "ngram-mod,ngram-map-k4v",

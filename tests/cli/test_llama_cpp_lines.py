@@ -204,10 +204,17 @@ def test_the_environment_has_the_same_names(
     assert {"ngram-mod", "draft-model"} <= set(json.loads(result.stdout)["stats"])
 
 
+def test_a_model_without_mtp_heads_is_refused(invoke: Any) -> None:
+    result = invoke("generate", "-p", "x", "-n", "1", "--spec-type", "draft-mtp")
+    assert result.exit_code == 1
+    assert "has no MTP heads: its file has no layers for them" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("--spec-type draft-simple", "--spec-type draft-simple needs --model-draft"),
+        ("--spec-type draft-mtp -md DRAFT", "draft-mtp and --model-draft do not go together"),
         ("-md DRAFT --exact", "--exact works with n-gram drafters only"),
         ("-md DRAFT -hfd a/b", "give either --model-draft or its name on Hugging Face"),
         ("-m DRAFT -hf a/b", "give either --model or its name on Hugging Face"),

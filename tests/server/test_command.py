@@ -132,12 +132,31 @@ def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     assert made["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
     size = re.search(
-        r"drafters draft model tiny-code-q8_0.gguf \((.+) MiB\), up to 16 tokens by policy fixed\n",
+        r"drafters draft model tiny-code-q8_0.gguf of up to 16 \((.+) MiB\), "
+        r"up to 16 tokens by policy fixed\n",
         server.text,
     )
     assert size is not None
     assert float(size[1]) > 5.6 + 6  # weights, and a cache of 3 KiB per token
     assert "draft-model" in server.text
+
+
+def test_mtp_heads_draft_after_n_grams(spawn: Any, tmp_path: Path) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.glm4moe(tmp_path / "model.gguf")
+    settings = ("-np", "2", "-c", "1024", "-t", "1", "--spec-draft-n-max", "4", "--metrics")
+    server = spawn("-m", str(tmp_path / "model.gguf"), "--spec-type", "suffix,draft-mtp", *settings)
+    url = server.url()
+    assert re.search(
+        r"drafters suffix \(\S+ MiB\), then MTP heads of up to 4 \(\S+ MiB\), ", server.text
+    )
+    told = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
+    assert (told["name"], told["type"], told["n_max"]) == ("MTP heads", "draft-mtp", 4)
+    body = {"prompt": "abcdefgh", "n_predict": 60, "temperature": 0}
+    made = httpx.post(f"{url}/completion", json=body, timeout=60).json()
+    assert made["content"].startswith("ijklmnopqrstuvwxyzabc")
+    assert 'source="draft-mtp"' in httpx.get(f"{url}/metrics").text
+    assert server.end() == 0
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:

@@ -179,7 +179,8 @@ def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: A
         with ollama.Client(url) as client:
             assert client.chat("tinycode", CHAT).message.content == ANSWER
     drafts = (
-        r"drafters ngram-mod \(16.0 MiB\), then draft model tinycode \((\S+) MiB\), up to 5 tokens"
+        r"drafters ngram-mod \(16.0 MiB\), "
+        r"then draft model tinycode of up to \d+ \((\S+) MiB\), up to 5 tokens"
     )
     size = re.search(drafts, said.read_text())
     assert size is not None

@@ -36,6 +36,7 @@ class Loading:
     repack: Let llama.cpp repack weights for the CPU. None: unless it was built with AMX kernels,
         which crash the process if GCC compiled them.
     host_buffers: Use memory of the host that devices reach faster.
+    mtp: Load the model's MTP heads, too, if it has some.
     metadata: What keys of the file are to be instead, by key.
     """
 
@@ -44,6 +45,7 @@ class Loading:
     check_tensors: bool = False
     repack: bool | None = None
     host_buffers: bool = True
+    mtp: bool = False
     metadata: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,8 @@ def apply_loading(loading: Loading, library: Library, params: Any) -> list[Any]:
     params.check_tensors = loading.check_tensors
     params.use_extra_bufts = may_repack(library, loading.repack)
     params.no_host = not loading.host_buffers
+    if hasattr(params, "load_mtp"):
+        params.load_mtp = loading.mtp
     if not loading.metadata:
         return []
     overrides = (lib.llama_model_kv_override * (len(loading.metadata) + 1))()  # ends with no key

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,26 @@ NODE_BYTES = 64  # of llama.cpp's table of a sequence's cells, per cell
 SHARED = 32  # fewest common tokens that are worth sharing
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 State = npt.NDArray[np.uint8]
+States = npt.NDArray[np.float32]
+
+
+class Follower(Protocol):
+    """Follows what the cache holds, such as MTP heads; must not raise."""
+
+    def decoded(self, batch: Batch, states: States) -> None:
+        """Take a batch that was computed, and the states after its tokens: float32, a row each."""
+
+    def truncated(self, slot: int, length: int) -> None:
+        """A sequence has no tokens from `length` on."""
+
+    def adopted(self, slot: int, branch: int) -> None:
+        """A sequence holds what a branch of its last tree holds."""
+
+    def copied(self, source: int, slot: int, length: int) -> None:
+        """A sequence that was empty holds the first `length` tokens of another."""
+
+    def shifted(self, slot: int, first: int, count: int) -> None:
+        """A sequence has lost `count` tokens from `first` on; the others have moved down."""
 
 
 class LlamaTarget:
@@ -101,8 +122,24 @@ class LlamaTarget:
         )
         self.no_shift = self._why_no_shift()
         self._chains = Chains(model, self.context_size)
+        self._follower: Follower | None = None
+        self._states_of: Callable[[int], States] | None = None
         self._closed = False
         model.use(self)
+
+    @property
+    def address(self) -> Any:
+        """Return the llama_context."""
+        return self._handle.address
+
+    def follow(
+        self, follower: Follower | None, states_of: Callable[[int], States] | None = None
+    ) -> None:
+        """Tell a follower of every decode and change of the cache from now on; None = nobody.
+
+        states_of: Returns the states after the tokens of the last decode, given their number.
+        """
+        self._follower, self._states_of = follower, states_of
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
@@ -118,13 +155,11 @@ class LlamaTarget:
         Threads: releases the GIL.
         """
         status = self._context.decode(batch, rows)
-        if status == OK:
-            return
-        if status == NO_ROOM:
-            raise CapacityError(f"the cache has no room for a batch of {len(batch)} tokens")
-        why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
-        reason = reasons(native_llama.log_since(self._context.log_start))
-        raise BackendError(f"llama.cpp {why} (status {status}){reason}")
+        if status != OK:
+            log = native_llama.log_since(self._context.log_start)
+            raise failure_of(status, len(batch), log)
+        if self._follower is not None and self._states_of is not None:
+            self._follower.decoded(batch, self._states_of(len(batch)))
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed.
@@ -137,7 +172,10 @@ class LlamaTarget:
         last = context.pos_max(sequence)
         if 0 < length <= last and not self._can_remove(sequence, length, last + 1 - length):
             return False
-        return bool(context.truncate(sequence, length))
+        done = bool(context.truncate(sequence, length))
+        if done and self._follower is not None:
+            self._follower.truncated(sequence, length)
+        return done
 
     def adopt(self, sequence: int, branch: int) -> bool:
         """Make a sequence hold what branch >= 1 of its last tree holds; `truncate` comes next.
@@ -149,7 +187,10 @@ class LlamaTarget:
             InputError: No such sequence, or its tree had no such branch.
             StateError: The target is closed.
         """
-        return bool(self._context.adopt(sequence, branch))
+        done = bool(self._context.adopt(sequence, branch))
+        if done and self._follower is not None:
+            self._follower.adopted(sequence, branch)
+        return done
 
     def copy(self, source: int, sequence: int, length: int) -> None:
         """Make an empty sequence hold the first `length` tokens of another; needs min_copy.
@@ -161,6 +202,8 @@ class LlamaTarget:
         if self.min_copy is None:
             raise StateError("this target cannot copy parts of sequences")
         self._context.copy(source, sequence, length, whole=self.contiguous)
+        if self._follower is not None:
+            self._follower.copied(source, sequence, length)
 
     def shift(self, sequence: int, first: int, count: int) -> bool:
         """Remove `count` tokens from position `first` on; those after them move down.
@@ -174,7 +217,10 @@ class LlamaTarget:
         """
         if self.no_shift:
             raise StateError(f"this target cannot shift: {self.no_shift}")
-        return bool(self._context.shift(sequence, first, count))
+        done = bool(self._context.shift(sequence, first, count))
+        if done and self._follower is not None:
+            self._follower.shifted(sequence, first, count)
+        return done
 
     def save(self, sequence: int) -> State:
         """Return the recurrent state of a sequence; needs can_save.
@@ -215,10 +261,11 @@ class LlamaTarget:
         pointer = state.ctypes.data_as(_BYTES)
         call = self._lib.llama_state_seq_set_data_ext
         read = int(call(self._handle.address, pointer, state.size, sequence, flags))
-        if read == state.size and context.pos_max(sequence) == length - 1:
-            return bool(context.truncate(sequence, length))
-        context.truncate(sequence, 0)
-        return False
+        fine = read == state.size and context.pos_max(sequence) == length - 1
+        done = bool(context.truncate(sequence, length if fine else 0)) and fine
+        if self._follower is not None:
+            self._follower.truncated(sequence, length if done else 0)
+        return done
 
     def adapt(self, adapters: Adapters) -> None:
         """Compute with these LoRA adapters from now on, by their numbers, and with no others.
@@ -291,6 +338,8 @@ class LlamaTarget:
         """
         context = self._context
         context.forget_last(sequence)
+        if self._follower is not None:
+            self._follower.truncated(sequence, 0)  # what is loaded comes without its states
         data = np.ascontiguousarray(state)
         call = self._lib.llama_state_seq_set_data_ext
         pointer = data.ctypes.data_as(_BYTES)
@@ -360,3 +409,17 @@ class LlamaTarget:
         window = self.model.n_swa
         # The next token looks back on window - 1 others; some may have been overwritten.
         return not window or context.pos_min(sequence) <= max(0, length - window + 1)
+
+
+def failure_of(status: int, num_tokens: int, log: Iterable[str]) -> BackendError | CapacityError:
+    """Return the error for a llama_decode that did not end with 0.
+
+    Args:
+        status: What it returned.
+        num_tokens: Of the batch.
+        log: What llama.cpp logged meanwhile.
+    """
+    if status == NO_ROOM:
+        return CapacityError(f"the cache has no room for a batch of {num_tokens} tokens")
+    why = {REFUSED: "refuses the batch", ABORTED: "was aborted"}.get(status, "failed")
+    return BackendError(f"llama.cpp {why} (status {status}){reasons(log)}")

@@ -10,6 +10,7 @@ import click
 
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
+from ngramspec.cli.draft_model import HEADS
 from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.tasks import Task
-    from ngramspec.engine import DraftModel
+    from ngramspec.engine import DraftModel, MtpHeads
     from ngramspec.engine.request import TokenIds
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
@@ -66,10 +67,10 @@ docs/explanation/exactness.md explains why."""
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
-           shell_complete=in_list(*DRAFTER_NAMES, NO_DRAFTS),
+           shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
-           "(repeatable); draft-simple is the draft model. Default: each drafter. Plain decoding "
-           "always runs."),
+           "(repeatable); draft-simple is the draft model, draft-mtp the model's own MTP heads. "
+           "Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "-md", "--model-draft", type=FILE,
            help="GGUF file of a draft model, for modes with draft-simple."),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
@@ -102,6 +103,9 @@ def e2e(**values: Any) -> None:
     modes = _modes(values)
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
     values["spec_tree"] = tree_of(values["spec_tree"], policies)
+    values["mtp"] = any(HEADS in mode.spec for mode in modes)
+    if values["mtp"] and values["model_draft"]:
+        raise click.UsageError(f"{HEADS} and --model-draft do not go together")
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
@@ -120,12 +124,15 @@ def e2e(**values: Any) -> None:
 
 def _small(
     values: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
-) -> DraftModel | None:
-    """Return the draft model, which the stack closes; None if there is none."""
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
+) -> DraftModel | MtpHeads | None:
+    """Return the draft model or the MTP heads, which the stack closes; None if there are none."""
+    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+    from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_second
 
+    if values["mtp"]:
+        return open_second(MtpSettings(), target, stack)
     path = values["model_draft"]
-    return path and open_draft_model(DraftModelSettings(path=path), target, stack)
+    return path and open_second(DraftModelSettings(path=path), target, stack)
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:

@@ -57,6 +57,7 @@ def loading_of(values: Mapping[str, Any]) -> Loading:
         check_tensors=values.get("check_tensors", False),
         repack=values.get("repack"),
         host_buffers=not values.get("no_host"),
+        mtp=values.get("mtp", False),
         metadata=metadata_of(values.get("override_kv", ())),
     )
 

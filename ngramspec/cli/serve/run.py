@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
 from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
@@ -29,7 +29,7 @@ from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
-from ngramspec.engine import DraftModel, Engine, EngineThread
+from ngramspec.engine import DraftModel, Engine, EngineThread, MtpHeads
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.ollama.store import StoredModel
@@ -66,14 +66,14 @@ _SAME_NAME = (
 
 
 def run(
-    options: Mapping[str, Any], choice: DraftChoice, small: DraftModelSettings | None = None
+    options: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None = None
 ) -> None:
     """Serve until a signal ends it.
 
     Args:
         options: Those of `serve`.
         choice: The drafters.
-        small: The draft model.
+        small: The draft model or MTP heads.
 
     Raises:
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
@@ -96,7 +96,7 @@ def run(
         model = models.enter_context(open_model(options, fitted))
         target = models.enter_context(open_target(options, model, fitted))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        opened, notes = open_small(fitted.draft, target, models, options["recipe"].stored)
+        opened, notes = open_small(fitted.draft or small, target, models, options["recipe"].stored)
         engine = open_engine(options, choice, target, saves, opened)
         name, *aliases = model_names(options, model)
         recorder = open_recorder(
@@ -218,12 +218,12 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
 
 
 def open_small(
-    small: DraftModelSettings | None,
+    small: SecondSettings | None,
     target: LlamaTarget,
     models: contextlib.ExitStack,
     stored: StoredModel | None,
-) -> tuple[DraftModel | None, tuple[str, ...]]:
-    """Return the draft model, if there is one, and notes why it is not used.
+) -> tuple[DraftModel | MtpHeads | None, tuple[str, ...]]:
+    """Return the draft model or MTP heads, if there are some, and notes why they are not used.
 
     One that a user named must work. One that came with a model of Ollama's store need not: it may
     be of a kind that only Ollama itself can use.
@@ -235,17 +235,17 @@ def open_small(
         stored: The model in the store.
 
     Raises:
-        As open_draft_model, for a draft model that the user named.
+        As open_second, for what the user named.
     """
     if small is None:
         return None, ()
     try:
         with contextlib.ExitStack() as stack:
-            made = open_draft_model(small, target, stack)
+            made = open_second(small, target, stack)
             models.enter_context(stack.pop_all())
         return made, ()
     except (BackendError, FormatError, InputError, OSError) as error:
-        if stored is None or stored.draft != Path(small.path):
+        if isinstance(small, MtpSettings) or stored is None or stored.draft != Path(small.path):
             raise
         return None, (f"the draft model that came with {stored.name.short()} is not used: {error}",)
 
@@ -255,7 +255,7 @@ def open_engine(
     choice: DraftChoice,
     target: LlamaTarget,
     saves: contextlib.ExitStack,
-    small: DraftModel | None = None,
+    small: DraftModel | MtpHeads | None = None,
 ) -> Engine:
     """Return the engine with its drafters.
 
@@ -264,7 +264,7 @@ def open_engine(
         choice: The drafters.
         target: The model.
         saves: Saves what drafters learn.
-        small: The draft model.
+        small: The draft model or MTP heads.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.

@@ -68,6 +68,7 @@ cdef class LlamaContext:
     cdef readonly Py_ssize_t context_size
     cdef readonly int pad_sequence
     cdef readonly Py_ssize_t max_branches  # of a tree, >= 1
+    cdef readonly Py_ssize_t state_width   # numbers that come with each token, 0 = none
     cdef int find(self, calls) except -1
     cdef int allocate(self) except -1
     cdef int check(self, Batch batch, Rows rows) except -1

@@ -124,8 +124,8 @@ def end_flags(calls, uintptr_t vocab_address, Py_ssize_t vocab_size):
 @cython.final
 cdef class LlamaContext:
     """LlamaContext(calls, context_address, vocab_size, max_batch, num_sequences=1,
-    context_size=2147483647, max_outputs=0, pad_sequence=-1, max_branches=1): decode with a llama_context and manage
-    its cache.
+    context_size=2147483647, max_outputs=0, pad_sequence=-1, max_branches=1, state_width=0): decode with a
+    llama_context and manage its cache.
 
     In a tree, branch 0 is written to the sequence itself. Every further branch has a sequence id of its own, which
     holds the sequence's text too: the same cells, as many of them as a tree has needed so far. Only they can be seen
@@ -147,6 +147,8 @@ cdef class LlamaContext:
         max_branches: Most branches of a tree, 1..31; above 1 one cache for all sequences is needed, that can
             remove tokens, and further branches of sequence s have the ids num_sequences +
             s * (max_branches - 1) and up.
+        state_width: Numbers in the state that every token comes with, 0 = tokens come alone. Not with a
+            pad_sequence.
 
     Raises:
         InputError: An argument is out of its bounds.
@@ -156,7 +158,7 @@ cdef class LlamaContext:
 
     def __cinit__(self, calls, uintptr_t context_address, Py_ssize_t vocab_size, Py_ssize_t max_batch,
                   Py_ssize_t num_sequences=1, Py_ssize_t context_size=2147483647, Py_ssize_t max_outputs=0,
-                  int pad_sequence=-1, Py_ssize_t max_branches=1):
+                  int pad_sequence=-1, Py_ssize_t max_branches=1, Py_ssize_t state_width=0):
         if not (context_address and vocab_size >= 1 and max_batch >= 1 + (pad_sequence >= 0) and context_size >= 1):
             raise InputError(f"address, vocab_size, max_batch and context_size must be positive, and max_batch >= 2 "
                              f"with a pad_sequence, got {context_address}, {vocab_size}, {max_batch}, {context_size}")
@@ -168,8 +170,11 @@ cdef class LlamaContext:
                              f"{max_branches} for each of {num_sequences}")
         if 0 <= pad_sequence < num_sequences * max_branches:
             raise InputError(f"a pad_sequence must be beyond all branches, got {pad_sequence}")
+        if state_width < 0 or (state_width and pad_sequence >= 0):
+            raise InputError(f"state_width must be >= 0, and 0 with a pad_sequence, got {state_width}")
         self.context = <void*>context_address
         self.max_branches = max_branches
+        self.state_width = state_width
         self.memory = (<ngs_memory_fn>call_address(calls, "llama_get_memory"))(self.context)
         if self.memory == NULL:
             raise BackendError("the model keeps no cache, so it cannot generate")
@@ -219,11 +224,17 @@ cdef class LlamaContext:
         free(self.branch_lengths)
         free(self.used)
 
-    def decode(self, Batch batch not None, Rows rows not None):
+    def decode(self, Batch batch not None, Rows rows not None, const float[:, ::1] states=None):
         """Compute a batch; `rows` then shows the logits of its outputs, in the batch's order.
 
         Positions must continue where the sequences end. After a tree, `adopt` the branch that was right if
         it is not branch 0, then `truncate`.
+
+        Args:
+            batch: The tokens.
+            rows: For the logits, vocab_size wide.
+            states: float32, shape (n, state_width), n >= the batch's tokens, C-contiguous: the state that each
+                token comes with; None if and only if state_width is 0. Read in place.
 
         Returns:
             int: llama_decode's status: 0 = done; 1 = the cache has no room, nothing has changed; -1 =
@@ -231,8 +242,8 @@ cdef class LlamaContext:
             that a recurrent one is empty if a part of the batch was computed.
 
         Raises:
-            InputError: The batch is empty or too large, rows have another width, or a token, position or
-                sequence is out of its bounds. Nothing is changed then.
+            InputError: The batch is empty or too large, rows or states have another shape, or a token, position
+                or sequence is out of its bounds. Nothing is changed then.
             StateError: The context is closed.
 
         Threads: releases the GIL.
@@ -240,6 +251,14 @@ cdef class LlamaContext:
         cdef float* logits = NULL
         cdef int32_t status
         self.check(batch, rows)
+        self.batch.embd = NULL
+        if (states is None) != (self.state_width == 0):
+            raise InputError(f"the tokens of this context come {'with' if self.state_width else 'without'} states")
+        if states is not None:
+            if states.shape[0] < batch.len or states.shape[1] != self.state_width:
+                raise InputError(f"states must have the shape ({batch.len}, {self.state_width}), got "
+                                 f"({states.shape[0]}, {states.shape[1]})")
+            self.batch.embd = <float*>&states[0, 0]
         self.rows = rows
         self.log_start = lines_logged()
         rows.c.num_rows = 0

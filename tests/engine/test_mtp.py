@@ -1,0 +1,216 @@
+"""MtpHeads beside a slow, obvious account of what the target holds and the heads may have read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine import MtpHeads
+from ngramspec.engine.mtp import States
+
+VOCAB, SLOTS, SIZE = 7, 3, 200
+TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
+Entry = tuple[int, float]  # a token, and the state before it
+UNKNOWN = 0.0
+
+
+def state_after(tokens: list[int]) -> float:
+    """Return a number that tells texts apart, the target's state after one."""
+    value = 1.0
+    for token in tokens:
+        value = (value * 31 + token + 1) % 8191
+    return value + 1.0
+
+
+class NotedHeads:
+    """Heads that note what they read and draft token 3, with a state of their own."""
+
+    vocab_size, state_width, num_sequences, context_size, max_batch = VOCAB, 1, SLOTS, SIZE, 16
+
+    def __init__(self, num_heads: int, copies: bool, shifts: bool) -> None:
+        self.num_heads, self.copies, self.shifts = num_heads, copies, shifts
+        self.cells: list[dict[int, list[Entry]]] = [{} for _ in range(SLOTS)]  # by position
+
+    def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
+        """Note the batch, a list of entries per position: one for each head that has read it."""
+        tokens, positions, sequences, outputs = batch.arrays()
+        for i, slot in enumerate(sequences):
+            cells, position = self.cells[slot], int(positions[i])
+            starts = not cells or min(cells) > position  # an empty sequence begins anywhere
+            assert starts or position - 1 in cells, "a gap in the cache"
+            assert head or position not in cells, "an entry is written twice"
+            entry = int(tokens[i]), float(states[i, 0])
+            cells[position] = [*cells.get(position, [])[:head], entry]
+        logits = np.zeros((int(outputs.sum()), VOCAB), np.float32)
+        logits[:, 3] = 9.0
+        rows.set(logits)
+        return np.full((int(outputs.sum()), 1), 0.5, np.float32)
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Remove entries; those of earlier heads stay written, as in llama.cpp's cells."""
+        self.cells[sequence] = {p: e for p, e in self.cells[sequence].items() if p < length}
+
+    def copy(self, source: int, sequence: int, length: int) -> bool:
+        """Copy entries, if these heads can."""
+        assert not self.cells[sequence]
+        if self.copies:
+            self.cells[sequence] = {p: e for p, e in self.cells[source].items() if p < length}
+        return self.copies
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Move entries down, if these heads can."""
+        if not self.shifts:
+            return False
+        end = first + count
+        cells = self.cells[sequence]
+        self.cells[sequence] = {p: e for p, e in cells.items() if p < first} | {
+            p - count: e for p, e in cells.items() if p >= end
+        }
+        return True
+
+    def is_end(self, token_id: int) -> bool:
+        """Return False: no token ends a text."""
+        return False
+
+    def listen(self, follower: Any) -> None:
+        """Do nothing: the machine tells."""
+
+
+class FollowingMachine(RuleBasedStateMachine):
+    """Decodes, rejections, copies and shifts of a target, and drafts in between.
+
+    texts: What the target holds of each slot. before, after: The states around each token; a shift
+    removes tokens, but those that are left keep the states that they came with.
+    """
+
+    @initialize(copies=st.booleans(), shifts=st.booleans())
+    def start(self, copies: bool, shifts: bool) -> None:
+        self.heads = NotedHeads(1, copies, shifts)
+        self.source = MtpHeads(self.heads, n_max=3)
+        self.texts: list[list[int]] = [[] for _ in range(SLOTS)]
+        self.before: list[list[float]] = [[] for _ in range(SLOTS)]
+        self.after: list[list[float]] = [[] for _ in range(SLOTS)]
+        self.newest: list[int | None] = [None] * SLOTS
+
+    def decode(self, work: dict[int, list[int]]) -> None:
+        batch, states = Batch(SLOTS * 64), []
+        for slot, tokens in work.items():
+            text = self.texts[slot]
+            batch.add(slot, len(text), np.array(tokens, np.int32))
+            for token in tokens:
+                self.before[slot].append(self.after[slot][-1] if text else UNKNOWN)
+                text.append(token)
+                self.after[slot].append(state_after(text))
+            states += self.after[slot][-len(tokens) :]
+        self.source.decoded(batch, np.array(states, np.float32)[:, None])
+
+    def cut(self, slot: int, length: int) -> None:
+        for one in (self.texts, self.before, self.after):
+            del one[slot][length:]  # type: ignore[attr-defined]
+        self.source.truncated(slot, length)
+
+    @rule(work=st.dictionaries(st.integers(0, SLOTS - 1), TOKENS, min_size=1), data=st.data())
+    def read_and_emit(self, work: dict[int, list[int]], data: st.DataObject) -> None:
+        """Decode tokens of several slots; a part of each may be rejected, then one is emitted."""
+        fits = {s: t for s, t in work.items() if len(self.texts[s]) + len(t) + 4 < SIZE}
+        if not fits:
+            return
+        self.decode(fits)
+        for slot, tokens in fits.items():
+            rejected = data.draw(st.integers(0, len(tokens) - 1))
+            if rejected:
+                self.cut(slot, len(self.texts[slot]) - rejected)
+            newest = data.draw(st.integers(0, VOCAB - 1))
+            self.source.accept(slot, np.array([newest], np.int32), 0)
+            self.newest[slot] = newest
+
+    @rule(slot=st.integers(0, SLOTS - 1), share=st.floats(0, 1))
+    def begin_another_text(self, slot: int, share: float) -> None:
+        """A next request keeps a part of the text."""
+        self.cut(slot, int(share * len(self.texts[slot])))
+        self.source.begin(slot, np.array([1], np.int32))
+        self.newest[slot] = None
+
+    @rule(slot=st.integers(0, SLOTS - 1), other=st.integers(0, SLOTS - 1), share=st.floats(0, 1))
+    def copy(self, slot: int, other: int, share: float) -> None:
+        length = int(share * len(self.texts[other]))
+        if slot == other or length == 0:
+            return
+        self.cut(slot, 0)
+        for one in (self.texts, self.before, self.after):
+            one[slot] = one[other][:length]  # type: ignore[index]
+        self.source.copied(other, slot, length)
+        self.newest[slot] = None
+
+    @rule(slot=st.integers(0, SLOTS - 1), first=st.integers(0, 20), count=st.integers(1, 20))
+    def shift(self, slot: int, first: int, count: int) -> None:
+        if first + count > len(self.texts[slot]) - 1:
+            return
+        for one in (self.texts, self.before, self.after):
+            del one[slot][first : first + count]  # type: ignore[attr-defined]
+        self.source.shifted(slot, first, count)
+
+    @rule(slot=st.integers(0, SLOTS - 1), tokens=TOKENS)
+    def load(self, slot: int, tokens: list[int]) -> None:
+        """The target gets a text without a decode, such as a saved one."""
+        self.cut(slot, 0)
+        self.texts[slot] = list(tokens)
+        self.after[slot] = [state_after(tokens[: i + 1]) for i in range(len(tokens))]
+        self.before[slot] = [UNKNOWN, *self.after[slot][:-1]]
+        self.source.truncated(slot, 0)
+        self.newest[slot] = None
+
+    @precondition(lambda self: any(newest is not None for newest in self.newest))
+    @rule(limit=st.integers(1, 4))
+    def propose(self, limit: int) -> None:
+        """Every draft has the right length, after a cache that holds the text to its end."""
+        slots = [slot for slot in range(SLOTS) if self.newest[slot] is not None]
+        drafts = self.source.propose(slots, [limit] * len(slots))
+        for slot, draft in zip(slots, drafts, strict=True):
+            assert draft.tolist() == [3] * min(limit, 3)
+            cells, text = self.heads.cells[slot], [*self.texts[slot], self.newest[slot]]
+            assert max(cells) >= len(text) - 1
+            assert sorted(cells) == list(range(min(cells), max(cells) + 1))
+            assert self.is_right(slot, len(text) - 1)
+
+    @invariant()
+    def what_is_read_is_right(self) -> None:
+        if not hasattr(self, "heads"):
+            return
+        for slot, text in enumerate(self.texts):
+            seen = self.source._texts[slot]  # which has not looked at the last decode yet
+            for position in self.heads.cells[slot]:
+                if position < min(seen.read, seen.length, len(text)):
+                    assert self.is_right(slot, position)
+
+    def is_right(self, slot: int, position: int) -> bool:
+        """Return whether the entry is of the right token, with the state before it or none."""
+        text = [*self.texts[slot], self.newest[slot]]
+        befores = [*self.before[slot], *(self.after[slot][-1:] or [UNKNOWN])]
+        before = befores[position]
+        ((token, state),) = self.heads.cells[slot][position]
+        return token == text[position] and state in (before, UNKNOWN)
+
+
+TestFollowing = FollowingMachine.TestCase
+
+
+def test_the_state_before_a_token_is_known_wherever_decodes_follow_one_another() -> None:
+    heads = NotedHeads(1, True, True)
+    source = MtpHeads(heads, n_max=3)
+    text = [1, 2, 4, 5, 6, 2, 1, 0]
+    for start, size in ((0, 3), (3, 1), (4, 4)):
+        batch = Batch(16)
+        batch.add(0, start, np.array(text[start : start + size], np.int32))
+        states = [state_after(text[: start + i + 1]) for i in range(size)]
+        source.decoded(batch, np.array(states, np.float32)[:, None])
+    source.truncated(0, 6)  # two of the last four were rejected
+    source.accept(0, np.array([5], np.int32), 0)
+    source.propose([0], [1])
+    expected = [(t, state_after(text[:i]) if i else UNKNOWN) for i, t in enumerate(text[:6])]
+    expected.append((5, state_after(text[:6])))
+    assert [heads.cells[0][p] for p in range(7)] == [[entry] for entry in expected]

@@ -1,0 +1,169 @@
+"""GGUF models with MTP heads whose weights are constructed: which tokens come is known beforehand.
+
+The layers add nothing to the residual, so the state after a token is the token's own direction. The
+output matrix leads from each letter to the next one, round the alphabet. The heads look at the
+state before their token only, and go one letter further: a draft is right if and only if they get
+the right states in the right places, also after rejections. After the letters in `wrong` a head
+goes two letters further: there it errs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.gguf_models import FIRST_LETTER, finish, header
+
+SIZE, HEAD, LETTERS = 384, 96, 26
+Tensors = dict[str, np.ndarray]
+
+
+def letters_after(letter: int, count: int) -> list[int]:
+    """Return the tokens that the target writes after a letter, 0 = a."""
+    return [FIRST_LETTER + (letter + 1 + i) % LETTERS for i in range(count)]
+
+
+def _then(vocab: int, wrong: Collection[int] = ()) -> np.ndarray:
+    """Return each token's next one."""
+    table = np.full(vocab, FIRST_LETTER)
+    for letter in range(LETTERS):
+        step = 2 if letter in wrong else 1
+        table[FIRST_LETTER + letter] = FIRST_LETTER + (letter + step) % LETTERS
+    return table
+
+
+def _turned(table: np.ndarray, at: int = 0, width: int = SIZE) -> np.ndarray:
+    """Return the matrix from each token's direction, which begins at column `at`, to its next's."""
+    matrix = np.zeros((SIZE, width), np.float32)
+    matrix[table, at + np.arange(table.size)] = 1.0
+    return matrix
+
+
+def _trunk(vocab: int) -> Tensors:
+    embeddings = np.zeros((vocab, SIZE), np.float32)
+    embeddings[np.arange(vocab), np.arange(vocab)] = 1.0
+    norm = np.ones(SIZE, np.float32)
+    head = _turned(_then(vocab))[:vocab] * 0.5  # 0.5 * sqrt(SIZE) above all others: near certain
+    return {"token_embd.weight": embeddings, "output_norm.weight": norm, "output.weight": head}
+
+
+def _heads(first: int, count: int, vocab: int, wrong: Collection[int]) -> Tensors:
+    made: Tensors = {}
+    for layer in range(first, first + count):
+        made[f"blk.{layer}.nextn.eh_proj.weight"] = _turned(_then(vocab, wrong), SIZE, 2 * SIZE)
+        made[f"blk.{layer}.nextn.enorm.weight"] = np.ones(SIZE)
+        made[f"blk.{layer}.nextn.hnorm.weight"] = np.ones(SIZE)
+    return made
+
+
+def _attention(layer: int, queries: int = 1) -> Tensors:
+    wide = 4 * HEAD
+    shapes = {
+        "attn_q": (queries * wide, SIZE), "attn_k": (wide // 2, SIZE), "attn_v": (wide // 2, SIZE),
+        "attn_output": (SIZE, wide),
+    }  # fmt: skip
+    made = {f"blk.{layer}.{name}.weight": np.zeros(shape) for name, shape in shapes.items()}
+    return made | {f"blk.{layer}.attn_norm.weight": np.ones(SIZE)}
+
+
+def _dense(layer: int, wide: int = 64) -> Tensors:
+    shapes = {"ffn_gate": (wide, SIZE), "ffn_up": (wide, SIZE), "ffn_down": (SIZE, wide)}
+    return {f"blk.{layer}.{name}.weight": np.zeros(shape) for name, shape in shapes.items()}
+
+
+def _experts(layer: int, wide: int = 32) -> Tensors:
+    made = {
+        f"blk.{layer}.ffn_gate_inp.weight": np.zeros((2, SIZE)),
+        f"blk.{layer}.exp_probs_b.bias": np.zeros(2),
+    }
+    for name, tensor in _dense(layer, wide).items():
+        made[name.replace(".weight", "_exps.weight")] = np.stack([tensor, tensor])
+        made[name.replace(".weight", "_shexp.weight")] = tensor
+    return made
+
+
+def _begin(path: Path, family: str, heads: int, **facts: int) -> tuple[Any, int]:
+    writer, vocab = header(path, family, SIZE, **facts)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(HEAD)
+    writer.add_value_length(HEAD)
+    writer.add_rope_dimension_count(HEAD)
+    if heads:
+        writer.add_nextn_predict_layers(heads)
+    return writer, vocab
+
+
+def _end(writer: Any, tensors: Tensors) -> None:
+    finish(writer, {name: data.astype(np.float32) for name, data in tensors.items()}, "F16")
+
+
+def glm4moe(path: Path, wrong: Collection[int] = (), heads: int = 1, weights: bool = True) -> None:
+    """Write a mixture of experts with one head.
+
+    heads: How many the file names.
+    weights: Whether it has their weights.
+    """
+    writer, vocab = _begin(path, "glm4moe", heads, layers=1 + heads)
+    writer.add_expert_count(2)
+    writer.add_expert_used_count(1)
+    writer.add_expert_feed_forward_length(32)
+    writer.add_expert_shared_count(1)
+    writer.add_leading_dense_block_count(1)
+    tensors = _trunk(vocab)
+    for layer in range(1 + (heads if weights else 0)):
+        tensors |= _attention(layer) | {f"blk.{layer}.post_attention_norm.weight": np.ones(SIZE)}
+        tensors |= _experts(layer) if layer else _dense(layer)
+    _end(writer, tensors | _heads(1, heads if weights else 0, vocab, wrong))
+
+
+def step35(path: Path, wrong: Collection[int] = (), heads: int = 3) -> None:
+    """Write a model with several heads, each of which drafts one token."""
+    layers = 1 + heads
+    writer, vocab = _begin(path, "step35", heads, layers=layers)
+    writer.add_sliding_window(4096)
+    writer.add_sliding_window_pattern([False, *[True] * heads])
+    writer.add_expert_count(0)
+    writer.add_expert_feed_forward_length(32)
+    tensors = _trunk(vocab)
+    for layer in range(layers):
+        tensors |= _attention(layer) | _dense(layer)
+        tensors[f"blk.{layer}.ffn_norm.weight"] = np.ones(SIZE)
+    _end(writer, tensors | _heads(1, heads, vocab, wrong))
+
+
+def qwen35(path: Path, wrong: Collection[int] = ()) -> None:
+    """Write a hybrid with one head: a recurrent layer and one of attention."""
+    writer, vocab = _begin(path, "qwen35", 1, layers=3)
+    state, groups, conv = 32, 2, 4
+    writer.add_ssm_conv_kernel(conv)
+    writer.add_ssm_inner_size(groups * state)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(groups)
+    writer.add_ssm_group_count(groups)
+    writer.add_full_attention_interval(2)
+    writer.add_rope_dimension_sections([16, 16, 16, 0])
+    wide = groups * state
+    tensors = _trunk(vocab)
+    tensors |= {
+        "blk.0.attn_qkv.weight": np.zeros((3 * wide, SIZE)),
+        "blk.0.attn_gate.weight": np.zeros((wide, SIZE)),
+        "blk.0.ssm_conv1d.weight": np.zeros((3 * wide, conv)),
+        "blk.0.ssm_dt.bias": np.zeros(groups),
+        "blk.0.ssm_a": -np.ones(groups),
+        "blk.0.ssm_beta.weight": np.zeros((groups, SIZE)),
+        "blk.0.ssm_alpha.weight": np.zeros((groups, SIZE)),
+        "blk.0.ssm_norm.weight": np.ones(state),
+        "blk.0.ssm_out.weight": np.zeros((SIZE, wide)),
+        "blk.0.attn_norm.weight": np.ones(SIZE),
+    }
+    for layer in range(3):
+        if layer:
+            tensors |= _attention(layer, queries=2)
+            for name in ("attn_q_norm", "attn_k_norm"):
+                tensors[f"blk.{layer}.{name}.weight"] = np.ones(HEAD)
+        tensors |= _dense(layer) | {f"blk.{layer}.post_attention_norm.weight": np.ones(SIZE)}
+    _end(writer, tensors | _heads(2, 1, vocab, wrong))
