@@ -310,9 +310,9 @@ def test_states_go_with_tokens_in_contexts_that_take_them(opened: Open) -> None:
     heads = mtp.LlamaHeads(made.target)
     with contextlib.closing(heads):
         for states in (None, np.zeros((2, heads.state_width)), np.zeros((3, 5))):
-            with pytest.raises(InputError, match="come with states|states must have the shape"):
-                made_states = None if states is None else states.astype(np.float32)
-                heads._context.decode(batch, rows, made_states)
+            given = None if states is None else states.astype(np.float32)
+            with pytest.raises(InputError, match=r"come with states|states must have the shape"):
+                heads._context.decode(batch, rows, given)
         states = np.zeros((3, heads.state_width), np.float32)
         assert heads._context.decode(batch, rows, states) == 0
     with pytest.raises(InputError, match="tokens of this context come without states"):
