@@ -147,10 +147,13 @@ def sources() -> list[Json]:
             (share(hits, drafts), "{{source}}: drafted and hit"),
         ], max=1),
         panel("Time in the source per call of propose", "s",
-              [(share(seconds, calls), "{{source}}")], width=12),
+              [(share(seconds, calls), "{{source}}")]),
+        panel("Time saved since the start", "s", [
+            (f"sum by (source) ({pick('ngramspec:source_saved_seconds')})", "{{source}}"),
+        ], "An estimate; below zero where a source has lost time."),
         panel("Failures per second", "short", [
             (rate("ngramspec:source_failures_total", "source"), "{{source}}"),
-        ], "A source that raises is off for the request.", width=12),
+        ], "A source that raises is off for the request."),
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ngramspec.drafters.names import DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
+from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.engine.prediction import PredictionSource
@@ -320,6 +321,16 @@ class Engine:
             if source is not None:
                 add_stats(total, source.stats())
         return total
+
+    def seconds_saved(self) -> dict[str, float]:
+        """Return an estimate of the seconds that each draft source has saved, with minus if lost.
+
+        Empty unless the policy knows what passes cost in seconds.
+        """
+        policy = self._policy
+        if not isinstance(policy, AutoPolicy) or not policy.timed:
+            return {}
+        return seconds_saved(self._stats, self.source_stats(), policy.cost)
 
     @property
     def draft_model(self) -> DraftModelInfo | None:

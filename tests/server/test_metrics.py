@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
-from ngramspec.engine import Engine, Gate, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Gate, Request, Speculation
 from ngramspec.errors import FormatError
 from ngramspec.recordings.record import Head
 from ngramspec.recordings.writer import RecordFile
@@ -123,6 +123,17 @@ def test_sources_are_told_apart(engine: Engine, registry: CollectorRegistry) -> 
             assert calls == getattr(source, f"{call}_calls")
     first = {"source": "ngram-cache", "position": "0"}
     assert value("ngramspec:source_accepted_tokens_per_pos_total", first)
+
+
+def test_what_sources_have_saved_is_told_where_passes_are_timed() -> None:
+    registry = CollectorRegistry()
+    engine = Engine(FakeTarget(), "suffix,ngram-mod", policy=AutoPolicy())
+    registry.register(EngineCollector(engine, "tiny"))
+    engine.generate([request(max_tokens=200)] * 2)
+    for name, seconds in engine.seconds_saved().items():
+        label = {"source": name}
+        assert registry.get_sample_value("ngramspec:source_saved_seconds", label) == seconds
+    assert engine.seconds_saved()["suffix"] != 0
 
 
 def test_a_failing_source_is_counted(registry: CollectorRegistry) -> None:

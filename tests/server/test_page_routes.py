@@ -152,6 +152,7 @@ def test_live_figures_are_those_of_the_engine(engine: Engine) -> None:
     assert set(sources) <= set(engine.source_stats())
     for name, source in sources.items():
         assert source["accepted_tokens"] == engine.source_stats()[name].num_accepted_tokens
+        assert source["saved_seconds"] == engine.seconds_saved().get(name)
     assert {pool["name"]: pool["capacity"] for pool in told["pools"]} == CAPACITIES
     assert client.get(LIVE).json()["time"] > told["time"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -181,6 +182,10 @@ class EngineCollector(Collector):
         yield make.counters(
             "source_wasted_tokens_total", text, ("source",), self._wasted.read(wasted)
         )
+        known = self._engine.seconds_saved()
+        saved = [((name,), known.get(name, math.nan)) for name in sources]
+        text = "Estimate of the time that drafts of a source have saved, with minus if lost."
+        yield make.gauges("source_saved_seconds", text, ("source",), saved)
         yield _per_position(make, sources)
         yield from _calls(make, sources, self._seconds)
         failures = {"ngram": 0, **self._engine.source_failures()}

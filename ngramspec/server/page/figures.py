@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def engine_counters(engine: Engine) -> dict[str, Any]:
     """Return what the page shows: counters since the start, and the state of slots and pools."""
     stats = engine.stats()
+    saved = engine.seconds_saved()
     sources = [source for source in engine.source_stats().values() if source.propose_calls]
     return {
         "time": time.monotonic(),
@@ -32,6 +33,7 @@ def engine_counters(engine: Engine) -> dict[str, Any]:
                 "drafts": source.num_drafts,
                 "draft_tokens": source.num_draft_tokens,
                 "accepted_tokens": source.num_accepted_tokens,
+                "saved_seconds": saved.get(source.name),
             }
             for source in sources
         ],

@@ -59,9 +59,10 @@ function show(now, last) {
   return speed;
 }
 
-function ofSource({ name, draft_tokens: drafted, accepted_tokens: accepted }) {
+function ofSource({ name, draft_tokens: drafted, accepted_tokens: accepted, saved_seconds: saved }) {
   const share = drafted ? accepted / drafted : 0;
-  const words = drafted ? `${percent(share)} of ${count.format(drafted)} tokens` : "no draft yet";
+  let words = drafted ? `${percent(share)} of ${count.format(drafted)} tokens` : "no draft yet";
+  if (drafted && saved != null) words += `, ${saved < 0 ? "−" : ""}${count.format(Math.round(10 * Math.abs(saved)) / 10)} s saved`;
   return { name, words, share };
 }
 
