@@ -25,6 +25,8 @@ def write_sizes(writer: GGUFWriter, config: ModelConfig) -> None:
     writer.add_feed_forward_length(config.feed_forward)
     writer.add_head_count(config.heads)
     writer.add_head_count_kv(config.kv_heads)
+    writer.add_key_length(config.head_width)
+    writer.add_value_length(config.head_width)
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     writer.add_rope_dimension_count(config.head_width)
@@ -58,24 +60,10 @@ def write_tokenizer(writer: GGUFWriter, path: str) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def config_of(state: dict[str, torch.Tensor]) -> ModelConfig:
-    """Read the sizes off the tensors; the head width is 32."""
-    vocab, width = state["token_embd.weight"].shape
-    layers = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blk."))
-    return ModelConfig(
-        vocab=vocab,
-        layers=layers,
-        width=width,
-        heads=state["blk.0.attn_q.weight"].shape[0] // 32,
-        kv_heads=state["blk.0.attn_k.weight"].shape[0] // 32,
-        feed_forward=state["blk.0.ffn_gate.weight"].shape[0],
-    )
-
-
-def export(state: dict[str, torch.Tensor], tokenizer: str, out: str) -> None:
+def export(state: dict[str, torch.Tensor], config: ModelConfig, tokenizer: str, out: str) -> None:
     """Quantise the matrices to Q8_0, keep the norms in float32, and write the file."""
     writer = GGUFWriter(out, "llama")
-    write_sizes(writer, config_of(state))
+    write_sizes(writer, config)
     if tokenizer.endswith(".gguf"):
         copy_tokenizer(writer, tokenizer)
     else:
@@ -100,8 +88,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json or a GGUF to copy from")
     parser.add_argument("--out", default="tiny-code-q8_0.gguf", help="file to write")
     options = parser.parse_args()
-    state = torch.load(options.checkpoint, weights_only=True, map_location="cpu")["model"]
-    export(state, options.tokenizer, options.out)
+    content = torch.load(options.checkpoint, weights_only=True, map_location="cpu")
+    export(content["model"], ModelConfig(**content["config"]), options.tokenizer, options.out)
     print(f"{options.out}: {Path(options.out).stat().st_size:,} bytes")
 
 

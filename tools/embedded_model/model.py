@@ -11,22 +11,22 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of the model; the defaults are those of the shipped file."""
+    """Sizes of a model from scratch.
+
+    rope_base: So large that two thirds of a head's numbers turn by less than a radian over the
+        whole context: there a head compares tokens, whatever lies between them.
+    """
 
     vocab: int = 4096
-    layers: int = 6
+    layers: int = 8
     width: int = 256
     heads: int = 8
     kv_heads: int = 4
-    feed_forward: int = 704
+    head_width: int = 64
+    feed_forward: int = 384
     context: int = 2048
-    rope_base: float = 10000.0
+    rope_base: float = 1e10
     norm_eps: float = 1e-5
-
-    @property
-    def head_width(self) -> int:
-        """Return the width of one attention head."""
-        return self.width // self.heads
 
 
 class RmsNorm(nn.Module):
@@ -78,12 +78,12 @@ class Block(nn.Module):
         """Create the layer's norms and matrices under their GGUF names."""
         super().__init__()
         self.config = config
-        kv_width = config.kv_heads * config.head_width
+        q_width, kv_width = (n * config.head_width for n in (config.heads, config.kv_heads))
         self.attn_norm = RmsNorm(config.width, config.norm_eps)
-        self.attn_q = nn.Linear(config.width, config.width, bias=False)
+        self.attn_q = nn.Linear(config.width, q_width, bias=False)
         self.attn_k = nn.Linear(config.width, kv_width, bias=False)
         self.attn_v = nn.Linear(config.width, kv_width, bias=False)
-        self.attn_output = nn.Linear(config.width, config.width, bias=False)
+        self.attn_output = nn.Linear(q_width, config.width, bias=False)
         self.ffn_norm = RmsNorm(config.width, config.norm_eps)
         self.ffn_gate = nn.Linear(config.width, config.feed_forward, bias=False)
         self.ffn_up = nn.Linear(config.width, config.feed_forward, bias=False)
@@ -156,14 +156,19 @@ def load_gguf(path: str) -> TinyLlama:
     def number(key: str) -> int:
         return int(reader.fields[f"llama.{key}"].contents())
 
+    width, heads = number("embedding_length"), number("attention.head_count")
+    wide = "llama.attention.key_length" in reader.fields
+
     config = ModelConfig(
         vocab=number("vocab_size"),
         layers=number("block_count"),
-        width=number("embedding_length"),
-        heads=number("attention.head_count"),
+        width=width,
+        heads=heads,
         kv_heads=number("attention.head_count_kv"),
+        head_width=number("attention.key_length") if wide else width // heads,
         feed_forward=number("feed_forward_length"),
         context=number("context_length"),
+        rope_base=float(reader.fields["llama.rope.freq_base"].contents()),
     )
     model = TinyLlama(config)
     state = {

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="of training, all together")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--device", default="cpu", help="torch device")
-    parser.add_argument("--budget", type=int, default=8192, help="padded tokens in a batch")
+    parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def main() -> None:
     given = [
         "--tokenizer", tokenizer, "--out", checkpoint, "--minutes", options.minutes,
         "--threads", options.threads, "--device", options.device, "--budget", options.budget,
-        "--grow", 0.4, "--hold", 0.6, "--plain", 0.03,
+        "--grow", 0.4, "--hold", 0.6, "--plain", 0.02,
     ]  # fmt: skip
     run("train.py", *given, *(["--resume"] if checkpoint.exists() else []))
     run("export.py", checkpoint, "--tokenizer", tokenizer, "--out", folder / NAME)

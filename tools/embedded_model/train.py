@@ -1,4 +1,4 @@
-"""Train the embedded model, from scratch or onwards from a GGUF file.
+"""Train the embedded model, from weights that copy already or onwards from a GGUF file.
 
 With every checkpoint it says how many held-out answers the model would give without a mistake, by
 task: copying comes late and suddenly, and the loss does not show it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tokenizer import load_tokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm import tqdm
+from wiring import wired
 
 
 @dataclass
@@ -41,15 +42,15 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--init", default="", help="GGUF file to continue from")
     parser.add_argument("--tokenizer", default="", help="tokenizer.json or GGUF (default: --init)")
     parser.add_argument("--layers", type=int, default=8, help="of a model from scratch")
-    parser.add_argument("--feed-forward", type=int, default=512, help="width of its inner layer")
+    parser.add_argument("--feed-forward", type=int, default=384, help="width of its inner layer")
     parser.add_argument("--out", default="checkpoint.pt", help="checkpoint file")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--device", default="cpu", help="torch device")
-    parser.add_argument("--rate", type=float, default=0.02, help="peak learning rate of Muon")
+    parser.add_argument("--rate", type=float, default=0.005, help="peak learning rate of Muon")
     parser.add_argument("--hold", type=float, default=0.3, help="share of time before the decay")
-    parser.add_argument("--budget", type=int, default=8192, help="padded tokens in a batch")
+    parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
     parser.add_argument("--context", type=int, default=1536, help="longest conversation")
     parser.add_argument("--first", type=int, default=120, help="longest copy at the beginning")
     parser.add_argument("--last", type=int, default=600, help="longest copy at the end")
@@ -137,7 +138,8 @@ class HeldOut:
 
 def save(path: Path, model: TinyLlama, optimizers: Optimizers, progress: Progress) -> None:
     """Write a checkpoint, replacing the old one only when complete."""
-    content = {"model": model.state_dict(), "optimizers": optimizers.state(), **vars(progress)}
+    content = {"model": model.state_dict(), "config": asdict(model.config), **vars(progress)}
+    content["optimizers"] = optimizers.state()
     partial = path.with_suffix(".partial")
     torch.save(content, partial)
     partial.replace(path)
@@ -196,7 +198,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     sizes = ModelConfig(layers=options.layers, feed_forward=options.feed_forward)
-    model = load_gguf(options.init) if options.init else TinyLlama(sizes)
+    model = load_gguf(options.init) if options.init else wired(TinyLlama(sizes))
     tokenizer = load_tokenizer(options.tokenizer or options.init)
     maker = TaskMaker(load_corpus("train"))
     stream = BatchStream(
