@@ -6,6 +6,7 @@ medians and only on one machine.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from ngramspec import (
     HashPool,
     NgramCache,
     create_drafter,
+    embedded_model,
     read_lookup_cache,
     write_lookup_cache,
 )
 from ngramspec._native.policy.arbiter import Arbiter
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.costs import PROFILES
+from ngramspec.engine.spelling import MOST_CONTEXT, Speller
+from ngramspec.engine.translation import Translator
 
 TEXT = np.resize(np.random.default_rng(0).integers(0, 50_000, 9973, dtype=np.int32), 32768)
 
@@ -90,6 +95,25 @@ def test_whether_to_ask_a_source_that_takes_time(benchmark: Any, length: int) ->
     arbiter.price("model", 0.1, 0.2)
     claims = np.full(length, 0.95, dtype=np.float32)
     benchmark(arbiter.ask, 0, "model", 8, 64, "suffix", claims, length // 2)
+
+
+@pytest.mark.parametrize("size", [1_000, 16_000])
+@pytest.mark.parametrize("step", ["there", "back"])
+def test_translation_of_a_step_of_4_tokens(benchmark: Any, size: int, step: str) -> None:
+    """What a draft model of another vocabulary takes beside its passes, by the context."""
+    with LlamaModel(embedded_model(), vocab_only=True) as model:
+        speller = Speller(model.vocabulary)
+        both = Translator(speller, speller, [("<|im_end|>", "</s>")])
+        text = Path(argparse.__file__).read_text()
+        ids = model.tokenize(text)[-size - 4 :]  # the same end
+        assert ids.size == size + 4
+        made, tail = both.translation(), ids[size:]
+        made.append(both.spell(ids[:size], True))
+        if step == "there":
+            benchmark(lambda: made.preview(both.spell(tail, False)))
+        else:
+            context, claims = ids[size - MOST_CONTEXT : size], [0.9] * 4
+            assert benchmark(both.back, context, b"", tail.tolist(), claims)[0] == tail.tolist()
 
 
 def test_pool_insert(benchmark: Any) -> None:
