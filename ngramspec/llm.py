@@ -88,8 +88,9 @@ class LLM:
         exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
         order: Which drafter is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0.
-        draft_model: A smaller model with the same vocabulary, asked where it is worth its time: its
-            file, or a DraftModelSettings. MtpSettings(): the model's own MTP heads instead.
+        draft_model: A smaller model, asked where it is worth its time: its file, or a
+            DraftModelSettings. One of another vocabulary drafts through text. MtpSettings(): the
+            model's own MTP heads instead.
         context_shift: A full context discards a part of its tokens and goes on, as `num_keep` and
             `num_discard` of a request say; otherwise it ends the answer.
 

@@ -32,7 +32,7 @@ def draft_model_options() -> Decorator:
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
                shell_complete=completion.model,
-               help="Small model of the same vocabulary, asked where it is worth its time: "
+               help="Small model, best of the same vocabulary, asked where it is worth its time: "
                "a GGUF file, or the name of a model that Ollama has pulled; or none."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
@@ -79,12 +79,18 @@ def draft_model_options() -> Decorator:
         option(SECTION, "-otd", "--override-tensor-draft", "--spec-draft-override-tensor",
                "override_tensor_draft", multiple=True, metavar="PATTERN=MEMORY",
                help="As --override-tensor, for the draft model."),
-        # What older versions of llama.cpp did with them does not exist here.
+        replace_option(SECTION),
+        # What older versions of llama.cpp did with it does not exist here.
         option(SECTION, "--draft-p-split", "--p-split", "--spec-draft-p-split", "draft_p_split",
                env=("SPEC_DRAFT_P_SPLIT", "DRAFT_P_SPLIT"), type=SHARE, hidden=True),
-        option(SECTION, "--spec-replace", nargs=2, multiple=True, metavar="TARGET DRAFT",
-               hidden=True),
     )  # fmt: skip
+
+
+def replace_option(section: str) -> Decorator:
+    """Return the option of strings that are others for a draft model of another vocabulary."""
+    return option(section, "--spec-replace", nargs=2, multiple=True, metavar="TARGET DRAFT",
+                  help="For a draft model of another vocabulary, which drafts through text: write "
+                  "TARGET, such as a chat marker, as DRAFT, and back (repeatable).")  # fmt: skip
 
 
 def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, SecondSettings | None]:
@@ -149,6 +155,8 @@ def _draft_model(
         click.echo(line, err=True)
     path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
     if path is None:
+        if given["spec_replace"]:
+            click.echo("--spec-replace does nothing: there is no draft model", err=True)
         return None
     path, name = _named(path)
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
@@ -169,6 +177,7 @@ def _draft_model(
         threads_batch=given["threads_batch_draft"],
         type_k=given["cache_type_k_draft"],
         type_v=given["cache_type_v_draft"],
+        replace=given["spec_replace"],
     )
 
 
@@ -206,10 +215,6 @@ def _notes(given: dict[str, Any]) -> list[str]:
     notes = []
     if given["draft_p_split"] is not None:
         notes.append("--draft-p-split does nothing: drafts are not split")
-    if given["spec_replace"]:
-        notes.append(
-            "--spec-replace is not applied: a draft model must have the target's vocabulary"
-        )
     return notes
 
 

@@ -15,7 +15,9 @@ def drafting_line(drafting: Drafting) -> str:
     if small is not None:
         size = f" ({size_text(small.nbytes)})" if small.nbytes else ""
         kind = "draft model " if small.path else ""
-        parts.append(f"{'then ' if parts else ''}{kind}{small.name} of up to {small.n_max}{size}")
+        other = ", of another vocabulary" if small.vocabulary == "another" else ""
+        named = f"{kind}{small.name} of up to {small.n_max}{other}{size}"
+        parts.append(f"then {named}" if parts else named)
     if not drafting.active:
         return f"drafters none: {'; '.join(drafting.notes)}"
     branches = ""

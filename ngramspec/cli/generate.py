@@ -133,6 +133,9 @@ def generate(**values: Any) -> None:
         click.echo(f"no --model given: using the embedded model {name}", err=True)
     # Closing it saves what was learned, also on Ctrl-C.
     with _open_llm(values, choice, small) as llm:
+        told = llm.engine.draft_model
+        for note in () if told is None else told.notes:
+            click.echo(note, err=True)
         session = _Session(llm, _prompt_ids(llm, values, prompt), values, grammar)
         if values["as_json"]:
             for _ in session.stream():

@@ -14,7 +14,7 @@ from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.target import Target
-from ngramspec.errors import BackendError, InputError
+from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
 
 # llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
@@ -149,14 +149,9 @@ class DraftModel:
         self._calls += 1
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot, tokens in zip(slots, before, strict=True):
-            seq = self._sequences[slot]
-            self._drop(seq)
-            if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
-                self._cut(slot, seq.length - 1)
-            seq.ahead = int(tokens.size)
-            room = seq.tokens[seq.length : seq.length + seq.ahead]
-            room[:] = tokens[: room.size]  # where not all fit, it does not draft
+            self._follow(slot, tokens)
         going = [slot for slot in slots if self._has_room(slot)]
+        lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
         behind = [self._unread(slot) for slot in going]
         unread, total = max(behind, default=0), sum(behind)
         self._read(going)
@@ -164,20 +159,20 @@ class DraftModel:
         rows = self._decode_ends(going)
         first, calls = perf_counter_ns(), 0
         while going:
-            going = [slot for slot in going if self._extend(slot, rows[slot], most[slot])]
+            going = [slot for slot in going if self._extend(slot, rows[slot], lengths[slot])]
             calls += bool(going)
             rows = self._decode_drafts(going)
-        drafts = [self._finished(slot) for slot in slots]
+        drafts = [self._finished(slot, most[slot]) for slot in slots]
         ended = perf_counter_ns()
         self._ns += ended - started
         if unread > FEW:
             each = 1e-9 * (read - started) / total
-            self._read_seconds = _followed(self._read_seconds, each)
+            self._read_seconds = followed(self._read_seconds, each)
         if unread:
             since = read if unread > FEW else started
-            self._first_seconds = _followed(self._first_seconds, 1e-9 * (first - since))
+            self._first_seconds = followed(self._first_seconds, 1e-9 * (first - since))
         if calls:
-            self._next_seconds = _followed(self._next_seconds, 1e-9 * (ended - first) / calls)
+            self._next_seconds = followed(self._next_seconds, 1e-9 * (ended - first) / calls)
         return drafts
 
     def price(self) -> tuple[float, float]:
@@ -190,8 +185,7 @@ class DraftModel:
 
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
-        unread = self._unread(slot)
-        return unread * self._read_seconds if unread > FEW else 0.0
+        return self._backlog(self._unread(slot))
 
     def shorten(self, slot: int, length: int) -> None:
         """Count only the first `length` tokens of the last draft, those that are verified."""
@@ -208,22 +202,11 @@ class DraftModel:
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens; what the cache holds of them stays there."""
         seq = self._sequences[slot]
-        emitted = [int(token) for token in token_ids]
-        seq.foreign = seq.foreign or max(emitted, default=0) >= self._target.vocab_size
-        guessed = [*seq.tokens[seq.length : seq.length + seq.ahead].tolist(), *seq.draft]
-        right = 0
-        while right < min(len(guessed), len(emitted)) and guessed[right] == emitted[right]:
-            right += 1
+        seq.foreign = seq.foreign or bool((token_ids >= self._target.vocab_size).any())
+        right = count_right(self._guessed(seq, seq.length), token_ids)
         if seq.sent:
-            self._accepts += 1
-            for position in range(min(num_accepted, right - seq.ahead)):
-                self._positions[position] += 1
-        kept = min(seq.num_past, seq.length + right)
-        room = min(len(emitted), seq.tokens.size - seq.length)
-        seq.tokens[seq.length : seq.length + room] = token_ids[:room]
-        seq.length += room
-        self._drop(seq)
-        self._cut(slot, min(kept, seq.length - 1))
+            self._count(min(num_accepted, right - seq.ahead))
+        self._rewrite(slot, seq.length, token_ids)
 
     def shift(self, slot: int, first: int, count: int) -> None:
         """Discard what the target's context has discarded; what cannot be shifted is read again."""
@@ -268,6 +251,53 @@ class DraftModel:
             )
         }
 
+    def _backlog(self, unread: int) -> float:
+        """Return the seconds that it takes to read so many tokens, 0.0 if they are few."""
+        return unread * self._read_seconds if unread > FEW else 0.0
+
+    def _sent(self, slot: int, length: int) -> None:
+        """Count a draft."""
+        self._drafts += 1
+        self._drafted += length
+        self._sequences[slot].sent = length
+
+    def _count(self, right: int) -> None:
+        """Count the tokens of a draft that were right."""
+        self._accepts += 1
+        for position in range(right):
+            self._positions[position] += 1
+
+    def _follow(self, slot: int, before: TokenIds) -> None:
+        """Make the slot's text end with tokens that another source has drafted."""
+        seq = self._sequences[slot]
+        self._drop(seq)
+        if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
+            self._cut(slot, seq.length - 1)
+        seq.ahead = int(before.size)
+        room = seq.tokens[seq.length : seq.length + seq.ahead]
+        room[:] = before[: room.size]  # where not all fit, it does not draft
+
+    def _rewrite(self, slot: int, first: int, token_ids: TokenIds) -> None:
+        """Make these the tokens of the slot's text from index `first` on.
+
+        What the cache holds of them stays there, be it of the text or of the last draft.
+        """
+        seq = self._sequences[slot]
+        kept = min(seq.num_past, first + count_right(self._guessed(seq, first), token_ids))
+        room = max(min(int(token_ids.size), seq.tokens.size - first), 0)
+        seq.tokens[first : first + room] = token_ids[:room]
+        seq.length = min(first, seq.tokens.size) + room
+        self._drop(seq)
+        self._cut(slot, max(min(kept, seq.length - 1), 0))
+
+    def _num_ends(self, slot: int) -> int:
+        """Return how many of the last tokens are decoded together, before the draft."""
+        return 1
+
+    def _length_for(self, slot: int, most: int) -> int:
+        """Return how many tokens to draft for `most` of the target's."""
+        return most
+
     def _has_room(self, slot: int) -> bool:
         seq = self._sequences[slot]
         foreign = seq.foreign or bool(
@@ -279,6 +309,12 @@ class DraftModel:
         """Return how many tokens the model has to read before it drafts."""
         seq = self._sequences[slot]
         return seq.length + seq.ahead - seq.num_past
+
+    @staticmethod
+    def _guessed(seq: _Sequence, first: int) -> TokenIds:
+        """Return the text from an index on, and what was drafted after it."""
+        text = seq.tokens[first : seq.length + seq.ahead]
+        return np.concatenate([text, np.array(seq.draft, dtype=np.int32)])
 
     @staticmethod
     def _drop(seq: _Sequence) -> None:
@@ -295,11 +331,12 @@ class DraftModel:
         seq.num_past = min(seq.num_past, length)
 
     def _read(self, slots: Sequence[int]) -> None:
-        """Decode what the model has not seen of the slots' texts, but for their last tokens."""
+        """Decode what the model has not seen of the slots' texts, but for their ends."""
         for slot in slots:
             seq = self._sequences[slot]
-            while self._unread(slot) > 1:  # prompts, or texts that others drafted for
-                part = min(self._unread(slot) - 1, self._target.max_batch)
+            ends = self._num_ends(slot)
+            while self._unread(slot) > ends:  # prompts, or texts that others drafted for
+                part = min(self._unread(slot) - ends, self._target.max_batch)
                 self._batch.clear()
                 self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
                 self._target.decode(self._batch, self._rows)
@@ -348,23 +385,29 @@ class DraftModel:
         for slot in slots:
             self._sequences[slot].num_past += 1
 
-    def _finished(self, slot: int) -> TokenIds:
+    def _finished(self, slot: int, most: int) -> TokenIds:
+        """Count the slot's draft and return it."""
         seq = self._sequences[slot]
         if len(seq.draft) < max(1, self._n_min):
             return NO_TOKENS
-        self._drafts += 1
-        self._drafted += len(seq.draft)
-        seq.sent = len(seq.draft)
+        self._sent(slot, len(seq.draft))
         return np.array(seq.draft, dtype=np.int32)
 
 
-def _followed(mean: float, latest: float) -> float:
+def count_right(guessed: TokenIds, tokens: TokenIds) -> int:
+    """Return how many tokens were guessed before the first wrong one."""
+    size = min(guessed.size, tokens.size)
+    differs = guessed[:size] != tokens[:size]
+    return int(differs.argmax()) if differs.any() else size
+
+
+def followed(mean: float, latest: float) -> float:
     """Return a running mean; 0.0 = nothing was seen yet."""
     return mean + LATEST * (latest - mean) if mean else latest
 
 
-def check_vocabulary(target: Target, draft: Target) -> None:
-    """Raise BackendError unless both models have the same tokens, as llama.cpp sees it.
+def vocabulary_difference(target: Target, draft: Target) -> str:
+    """Return how the tokens of two models differ, "" if they are the same, as llama.cpp sees it.
 
     Models of a family may have a few tokens more or less at the end, which fill the vocabulary up,
     and other names for the first few, which are special.
@@ -373,13 +416,10 @@ def check_vocabulary(target: Target, draft: Target) -> None:
 
     Source: llama.cpp common/speculative.
     """
-    sizes = f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
     if abs(target.vocab_size - draft.vocab_size) > MOST_MORE_TOKENS:
-        raise BackendError(f"{sizes}: it must be of the same family")
+        return f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
     for token in range(FIRST_COMPARED, min(target.vocab_size, draft.vocab_size)):
         if target.piece(token, True) != draft.piece(token, True):
             own, other = target.piece(token, True), draft.piece(token, True)
-            raise BackendError(
-                f"the draft model's token {token} is {other!r:.40}, the target's {own!r:.40}: "
-                "it must be of the same family"
-            )
+            return f"the draft model's token {token} is {other!r:.40}, the target's {own!r:.40}"
+    return ""

@@ -28,6 +28,8 @@ class DraftModelInfo:
     n_min: int
     p_min: float
     kind: str = "draft-simple"
+    vocabulary: str = "same"  # as the target's; "another": it drafts through text
+    notes: tuple[str, ...] = ()  # on settings that do nothing
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -39,6 +41,7 @@ class DraftModelInfo:
             "n_max": self.n_max,
             "n_min": self.n_min,
             "p_min": self.p_min,
+            "vocabulary": self.vocabulary,
         }
 
 

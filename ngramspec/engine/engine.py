@@ -358,6 +358,7 @@ class Engine:
         longest, notes = self._longest_draft(longest)
         if not found and small is None:
             notes = ["no drafter and no draft model is named"]
+        notes += () if small is None else small.notes
         return Drafting(
             drafters=found,
             slot_bytes=self.drafters.slot_bytes(),

@@ -268,6 +268,10 @@ def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
     _plain, alone, both = json.loads(result.stdout)["summary"]
     assert alone["drafted"] > 0
     assert (alone["drafter"], both["drafter"]) == (modes[1], modes[3])
+    replace = ("--spec-replace", "<|im_end|>", "</s>", "--json")
+    assert (
+        run("--prompts", prompt, *QUICK, *modes, "-md", embedded_model(), *replace).exit_code == 0
+    )
     refused = run("--prompts", prompt, *QUICK, *modes)
     assert_one_error(refused, "needs a draft model", 2)
 

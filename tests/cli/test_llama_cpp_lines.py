@@ -167,13 +167,16 @@ def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str
         placement=Placement(-1, devices=("none",), cpu_experts=3), type_k="q8_0", type_v="f16",
     )  # fmt: skip
     assert small_of(invoke, serving, "-cmoed -ncmoed 3").placement.cpu_experts == -1
+    replace = small_of(invoke, serving, "--spec-replace <s> <bos> --spec-replace </s> x").replace
+    assert replace == (("<s>", "<bos>"), ("</s>", "x"))
 
 
 @pytest.mark.parametrize(
     ("line", "note"),
     [
         ("--p-split 0.1", "--draft-p-split does nothing: drafts are not split"),
-        ("--spec-replace a b", "--spec-replace is not applied"),
+        ("--spec-replace a b", "--spec-replace does nothing: there is no draft model"),
+        ("-md DRAFT --spec-replace a b", "--spec-replace does nothing: the draft model has the"),
         ("--spec-ngram-size-n 5", "--spec-ngram-size-n does nothing for suffix"),
         ("--spec-type none --spec-ngram-min-hits 2", "--spec-ngram-min-hits does nothing for none"),
         ("--spec-type ngram-mod --spec-ngram-size-m 9", "--spec-ngram-size-m does nothing for"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -96,6 +97,7 @@ def test_a_request_may_name_the_draft_model(
     small = with_small.client.get("/props").json()["speculative"]["draft_model"]
     assert (small["name"], small["path"]) == ("qwen2:0.5b", str(model.path))
     assert small["bytes"] > model.size_bytes + (1 << 20)  # the context counts
+    assert small["vocabulary"] == "same"
     paths = {
         "/v1/chat/completions": {"messages": CHAT, "max_tokens": 1},
         "/v1/completions": {"prompt": "x", "max_tokens": 1},
@@ -112,6 +114,22 @@ def test_a_request_may_name_the_draft_model(
                 f"draft_model {name!r} is not loaded: this server has 'qwen2:0.5b'" in refused.text
             )
         assert "this server has no draft model" in server.post(path, **body, draft_model="x").text
+
+
+def test_props_tell_of_a_draft_model_that_drafts_through_text(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from helpers.other_vocabularies import permuted
+
+    settings = DraftModelSettings(path=permuted(tmp_path / "other.gguf"), name="other")
+    server = start(slots=2, exact=False, draft_model=settings, metrics=True)
+    made = server.client.get("/props").json()["speculative"]
+    assert made["draft_model"]["vocabulary"] == "another"
+    assert made["notes"] == []
+    answer = server.post("/completion", prompt="def f(", n_predict=30, temperature=0).json()
+    plain = start(slots=1, exact=False, drafter=None)
+    body = {"prompt": "def f(", "n_predict": 30, "temperature": 0}
+    assert answer["content"] == plain.post("/completion", **body).json()["content"]
+    assert 'source="draft-model"' in server.client.get("/metrics").text
 
 
 def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -> None:

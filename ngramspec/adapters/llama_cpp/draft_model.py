@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, check_vocabulary
+from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, vocabulary_difference
+from ngramspec.engine.spelling import Speller
+from ngramspec.engine.translated import TranslatedDraftModel
+from ngramspec.engine.translation import Translator, check_texts
+from ngramspec.errors import BackendError
+from ngramspec.tokenizers.llama_vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +36,12 @@ class DraftModelSettings:
     threads_batch: int | None = None  # None = as the target, or as threads
     type_k: str = "f16"
     type_v: str = "f16"
+    # strings of the target's texts, such as chat markers, and what stands for them in the draft
+    # model's, where that has another vocabulary
+    replace: tuple[tuple[str, str], ...] = ()
+
+
+NO_EXCHANGE = "--spec-replace does nothing: the draft model has the target's vocabulary"
 
 
 def open_draft_model(
@@ -38,23 +51,53 @@ def open_draft_model(
 
     Raises:
         FormatError, OSError: The file cannot be read.
-        InputError: A setting is out of its bounds, or the model cannot take tokens back.
-        BackendError: llama.cpp cannot run it, or its vocabulary differs from the target's.
+        InputError: A setting is out of its bounds, the model cannot take tokens back, or a string
+            to replace is empty.
+        BackendError: llama.cpp cannot run it, or its vocabulary differs from the target's and one
+            of them changes texts.
+
+    A model of another vocabulary drafts through text.
     """
     model = stack.enter_context(LlamaModel(settings.path, placement=settings.placement))
     context = draft_context(settings, target.settings, target.context_size)
     small = stack.enter_context(LlamaTarget(model, context))
-    check_vocabulary(target, small)
+    difference = vocabulary_difference(target, small)
     most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
-    return DraftModel(
-        small,
-        min(settings.n_max, most),
-        min(settings.n_min, most),
-        settings.p_min,
-        label=settings.name,
-        path=os.fspath(settings.path),
-        nbytes=model.size_bytes + small.buffers.total,
-    )
+    options: dict[str, Any] = {
+        "n_max": min(settings.n_max, most),
+        "n_min": min(settings.n_min, most),
+        "p_min": settings.p_min,
+        "label": settings.name,
+        "path": os.fspath(settings.path),
+        "nbytes": model.size_bytes + small.buffers.total,
+    }
+    if difference:
+        vocabularies = target.model.vocabulary, model.vocabulary
+        translator = _translator(*vocabularies, settings, difference)
+        return TranslatedDraftModel(small, translator, target.context_size, **options)
+    made = DraftModel(small, **options)
+    if settings.replace:
+        made.info = dataclasses.replace(made.info, notes=(NO_EXCHANGE,))
+    return made
+
+
+def _translator(
+    target: Vocabulary, draft: Vocabulary, settings: DraftModelSettings, difference: str
+) -> Translator:
+    """Return what translates between two vocabularies that differ.
+
+    Raises:
+        BackendError: No text can go from one to the other.
+        InputError: A string to replace is empty.
+    """
+    try:
+        own, other = (Speller(one, one.special["bos"], one.add_bos) for one in (target, draft))
+        check_texts(own, "target's")
+        check_texts(other, "draft model's")
+    except BackendError as error:
+        raise BackendError(f"{difference}, and {error}") from None
+    own.prepare()
+    return Translator(own, other, settings.replace)
 
 
 def draft_context(
@@ -62,7 +105,7 @@ def draft_context(
 ) -> ContextSettings:
     """Return how a draft model's context is made, for a target's settings and tokens per slot."""
     threads = settings.threads
-    return replace(
+    return dataclasses.replace(
         own,
         context_size=settings.context_size or context_size,
         threads=threads or own.threads,

@@ -10,7 +10,7 @@ import click
 
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
-from ngramspec.cli.draft_model import HEADS
+from ngramspec.cli.draft_model import HEADS, replace_option
 from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
@@ -73,6 +73,7 @@ docs/explanation/exactness.md explains why."""
            "Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "-md", "--model-draft", type=FILE,
            help="GGUF file of a draft model, for modes with draft-simple."),
+    replace_option(DRAFTS),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
            "as proposed. NAME:policy=... sets it for one drafter."),
@@ -132,7 +133,10 @@ def _small(
     if values["mtp"]:
         return open_second(MtpSettings(), target, stack)
     path = values["model_draft"]
-    return path and open_second(DraftModelSettings(path=path), target, stack)
+    if path is None:
+        return None
+    settings = DraftModelSettings(path=path, replace=values["spec_replace"])
+    return open_second(settings, target, stack)
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
