@@ -71,15 +71,15 @@ class DraftTimes:
 
     def took_first(self, seconds: float) -> None:
         """Note a decode that gave the first token of drafts."""
-        self.first = _followed(self.first, seconds)
+        self.first = followed(self.first, seconds)
 
     def took_each(self, seconds: float) -> None:
         """Note a decode that gave further tokens of drafts."""
-        self.each = _followed(self.each, seconds)
+        self.each = followed(self.each, seconds)
 
     def took_read(self, seconds: float) -> None:
         """Note what a token took that was only read."""
-        self.read = _followed(self.read, seconds)
+        self.read = followed(self.read, seconds)
 
     def price(self) -> tuple[float, float]:
         """Return what a draft takes beside its tokens, and each token."""
@@ -87,5 +87,6 @@ class DraftTimes:
         return max(self.first - each, 0.0), each
 
 
-def _followed(mean: float, latest: float) -> float:
+def followed(mean: float, latest: float) -> float:
+    """Return a running mean; 0.0 = nothing was seen yet."""
     return mean + LATEST * (latest - mean) if mean else latest

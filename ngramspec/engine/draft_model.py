@@ -6,11 +6,13 @@ import math
 import os
 from collections.abc import Sequence
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine.draft_counts import DraftCounts, DraftTimes
 from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.target import Target
@@ -21,7 +23,6 @@ from ngramspec.stats import SourceStats
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
 # A first decode over more tokens reads text, so its time says nothing about drafting.
 FEW = 8
-LATEST = 0.1  # weight of the latest call in what drafting takes
 # How much larger one vocabulary of a family may be, and the first token that is compared.
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
@@ -34,18 +35,21 @@ class _Sequence:
     num_past: Of all these in the model's cache; drafted tokens may follow there.
     sent: How many tokens of the draft are verified.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
+    saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
+        back; 0 = none.
     """
 
     __slots__ = (
-        "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "p_min", "sent",
-        "tokens",
+        "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "num_saved",
+        "p_min", "saved", "sent", "tokens",
     )  # fmt: skip
 
     def __init__(self, context_size: int, p_min: float) -> None:
         self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
         self.p_min = p_min
         self.length = self.ahead = self.sent = 0
-        self.num_past = 0
+        self.num_past = self.num_saved = 0
+        self.saved: Any = None
         self.foreign = False
         self.namespace = ""
         self.draft: list[int] = []
@@ -89,7 +93,8 @@ class DraftModel:
                 "a draft model needs 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
                 f"got {n_max}, {n_min} and {p_min}"
             )
-        if target.max_rollback is not None and target.max_rollback < n_max:
+        self._most_back = None if target.can_save else target.max_rollback  # None = any distance
+        if self._most_back is not None and self._most_back < n_max:
             raise InputError("the draft model cannot take tokens back: it is recurrent")
         self._target = target
         self.info = DraftModelInfo(
@@ -105,10 +110,7 @@ class DraftModel:
         self._rows = Rows(target.vocab_size)
         sizes = [target.context_size] * target.num_sequences
         self._sequences = [_Sequence(size, p_min) for size in sizes]
-        self._begins = self._calls = self._accepts = self._ns = 0
-        self._drafts = self._drafted = 0
-        self._positions = [0] * n_max
-        self._first_seconds = self._next_seconds = self._read_seconds = 0.0
+        self._counts, self._times = DraftCounts(n_max), DraftTimes()
 
     @property
     def max_draft(self) -> int:
@@ -135,7 +137,7 @@ class DraftModel:
         seq.foreign = bool((token_ids >= self._target.vocab_size).any())
         self._drop(seq)
         self._cut(slot, min(kept, size - 1))
-        self._begins += 1
+        self._counts.begins += 1
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
         """Draft for all slots, one decode per drafted position."""
@@ -146,7 +148,7 @@ class DraftModel:
     ) -> list[TokenIds]:
         """Draft after tokens that another source has drafted, for all slots at once."""
         started = perf_counter_ns()
-        self._calls += 1
+        self._counts.calls += 1
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot, tokens in zip(slots, before, strict=True):
             self._follow(slot, tokens)
@@ -154,6 +156,7 @@ class DraftModel:
         lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
         behind = [self._unread(slot) for slot in going]
         unread, total = max(behind, default=0), sum(behind)
+        self._save(going)
         self._read(going)
         read = perf_counter_ns()
         rows = self._decode_ends(going)
@@ -164,15 +167,14 @@ class DraftModel:
             rows = self._decode_drafts(going)
         drafts = [self._finished(slot, most[slot]) for slot in slots]
         ended = perf_counter_ns()
-        self._ns += ended - started
+        self._counts.ns += ended - started
         if unread > FEW:
-            each = 1e-9 * (read - started) / total
-            self._read_seconds = followed(self._read_seconds, each)
+            self._times.took_read(1e-9 * (read - started) / total)
         if unread:
             since = read if unread > FEW else started
-            self._first_seconds = followed(self._first_seconds, 1e-9 * (first - since))
+            self._times.took_first(1e-9 * (first - since))
         if calls:
-            self._next_seconds = followed(self._next_seconds, 1e-9 * (ended - first) / calls)
+            self._times.took_each(1e-9 * (ended - first) / calls)
         return drafts
 
     def price(self) -> tuple[float, float]:
@@ -180,8 +182,7 @@ class DraftModel:
 
         The first token comes with what is read of the text.
         """
-        each = self._next_seconds or self._first_seconds
-        return max(self._first_seconds - each, 0.0), each
+        return self._times.price()
 
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
@@ -191,8 +192,7 @@ class DraftModel:
         """Count only the first `length` tokens of the last draft, those that are verified."""
         seq = self._sequences[slot]
         if seq.sent > length:
-            self._drafted -= seq.sent - length
-            self._drafts -= length == 0
+            self._counts.shortened(seq.sent, length)
             seq.sent = length
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
@@ -205,7 +205,7 @@ class DraftModel:
         seq.foreign = seq.foreign or bool((token_ids >= self._target.vocab_size).any())
         right = count_right(self._guessed(seq, seq.length), token_ids)
         if seq.sent:
-            self._count(min(num_accepted, right - seq.ahead))
+            self._counts.judged(min(num_accepted, right - seq.ahead))
         self._rewrite(slot, seq.length, token_ids)
 
     def shift(self, slot: int, first: int, count: int) -> None:
@@ -231,41 +231,16 @@ class DraftModel:
 
     def stats(self) -> dict[str, SourceStats]:
         """Return its counts under its own name."""
-        per_position = tuple(self._positions)
-        while per_position and not per_position[-1]:
-            per_position = per_position[:-1]
-        return {
-            self.name: SourceStats(
-                name=self.name,
-                begin_calls=self._begins,
-                propose_calls=self._calls,
-                accept_calls=self._accepts,
-                num_drafts=self._drafts,
-                num_accepted_drafts=self._positions[0],
-                num_draft_tokens=self._drafted,
-                num_accepted_tokens=sum(self._positions),
-                accepted_per_position=per_position,
-                begin_ns=0,
-                propose_ns=self._ns,
-                accept_ns=0,
-            )
-        }
+        return {self.name: self._counts.stats(self.name)}
 
     def _backlog(self, unread: int) -> float:
         """Return the seconds that it takes to read so many tokens, 0.0 if they are few."""
-        return unread * self._read_seconds if unread > FEW else 0.0
+        return unread * self._times.read if unread > FEW else 0.0
 
     def _sent(self, slot: int, length: int) -> None:
         """Count a draft."""
-        self._drafts += 1
-        self._drafted += length
+        self._counts.sent(length)
         self._sequences[slot].sent = length
-
-    def _count(self, right: int) -> None:
-        """Count the tokens of a draft that were right."""
-        self._accepts += 1
-        for position in range(right):
-            self._positions[position] += 1
 
     def _follow(self, slot: int, before: TokenIds) -> None:
         """Make the slot's text end with tokens that another source has drafted."""
@@ -325,22 +300,42 @@ class DraftModel:
     def _cut(self, slot: int, length: int) -> None:
         """Make the cache hold the first `length` tokens at most."""
         seq = self._sequences[slot]
-        if not self._target.truncate(slot, length):
-            self._target.truncate(slot, 0)
-            length = 0
+        if seq.num_saved > length:
+            seq.saved, seq.num_saved = None, 0
+        if length < seq.num_past and not self._target.truncate(slot, length):
+            length = seq.num_saved
+            if not (length and self._target.restore(slot, seq.saved, length)):
+                self._target.truncate(slot, 0)
+                seq.saved, seq.num_saved = None, 0
+                length = 0
         seq.num_past = min(seq.num_past, length)
+
+    def _save(self, slots: Sequence[int]) -> None:
+        """Save the states of texts, but for their last tokens, if drafts cannot be taken back."""
+        if not self._target.can_save:
+            return
+        for slot in slots:
+            seq = self._sequences[slot]
+            end = seq.length - (seq.ahead == 0)  # the last token of all gives the first logits
+            if end > seq.num_saved and end >= seq.num_past:
+                self._read_to(slot, end)
+                seq.saved, seq.num_saved = self._target.save(slot), end
 
     def _read(self, slots: Sequence[int]) -> None:
         """Decode what the model has not seen of the slots' texts, but for their ends."""
         for slot in slots:
             seq = self._sequences[slot]
-            ends = self._num_ends(slot)
-            while self._unread(slot) > ends:  # prompts, or texts that others drafted for
-                part = min(self._unread(slot) - ends, self._target.max_batch)
-                self._batch.clear()
-                self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
-                self._target.decode(self._batch, self._rows)
-                seq.num_past += part
+            self._read_to(slot, seq.length + seq.ahead - self._num_ends(slot))
+
+    def _read_to(self, slot: int, end: int) -> None:
+        """Decode what the model has not seen of a slot's text before an index."""
+        seq = self._sequences[slot]
+        while seq.num_past < end:  # a prompt, or a text that others drafted for
+            part = min(end - seq.num_past, self._target.max_batch)
+            self._batch.clear()
+            self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
+            self._target.decode(self._batch, self._rows)
+            seq.num_past += part
 
     def _decode_ends(self, slots: Sequence[int]) -> dict[int, int]:
         """Decode the last tokens; return their rows of logits."""
@@ -399,11 +394,6 @@ def count_right(guessed: TokenIds, tokens: TokenIds) -> int:
     size = min(guessed.size, tokens.size)
     differs = guessed[:size] != tokens[:size]
     return int(differs.argmax()) if differs.any() else size
-
-
-def followed(mean: float, latest: float) -> float:
-    """Return a running mean; 0.0 = nothing was seen yet."""
-    return mean + LATEST * (latest - mean) if mean else latest
 
 
 def vocabulary_difference(target: Target, draft: Target) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.engine.draft_model import LATEST, DraftModel, count_right, followed
+from ngramspec.engine.draft_counts import LATEST, followed
+from ngramspec.engine.draft_model import DraftModel, count_right
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.engine.spelling import MOST_CONTEXT
 from ngramspec.engine.target import Target
@@ -83,7 +84,7 @@ class TranslatedDraftModel(DraftModel):
         self._translator = translator
         slots = range(target.num_sequences)
         self._texts = [_Text(text_size, translator.translation()) for _ in slots]
-        self._times = 1.0  # tokens of the model for one of the target
+        self._ratio = 1.0  # tokens of the model for one of the target
         self._most_ends = min(MOST_ENDS, max(target.max_batch // target.num_sequences - 1, 0))
         self._begun_share = 1.0  # of the looks at a begun word, those that found a longer one
 
@@ -105,17 +106,17 @@ class TranslatedDraftModel(DraftModel):
         text.length = size
         text.known = same
         text.draft, text.claims = NO_TOKENS, []
-        self._begins += 1
+        self._counts.begins += 1
 
     def price(self) -> tuple[float, float]:
         """Return what a draft takes beside its tokens, and each token, in seconds."""
         start, each = super().price()
-        return start, each * self._times
+        return start, each * self._ratio
 
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
         text, seq = self._texts[slot], self._sequences[slot]
-        times = len(text.translation) / text.known if text.known and not text.fresh else self._times
+        times = len(text.translation) / text.known if text.known and not text.fresh else self._ratio
         return self._backlog(int(text.length * times) - min(seq.num_past, int(text.known * times)))
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
@@ -128,7 +129,7 @@ class TranslatedDraftModel(DraftModel):
         if seq.sent:
             guessed = np.concatenate([text.before, text.draft])
             right = count_right(guessed, token_ids) - text.before.size
-            self._count(min(num_accepted, right))
+            self._counts.judged(min(num_accepted, right))
         room = min(int(token_ids.size), text.ids.size - text.length)
         text.ids[text.length : text.length + room] = token_ids[:room]
         text.length += room
@@ -193,7 +194,7 @@ class TranslatedDraftModel(DraftModel):
         text.changed = changed
         seq = self._sequences[slot]
         text.ends = 0
-        looks = self._begun_share > SELDOM or self._calls % NOW_AND_THEN == 0
+        looks = self._begun_share > SELDOM or self._counts.calls % NOW_AND_THEN == 0
         if looks and self._target.max_rollback is None:  # it can go back into the text
             last = seq.tokens[max(seq.length - self._most_ends - 1, 0) : seq.length][1:]
             text.ends = self._translator.draft.last_word(last.tolist())
@@ -264,11 +265,11 @@ class TranslatedDraftModel(DraftModel):
         """Return how many tokens to draft at most for `most` of the target's."""
         seq, text = self._sequences[slot], self._texts[slot]
         times = seq.length / max(text.length + text.before.size, 1)
-        self._times = followed(self._times, min(max(times, 1 / MOST_TIMES), MOST_TIMES))
+        self._ratio = followed(self._ratio, min(max(times, 1 / MOST_TIMES), MOST_TIMES))
         text.most, text.usual = most, math.ceil(most * times)
         longest = min(3 * text.usual, int(most * MOST_TIMES)) + len(text.partial) + MOST_BYTES
-        if self._target.max_rollback is not None:
-            longest = min(longest, self._target.max_rollback)
+        if self._most_back is not None:
+            longest = min(longest, self._most_back)
         return max(min(longest, seq.tokens.size - seq.length), 1)
 
     def _has_room(self, slot: int) -> bool:

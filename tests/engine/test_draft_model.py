@@ -184,13 +184,15 @@ def test_more_slots_than_a_decode_holds_are_drafted_for_one_by_one() -> None:
     assert engine.stats().num_draft_tokens == engine.stats().num_accepted_tokens > 40
 
 
-@pytest.mark.parametrize("snapshots", [None, 3])
+@pytest.mark.parametrize("memory", ["cache", "snapshots", "saved"])
 @given(data=st.data())
 @settings(SETTINGS)
-def test_the_cache_follows_the_text_whatever_is_accepted(
-    snapshots: int, data: st.DataObject
-) -> None:
-    drafts, model = make(max_rollback=snapshots, period=data.draw(st.sampled_from([0, 3])))
+def test_the_cache_follows_the_text_whatever_is_accepted(memory: str, data: st.DataObject) -> None:
+    kinds = {"snapshots": {"max_rollback": 3}, "saved": {"max_rollback": 0, "can_save": True}}
+    refusal = data.draw(st.sampled_from([0.0, 0.3])) if memory == "saved" else 0.0
+    drafts, model = make(
+        period=data.draw(st.sampled_from([0, 3])), refusal=refusal, **kinds.get(memory, {})
+    )
     texts = {slot: data.draw(st.lists(st.integers(1, 9), min_size=1)) for slot in (0, 1)}
     for slot, text in texts.items():
         drafts.begin(slot, int32(text))
@@ -212,6 +214,25 @@ def test_the_cache_follows_the_text_whatever_is_accepted(
         for slot in (0, 1):
             assert drafts._sequences[slot].tokens[: len(texts[slot])].tolist() == texts[slot]
             assert in_step(drafts, model, slot)
+
+
+def test_a_model_that_saves_its_state_reads_no_text_twice() -> None:
+    drafts, model = make(max_rollback=0, can_save=True, n_max=3)
+    text = list(range(1, 60))
+    drafts.begin(0, int32(text))
+    for right in (0, 3, 1, 2, 0):
+        (draft,) = drafts.propose([0], [3])
+        assert draft.tolist() == model.expected(text, 3)
+        model.batches.clear()
+        emitted = [*draft[:right].tolist(), 40]
+        drafts.accept(0, int32(emitted), right)
+        text += emitted
+        drafts.propose([0], [1])
+        assert sum(model.batches) <= 1 + 3 + 1 + 1, "the draft again, and what was said after it"
+        drafts.accept(0, int32([]), 0)
+    drafts.begin(0, int32(text[:30]))
+    (draft,) = drafts.propose([0], [3])
+    assert draft.tolist() == model.expected(text[:30], 3)
 
 
 def test_it_drafts_after_tokens_of_another_source() -> None:
@@ -309,6 +330,7 @@ def test_values_out_of_bounds_are_refused(n_max: int, n_min: int, p_min: float) 
 def test_a_model_that_cannot_take_drafts_back_is_refused() -> None:
     with pytest.raises(InputError, match="recurrent"):
         make(n_max=3, max_rollback=2)
+    assert make(n_max=3, max_rollback=0, can_save=True)[0].max_draft == 3
     assert make(n_max=3, max_rollback=3)[0].name == "draft-model"
 
 

@@ -62,10 +62,9 @@ def open_draft_model(
     context = draft_context(settings, target.settings, target.context_size)
     small = stack.enter_context(LlamaTarget(model, context))
     difference = vocabulary_difference(target, small)
-    most = small.max_rollback or max(settings.n_max, settings.n_min)  # what it can take back
     options: dict[str, Any] = {
-        "n_max": min(settings.n_max, most),
-        "n_min": min(settings.n_min, most),
+        "n_max": settings.n_max,
+        "n_min": settings.n_min,
         "p_min": settings.p_min,
         "label": settings.name,
         "path": os.fspath(settings.path),
@@ -116,7 +115,7 @@ def draft_context(
         kv_unified=False,
         cells=0,
         max_outputs=0,
-        n_rs_seq="auto",
+        n_rs_seq=0,  # a state is saved instead: snapshots reach back one decode only
         pad=False,
         branches=1,
     )
