@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from helpers.other_vocabularies import chain_model, permuted, spm_vocabulary
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.spelling import MOST_CONTEXT, Exchange, Speller, whole
 from ngramspec.engine.translation import LOOSE, NEAR, Translation, Translator, check_texts
 from ngramspec.errors import BackendError, InputError
 from reference.translation import SlowTranslation
+
+pytest.importorskip("gguf")
+from helpers.other_vocabularies import chain_model, permuted, spm_vocabulary
 
 PAIRS = [("<|im_start|>", "<start>"), ("<|im", "<"), ("ab", "x"), ("abc", "yy"), ("\n\n", "\n")]
 PIECES = [
