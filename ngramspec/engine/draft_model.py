@@ -351,9 +351,7 @@ class DraftModel:
     def _extend(self, slot: int, row: int, most: int) -> bool:
         """Add the likeliest next token to the slot's draft; True when it may go on."""
         seq = self._sequences[slot]
-        token = self._rows.argmax(row)
-        logprob, _ = self._rows.logprobs(row, token, 0)
-        probability = min(math.exp(logprob), 1.0)
+        token, probability = likeliest(self._rows, row)
         if probability < seq.p_min:
             return False
         seq.draft.append(token)
@@ -387,6 +385,13 @@ class DraftModel:
             return NO_TOKENS
         self._sent(slot, len(seq.draft))
         return np.array(seq.draft, dtype=np.int32)
+
+
+def likeliest(rows: Rows, row: int) -> tuple[int, float]:
+    """Return the likeliest token of a row and its probability."""
+    token = rows.argmax(row)
+    logprob, _ = rows.logprobs(row, token, 0)
+    return token, min(math.exp(logprob), 1.0)
 
 
 def count_right(guessed: TokenIds, tokens: TokenIds) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine.draft_counts import DraftCounts, DraftTimes
+from ngramspec.engine.draft_model import count_right, likeliest
 from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.errors import InputError
@@ -320,11 +320,7 @@ class MtpHeads:
         """Take the emitted tokens; the target has told what its cache holds of them."""
         text = self._texts[slot]
         if text.sent:
-            right = 0
-            for drafted, token in zip(text.draft, token_ids.tolist(), strict=False):
-                if drafted != token:
-                    break
-                right += 1
+            right = count_right(np.array(text.draft, dtype=np.int32), token_ids)
             self._counts.judged(min(num_accepted, right))
         if token_ids.size:
             text.newest = int(token_ids[-1])
@@ -537,9 +533,7 @@ class MtpHeads:
     def _extend(self, slot: int, row: int, most: int) -> bool:
         """Add the likeliest next token to the slot's draft; True when it may go on."""
         text = self._texts[slot]
-        token = self._rows.argmax(row)
-        logprob, _ = self._rows.logprobs(row, token, 0)
-        probability = min(math.exp(logprob), 1.0)
+        token, probability = likeliest(self._rows, row)
         if probability < text.p_min:
             return False
         text.draft.append(token)
