@@ -91,6 +91,7 @@ class _Text:
     The entry at position p is made of token p and the state after token p - 1, so the heads can
     read one token more than the target: the newest.
 
+    said: Tokens of the request, the newest included, which may be more than the target holds.
     length: Tokens that the target holds for good.
     state: After the last of them; zeros where it is not known.
     newest: The token that comes next, -1 = not known.
@@ -102,6 +103,7 @@ class _Text:
 
     state: States
     p_min: float
+    said: int = 0
     length: int = 0
     newest: int = -1
     read: int = 0
@@ -230,6 +232,8 @@ class MtpHeads:
             return
         text.verified = None
         self._cut(text, length)
+        if not length:  # room for others
+            self._forget(slot, 0)
 
     def adopted(self, slot: int, branch: int) -> None:
         """Follow the target, whose sequence holds what a branch of its last tree holds."""
@@ -267,13 +271,18 @@ class MtpHeads:
 
     # What the engine asks.
 
+    def shift(self, slot: int, first: int, count: int) -> None:
+        """Count the tokens that the context has discarded; the target has told which they are."""
+        self._texts[slot].said -= count
+
     def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
         """Set the next request's p_min; what the heads hold follows the target's cache."""
         self._texts[slot].p_min = self._p_min if p_min is None else p_min
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request: the target has read its prompt."""
-        self._texts[slot].newest = -1
+        text = self._texts[slot]
+        text.newest, text.said = -1, int(token_ids.size)
         self._counts.begins += 1
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
@@ -324,6 +333,7 @@ class MtpHeads:
             self._counts.judged(min(num_accepted, right))
         if token_ids.size:
             text.newest = int(token_ids[-1])
+            text.said += int(token_ids.size)
         text.draft, text.claims, text.sent = [], [], 0
 
     def end(self, slot: int) -> None:
@@ -398,7 +408,9 @@ class MtpHeads:
     def _can_draft(self, slot: int) -> bool:
         text = self._texts[slot]
         return (
-            0 <= text.newest < self._heads.vocab_size
+            # A state that was brought back is of a text that lacks accepted tokens.
+            text.length == text.said - 1
+            and 0 <= text.newest < self._heads.vocab_size
             and text.length + self._n_max < self._heads.context_size
         )
 

@@ -125,6 +125,7 @@ class FollowingMachine(RuleBasedStateMachine):
             if rejected:
                 self.cut(slot, len(self.texts[slot]) - rejected)
             newest = data.draw(st.integers(0, VOCAB - 1))
+            self.source.begin(slot, np.array(self.texts[slot], np.int32))
             self.source.accept(slot, np.array([newest], np.int32), 0)
             self.newest[slot] = newest
 
@@ -153,6 +154,7 @@ class FollowingMachine(RuleBasedStateMachine):
         for one in (self.texts, self.before, self.after):
             del one[slot][first : first + count]  # type: ignore[attr-defined]
         self.source.shifted(slot, first, count)
+        self.source.shift(slot, first, count)
 
     @rule(slot=st.integers(0, SLOTS - 1), tokens=TOKENS)
     def load(self, slot: int, tokens: list[int]) -> None:
@@ -209,8 +211,32 @@ def test_the_state_before_a_token_is_known_wherever_decodes_follow_one_another()
         states = [state_after(text[: start + i + 1]) for i in range(size)]
         source.decoded(batch, np.array(states, np.float32)[:, None])
     source.truncated(0, 6)  # two of the last four were rejected
-    source.accept(0, np.array([5], np.int32), 0)
+    source.begin(0, np.array(text[:3], np.int32))
+    source.accept(0, np.array([*text[3:6], 5], np.int32), 2)
     source.propose([0], [1])
     expected = [(t, state_after(text[:i]) if i else UNKNOWN) for i, t in enumerate(text[:6])]
     expected.append((5, state_after(text[:6])))
     assert [heads.cells[0][p] for p in range(7)] == [[entry] for entry in expected]
+
+
+def test_a_state_that_was_brought_back_gets_no_draft() -> None:
+    """The target has said more than it holds: its accepted tokens are decoded again."""
+    heads = NotedHeads(1, True, True)
+    source = MtpHeads(heads, n_max=3)
+    batch = Batch(16)
+    batch.add(0, 0, np.array([1, 2, 4], np.int32))
+    source.decoded(batch, np.ones((3, 1), np.float32))
+    source.begin(0, np.array([1, 2, 4], np.int32))
+    source.accept(0, np.array([3], np.int32), 0)
+    assert source.propose([0], [3])[0].tolist() == [3, 3, 3]
+    batch.clear()
+    batch.add(0, 3, np.array([3, 3, 3, 3], np.int32))
+    source.decoded(batch, np.ones((4, 1), np.float32))
+    source.truncated(0, 3)
+    source.accept(0, np.array([3, 3, 5], np.int32), 2)
+    assert source.propose([0], [3])[0].size == 0
+    batch.clear()
+    batch.add(0, 3, np.array([3, 3, 3, 5], np.int32))
+    source.decoded(batch, np.ones((4, 1), np.float32))
+    source.accept(0, np.array([6], np.int32), 0)
+    assert source.propose([0], [3])[0].size == 3

@@ -70,7 +70,7 @@ def open_mtp(settings: MtpSettings, target: LlamaTarget, stack: contextlib.ExitS
         BackendError: The model has no heads, was loaded without them, or is of a family whose heads
             llama.cpp cannot run; or llama.cpp lacks a function; says which.
     """
-    heads = stack.enter_context(contextlib.closing(LlamaHeads(target)))
+    heads = stack.enter_context(contextlib.closing(LlamaHeads(target, settings.n_max)))
     made = MtpHeads(
         heads,
         settings.n_max,
@@ -85,11 +85,15 @@ def open_mtp(settings: MtpSettings, target: LlamaTarget, stack: contextlib.ExitS
 class LlamaHeads:
     """The MTP heads of a model: a second context on its weights, with a cache of its own.
 
+    Args:
+        target: On the model.
+        most: Longest draft: each slot has room for one.
+
     Raises:
         BackendError: As open_mtp.
     """
 
-    def __init__(self, target: LlamaTarget) -> None:
+    def __init__(self, target: LlamaTarget, most: int = N_MAX) -> None:
         model = target.model
         self._staging = _staging(model)
         self.num_heads = _num_heads(model)
@@ -97,13 +101,14 @@ class LlamaHeads:
         self.vocab_size = target.vocab_size
         self.state_width = int(lib.llama_model_n_embd_out(model.handle.address))
         self.num_sequences, self.context_size = target.num_sequences, target.context_size
+        cells = target.settings.cells
         settings = replace(
             target.settings,
             pad=False,
             branches=1,
             max_outputs=0,
             n_batch=max(MOST_READ, target.num_sequences * self.num_heads),
-            cells=target.settings.cells,
+            cells=cells and cells + most * target.num_sequences,
         )
         params = context_params(model, settings)
         params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP

@@ -158,6 +158,27 @@ def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
     assert after.num_accepted_tokens - before.num_accepted_tokens == drafted > 40
 
 
+def test_states_that_are_saved_and_brought_back(opened: Open) -> None:
+    made = opened("qwen35", tuple(range(0, 26, 4)), n_rs_seq=0)
+    engine = made.engine()
+    request = Request(prompt_ids=prompt(0, 9), max_tokens=100)
+    (answer,) = engine.generate([request])
+    assert list(answer.token_ids) == wanted(request)
+    stats = engine.source_stats()["draft-mtp"]
+    assert stats.num_accepted_tokens > 0.6 * stats.num_draft_tokens > 30
+
+
+def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(opened: Open) -> None:
+    made = opened(slots=4, context_size=256, cells=512)
+    engine = made.engine()
+    requests = [Request(prompt_ids=prompt(n, 180), max_tokens=40) for n in range(12)]
+    for request, answer in zip(requests, engine.generate(requests), strict=True):
+        assert answer.finish_reason in ("length", "error")
+        if answer.finish_reason == "length":
+            assert list(answer.token_ids) == wanted(request)
+    assert not engine.source_failures()
+
+
 def test_heads_follow_a_shifting_context(opened: Open) -> None:
     made = opened(context_size=256)
     engine = made.engine(context_shift=True)
