@@ -64,6 +64,11 @@ class Speller:
         """Return the bytes of a token; a special one has a text too."""
         return self._vocabulary.piece(token, True)
 
+    def pieces(self) -> dict[bytes, int]:
+        """Return a token for each text that one token has, special ones left out."""
+        vocabulary = self._vocabulary
+        return {vocabulary.piece(token, False): token for token in range(vocabulary.vocab_size)}
+
     def spell(self, ids: Sequence[int]) -> bytes:
         """Return the text of tokens."""
         return b"".join(map(self.piece, ids))

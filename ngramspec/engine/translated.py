@@ -20,6 +20,7 @@ from ngramspec.engine.translation import Translation, Translator
 MOST_TIMES = 8.0  # as many tokens of the draft model are drafted for one of the target, at most
 MOST_BYTES = 3  # of a character after its first byte
 MOST_ENDS = 3  # tokens of a begun word that are looked at
+MOST_AFTER = 2  # tokens of the target that are drafted to see whether the one before is whole
 # A model that seldom has longer words than the target is asked for them in one call of so many.
 SELDOM, NOW_AND_THEN = 0.05, 8
 
@@ -286,7 +287,11 @@ class TranslatedDraftModel(DraftModel):
                 return False
         if not goes_on or len(draft) < text.usual:
             return goes_on
-        return len(self._drafted_text(slot)[0]) < text.most
+        made = self._drafted_text(slot)[0]
+        # What comes next tells whether the last token is whole.
+        return len(made) < text.most or (
+            len(made) <= text.most + MOST_AFTER and self._translator.may_grow(made, text.most)
+        )
 
     def _drafted_text(self, slot: int) -> tuple[list[int], list[float]]:
         """Return the slot's draft in the target's tokens, and their probabilities."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ngramspec.errors import BackendError
 LOOSE = 32
 NEAR = 256  # how far back from there the beginning of a word is looked for, in bytes
 CONTINUATION = bytes(range(0x80, 0xC0))  # bytes inside of characters
+BLANKS = {bytes([byte]) for byte in BLANK}
 INSIDE = {bytes([byte]) for byte in CONTINUATION}
 PROBE = "Ab  c\n\n\t(d) 1234 x_Y=\u00e9\u00df, e\u0301 \ufb01 \u4f60\u597d \U0001f600!\n  z "
 
@@ -253,6 +255,14 @@ class Translator:
         self._there = Exchange(data)
         self._back = Exchange([(new, old) for old, new in data if new])
 
+    def prepare(self) -> None:
+        """Look at all tokens now, so that no draft has to.
+
+        Cost: 2 us per token of both vocabularies.
+        """
+        self.target.prepare()
+        _ = self._growing
+
     def translation(self) -> Translation:
         """Return an empty text."""
         return Translation(self.draft, self._there)
@@ -272,6 +282,31 @@ class Translator:
             text: What goes on; may end inside of a character.
         """
         return self.target.splits(context.tolist(), self._back.apply(text))
+
+    def may_grow(self, ids: Sequence[int], length: int) -> bool:
+        """Return whether the target may have other tokens at the end of a draft once it is longer.
+
+        It may where the target has a longer token that the draft model says in several, and the
+        draft has not begun another word. A longer one that both have would have been said.
+
+        Args:
+            ids: The target's tokens for a draft.
+            length: How many of them are sent, 1..size of ids.
+        """
+        if ids[length - 1] not in self._growing:
+            return False
+        return not any(self.target.piece(token)[:1] in BLANKS for token in ids[length:])
+
+    @cached_property
+    def _growing(self) -> set[int]:
+        """Return the tokens of the target that may grow.
+
+        Cost: a look at every token of both, once.
+        """
+        known, own = self.draft.pieces(), self.target.pieces()
+        more = (piece for piece in own if piece not in known)
+        starts = (piece[:size] for piece in more for size in range(1, len(piece)))
+        return {own[start] for start in starts if start in own}
 
     def back(
         self, context: TokenIds, partial: bytes, ids: Sequence[int], claims: Sequence[float]

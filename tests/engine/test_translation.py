@@ -50,6 +50,19 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 BYTES = st.lists(st.sampled_from(PIECES), max_size=30).map(lambda parts: "".join(parts).encode())
 
 
+class Pieces:
+    """A vocabulary of a few texts, each with the token of its index."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        self.texts, self.vocab_size = texts, len(texts)
+
+    def tokenize(self, text: str, **_: bool) -> Any:
+        return np.array([self.texts.index(one.encode()) for one in text], np.int32)
+
+    def piece(self, token: int, special: bool) -> bytes:
+        return self.texts[token]
+
+
 def parts_of(data: bytes, cuts: list[int]) -> list[bytes]:
     """Cut a text at some places."""
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
@@ -207,6 +220,22 @@ def test_a_word_that_was_begun_is_completed(vocabularies: dict[str, Any]) -> Non
     assert len(accent) == 2
     assert speller.after(accent[:1], b"\xa9x") == [accent[1], *ids("x")]
     assert speller.after([], b"\xa9x") == [accent[1], *ids("x")]
+
+
+def test_an_end_may_grow_into_a_token_that_only_the_target_has() -> None:
+    both = Translator(
+        Speller(Pieces([b"a", b"b", b"ab", b"abc", b" a", b"d"])),
+        Speller(Pieces([b"a", b"b", b"c", b"ab", b" a", b"d"])),
+    )
+    a, b, ab, _, word, d = range(6)
+    assert both.may_grow([d, ab], 2), "abc"
+    assert both.may_grow([d, a], 2), "abc too"
+    assert not both.may_grow([a, b], 2), "no token goes on from it"
+    assert not both.may_grow([d], 1)
+    assert both.may_grow([ab, d], 1)
+    assert not both.may_grow([ab, word], 1), "another word has begun"
+    same = Translator(Speller(Pieces([b"a", b"ab"])), Speller(Pieces([b"ab", b"a"])))
+    assert not same.may_grow([0], 1), "it would have said ab"
 
 
 def test_strings_are_exchanged_both_ways() -> None:

@@ -95,8 +95,9 @@ def _translator(
         check_texts(other, "draft model's")
     except BackendError as error:
         raise BackendError(f"{difference}, and {error}") from None
-    own.prepare()
-    return Translator(own, other, settings.replace)
+    made = Translator(own, other, settings.replace)
+    made.prepare()
+    return made
 
 
 def draft_context(

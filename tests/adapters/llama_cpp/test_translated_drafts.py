@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from helpers.fewer_merges import TEXT, text_model
 from helpers.gguf_models import build
 from helpers.other_vocabularies import WORDS, chain_model, no_vocabulary, permuted, word_piece_model
 from ngramspec import embedded_model
@@ -32,6 +33,7 @@ from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.llm import LLM
 
 Paths = dict[str, Path]
+MERGES = (3837, 1500, 600)
 MARKERS = (("<|sep|>", "<sep>"),)
 PROMPTS = ["".join(WORDS[2:9]), "".join(WORDS[:7]), "".join(WORDS[12:18]), "".join(WORDS[-6:])]
 CODE = [
@@ -52,6 +54,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
             folder / "marked.gguf", parts=2, marker="<sep>", add_bos=True
         ),
         "spm": Path(build("markov", folder)),
+        **{f"{n} merges": text_model(folder / f"{n}.gguf", n) for n in MERGES},
     }
 
 
@@ -174,6 +177,19 @@ def test_longer_and_shorter_tokens_draft_as_well_as_the_same_ones(
     assert made.failures == {}
     assert made.per_pass >= 0.95 * same.per_pass
     assert made.acceptance >= 0.95 * same.acceptance
+
+
+@pytest.mark.parametrize(("own", "other"), list(itertools.permutations(MERGES, 2)))
+def test_words_in_several_tokens_draft_as_well_as_the_same_ones(
+    run: Run, own: int, other: int
+) -> None:
+    options: dict[str, Any] = {"slots": 4, "max_tokens": 180}
+    prompts = [TEXT[: TEXT.index(word)].rstrip() for word in ("state", "with", "compile", "items")]
+    same, made = (run(f"{own} merges", f"{one} merges", prompts, **options) for one in (own, other))
+    assert same.texts == made.texts == run(f"{own} merges", None, prompts, **options).texts
+    assert made.failures == {}
+    assert made.per_pass >= 0.98 * same.per_pass
+    assert made.acceptance >= 0.98 * same.acceptance
 
 
 @pytest.mark.parametrize("own", ["words", "halves"])
