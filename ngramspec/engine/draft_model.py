@@ -234,7 +234,7 @@ class DraftModel:
         return {self.name: self._counts.stats(self.name)}
 
     def _backlog(self, unread: int) -> float:
-        """Return the seconds that it takes to read so many tokens, 0.0 if they are few."""
+        """Return the seconds that `unread` tokens take to read, 0.0 if they are few."""
         return unread * self._times.read if unread > FEW else 0.0
 
     def _sent(self, slot: int, length: int) -> None:

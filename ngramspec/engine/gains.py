@@ -19,7 +19,7 @@ def seconds_saved(
     Args:
         stats: Of the engine.
         sources: Counts by source.
-        cost: Seconds of a pass over so many tokens, the policy's.
+        cost: Seconds of a pass, given its number of tokens; the policy's.
     """
     drafted = sum(source.num_draft_tokens for source in sources.values())
     if not drafted or not stats.num_steps:

@@ -191,7 +191,7 @@ class Translation:
         return _Tail(first, ids, ends, settled, loose[size:], partial)
 
     def _take(self, tail: _Tail, length: int) -> None:
-        """Make a tail the end of the text, of which so many bytes are kept."""
+        """Keep the first `length` bytes of the text and make a tail its end."""
         del self._ids[tail.first :], self._ends[tail.first :]
         self._ids.extend(tail.ids)
         self._ends.extend(tail.ends)

@@ -101,9 +101,16 @@ def _end(writer: Any, tensors: Tensors) -> None:
     finish(writer, {name: data.astype(np.float32) for name, data in tensors.items()}, "F16")
 
 
-def glm4moe(path: Path, wrong: Collection[int] = (), heads: int = 1, weights: bool = True) -> None:
+def glm4moe(
+    path: Path,
+    wrong: Collection[int] = (),
+    heads: int = 1,
+    weights: bool = True,
+    dense: int = 1,
+) -> None:
     """Write a mixture of experts with one head.
 
+    dense: Layers at the beginning that have no experts.
     heads: How many the file names.
     weights: Whether it has their weights.
     """
@@ -112,11 +119,11 @@ def glm4moe(path: Path, wrong: Collection[int] = (), heads: int = 1, weights: bo
     writer.add_expert_used_count(1)
     writer.add_expert_feed_forward_length(32)
     writer.add_expert_shared_count(1)
-    writer.add_leading_dense_block_count(1)
+    writer.add_leading_dense_block_count(dense)
     tensors = _trunk(vocab)
     for layer in range(1 + (heads if weights else 0)):
         tensors |= _attention(layer) | {f"blk.{layer}.post_attention_norm.weight": np.ones(SIZE)}
-        tensors |= _experts(layer) if layer else _dense(layer)
+        tensors |= _experts(layer) if layer >= dense else _dense(layer)
     _end(writer, tensors | _heads(1, heads if weights else 0, vocab, wrong))
 
 
@@ -135,9 +142,18 @@ def step35(path: Path, wrong: Collection[int] = (), heads: int = 3) -> None:
     _end(writer, tensors | _heads(1, heads, vocab, wrong))
 
 
-def qwen35(path: Path, wrong: Collection[int] = ()) -> None:
-    """Write a hybrid with one head: a recurrent layer and one of attention."""
-    writer, vocab = _begin(path, "qwen35", 1, layers=3)
+def qwen35(path: Path, wrong: Collection[int] = (), family: str = "qwen35") -> None:
+    """Write a hybrid with one head: a recurrent layer and one of attention.
+
+    family: qwen35, or one with experts: qwen35moe, qwen3next.
+    """
+    writer, vocab = _begin(path, family, 1, layers=3)
+    experts = family != "qwen35"
+    if experts:
+        writer.add_expert_count(2)
+        writer.add_expert_used_count(1)
+        writer.add_expert_feed_forward_length(32)
+        writer.add_expert_shared_feed_forward_length(32)
     state, groups, conv = 32, 2, 4
     writer.add_ssm_conv_kernel(conv)
     writer.add_ssm_inner_size(groups * state)
@@ -154,16 +170,34 @@ def qwen35(path: Path, wrong: Collection[int] = ()) -> None:
         "blk.0.ssm_conv1d.weight": np.zeros((3 * wide, conv)),
         "blk.0.ssm_dt.bias": np.zeros(groups),
         "blk.0.ssm_a": -np.ones(groups),
-        "blk.0.ssm_beta.weight": np.zeros((groups, SIZE)),
-        "blk.0.ssm_alpha.weight": np.zeros((groups, SIZE)),
         "blk.0.ssm_norm.weight": np.ones(state),
         "blk.0.ssm_out.weight": np.zeros((SIZE, wide)),
         "blk.0.attn_norm.weight": np.ones(SIZE),
     }
+    if family == "qwen3next":
+        tensors["blk.0.ssm_ba.weight"] = np.zeros((2 * groups, SIZE))
+    else:
+        for name in ("ssm_beta", "ssm_alpha"):
+            tensors[f"blk.0.{name}.weight"] = np.zeros((groups, SIZE))
     for layer in range(3):
         if layer:
             tensors |= _attention(layer, queries=2)
             for name in ("attn_q_norm", "attn_k_norm"):
                 tensors[f"blk.{layer}.{name}.weight"] = np.ones(HEAD)
-        tensors |= _dense(layer) | {f"blk.{layer}.post_attention_norm.weight": np.ones(SIZE)}
+        tensors |= {f"blk.{layer}.post_attention_norm.weight": np.ones(SIZE)}
+        if experts:
+            tensors |= _experts(layer) | {f"blk.{layer}.ffn_gate_inp_shexp.weight": np.zeros(SIZE)}
+            del tensors[f"blk.{layer}.exp_probs_b.bias"]
+        else:
+            tensors |= _dense(layer)
     _end(writer, tensors | _heads(2, 1, vocab, wrong))
+
+
+def qwen35moe(path: Path, wrong: Collection[int] = ()) -> None:
+    """Write a qwen35 with experts."""
+    qwen35(path, wrong, "qwen35moe")
+
+
+def qwen3next(path: Path, wrong: Collection[int] = ()) -> None:
+    """Write the family before qwen35, with experts."""
+    qwen35(path, wrong, "qwen3next")

@@ -135,9 +135,8 @@ class LlamaModel:
         """Return whether tokens cannot be removed from its cache one by one."""
         return self.is_recurrent or self.is_hybrid or self.architecture in STATEFUL
 
-    @cached_property
-    def has_mtp_weights(self) -> bool:
-        """Whether its file has the weights of every MTP head that it names.
+    def mtp_heads_have(self, tensor: str) -> bool:
+        """Return whether the file has a tensor in every MTP head that it names.
 
         Raises:
             OSError, FormatError: The file cannot be read.
@@ -146,7 +145,7 @@ class LlamaModel:
         first = int(lib.llama_model_n_layer(address))
         layers = range(first, first + int(lib.llama_model_n_layer_nextn(address)))
         names = read_tensors(self.path)
-        return all(f"blk.{layer}.nextn.eh_proj.weight" in names for layer in layers)
+        return all(f"blk.{layer}.{tensor}" in names for layer in layers)
 
     @cached_property
     def state_bytes(self) -> int:

@@ -19,7 +19,7 @@ from ngramspec.adapters.llama_cpp.settings import context_params
 from ngramspec.adapters.llama_cpp.target import LlamaTarget, failure_of
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.mtp import N_MAX, N_MIN, P_MIN, MtpHeads, States
-from ngramspec.errors import BackendError
+from ngramspec.errors import BackendError, StateError
 
 # llama.cpp's staging functions, by the names that GCC and Clang give them. They may change with
 # any release, so nothing but MTP depends on them.
@@ -30,7 +30,8 @@ STAGING = {
 }
 PUBLIC = ("llama_model_n_layer_nextn", "llama_model_n_embd_out")
 # Families whose graphs of heads llama.cpp has: it would end the process with another's.
-SINGLE = ("glm4moe", "qwen35", "qwen35moe", "qwen3next")
+MIXTURES = ("glm4moe", "qwen35moe", "qwen3next")
+SINGLE = (*MIXTURES, "qwen35")
 CHAINED = ("step35",)
 MOST_READ = 512  # tokens that the heads read in one pass
 
@@ -127,6 +128,7 @@ class LlamaHeads:
             state_width=self.state_width,
         )
         self._can_shift = self._context.can_shift()
+        model.use(self)
         self._set_states(self._handle.address, True, masked=True)  # those of outputs
 
     def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
@@ -164,7 +166,15 @@ class LlamaHeads:
         return self._model.is_end(token_id)
 
     def listen(self, follower: MtpHeads | None) -> None:
-        """Have the target tell a follower of its decodes and changes from now on; None = nobody."""
+        """Have the target tell a follower of its decodes and changes from now on; None = nobody.
+
+        Raises:
+            StateError: The target is closed, and there is a follower.
+        """
+        if self._target.closed:
+            if follower is None:
+                return
+            raise StateError("the target is closed")
         address = self._target.address
         self._set_states(address, follower is not None, masked=False)
         self._target.follow(follower, lambda count: self._view(address, count))
@@ -205,10 +215,12 @@ def _num_heads(model: LlamaModel) -> int:
         raise BackendError(f"{name} was loaded without its MTP heads: set mtp of Loading")
     if family in SINGLE and layers > 1:
         raise BackendError(f"{name} has {layers} MTP heads, llama.cpp runs one of {family} models")
-    if not model.has_mtp_weights:
+    if not model.mtp_heads_have("nextn.eh_proj.weight"):
         raise BackendError(
             f"the weights of the MTP heads are missing in {name}: it was converted without them"
         )
+    if family in MIXTURES and not model.mtp_heads_have("ffn_gate_inp.weight"):
+        raise BackendError(f"{name}: its MTP head has no experts, which llama.cpp needs there")
     return layers
 
 

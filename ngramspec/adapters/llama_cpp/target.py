@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,6 +34,7 @@ from ngramspec.tokenizers.llama_library import reasons
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+log = logging.getLogger(__name__)
 OK, NO_ROOM, REFUSED, ABORTED = 0, 1, -1, 2
 NODE_BYTES = 64  # of llama.cpp's table of a sequence's cells, per cell
 SHARED = 32  # fewest common tokens that are worth sharing
@@ -42,7 +44,7 @@ States = npt.NDArray[np.float32]
 
 
 class Follower(Protocol):
-    """Follows what the cache holds, such as MTP heads; must not raise."""
+    """Follows what the cache holds, such as MTP heads; one that raises is told no more."""
 
     def decoded(self, batch: Batch, states: States) -> None:
         """Take a batch that was computed, and the states after its tokens: float32, a row each."""
@@ -128,6 +130,11 @@ class LlamaTarget:
         model.use(self)
 
     @property
+    def closed(self) -> bool:
+        """Return whether the context is freed."""
+        return self._closed
+
+    @property
     def address(self) -> Any:
         """Return the llama_context."""
         return self._handle.address
@@ -156,10 +163,13 @@ class LlamaTarget:
         """
         status = self._context.decode(batch, rows)
         if status != OK:
-            log = native_llama.log_since(self._context.log_start)
-            raise failure_of(status, len(batch), log)
+            raise failure_of(status, len(batch), native_llama.log_since(self._context.log_start))
         if self._follower is not None and self._states_of is not None:
-            self._follower.decoded(batch, self._states_of(len(batch)))
+            try:
+                self._follower.decoded(batch, self._states_of(len(batch)))
+            except Exception as error:
+                log.warning("drafts of MTP heads end here: %r", error, exc_info=error)
+                self.follow(None)
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed.

@@ -20,11 +20,11 @@ from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_mtp
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, MtpHeads, Request, Speculation
-from ngramspec.errors import BackendError, InputError
+from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.models import embedded_model
 
 mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
-FAMILIES = ("glm4moe", "step35", "qwen35")
+FAMILIES = ("glm4moe", "step35", "qwen35", "qwen35moe")
 BEGIN = 1
 Open = Callable[..., Any]
 
@@ -158,8 +158,9 @@ def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
     assert after.num_accepted_tokens - before.num_accepted_tokens == drafted > 40
 
 
-def test_states_that_are_saved_and_brought_back(opened: Open) -> None:
-    made = opened("qwen35", tuple(range(0, 26, 4)), n_rs_seq=0)
+@pytest.mark.parametrize("family", ["qwen35", "qwen3next"])
+def test_states_that_are_saved_and_brought_back(opened: Open, family: str) -> None:
+    made = opened(family, tuple(range(0, 26, 4)), n_rs_seq=0)
     engine = made.engine()
     request = Request(prompt_ids=prompt(0, 9), max_tokens=100)
     (answer,) = engine.generate([request])
@@ -287,6 +288,36 @@ def test_a_failed_decode_of_the_heads_ends_their_drafts_and_no_request(
     assert engine.source_failures() == {"draft-mtp": 2}
 
 
+def test_states_that_llama_cpp_does_not_give_end_no_request(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = opened()
+    engine = made.engine()
+
+    def fail(*_: Any) -> Any:
+        raise BackendError("no states")
+
+    monkeypatch.setattr(mtp.LlamaHeads, "_view", fail)
+    request = Request(prompt_ids=prompt(0, 9), max_tokens=20)
+    (answer,) = engine.generate([request])
+    assert list(answer.token_ids) == wanted(request)
+
+
+def test_heads_may_be_closed_after_their_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    mtp_models.glm4moe(path)
+    with contextlib.ExitStack() as stack:
+        model = LlamaModel(path, loading=Loading(mtp=True))
+        target = LlamaTarget(model, context_size=256)
+        heads = open_mtp(MtpSettings(), target, stack)
+        model.close()
+        heads.accept(0, prompt(0, 1), 0)
+        with pytest.raises(StateError, match="closed"):
+            heads._heads.decode(Batch(1), np.zeros((1, 384), np.float32), Rows(5), 0)
+        with pytest.raises(StateError, match="closed"):
+            heads.follow(True)
+
+
 def test_bounds_are_checked(opened: Open) -> None:
     for settings in (MtpSettings(n_max=0), MtpSettings(n_min=4), MtpSettings(p_min=1.5)):
         with pytest.raises(InputError, match="MTP heads need 1 <= n_max"):
@@ -320,6 +351,8 @@ def test_models_whose_heads_cannot_run_are_refused(
         assert "it lacks llama_get_embeddings_nextn: llama-cpp-python 0.3.36 has them" in why
     mtp_models.glm4moe(path, heads=2)
     assert "has 2 MTP heads, llama.cpp runs one of glm4moe models" in refusal(path)
+    mtp_models.glm4moe(path, dense=2)
+    assert "its MTP head has no experts" in refusal(path)
     mtp_models.glm4moe(path, weights=False)
     assert "it was converted without them" in refusal(path)
 
