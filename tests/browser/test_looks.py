@@ -39,16 +39,31 @@ def dark(request: pytest.FixtureRequest) -> bool:
     return request.param == "dark"
 
 
-def test_text_of_figures_stays_text(server: Server, pages: Pages) -> None:
-    page = pages.open("about:blank")
-    source = {"name": ATTACK, "drafts": 1, "draft_tokens": 2, "accepted_tokens": 1}
-    slot = {"id": 0, "state": ATTACK, "tokens": 1}
+def show_figures(page: Any, server: Server, sources: list[dict[str, Any]], state: str) -> None:
+    """Open the page with these live figures instead of the server's."""
+    drafted = {"drafts": 1, "draft_tokens": 2, "accepted_tokens": 1}
+    slot = {"id": 0, "state": state, "tokens": 1}
     counts = dict.fromkeys(("steps", "emitted_tokens", "draft_tokens", "accepted_tokens"), 1)
     figures = {"time": 1.0, "context": 8, "queue": 0, "pools": [], **counts}
-    figures |= {"slots": [slot], "sources": [source]}
+    figures |= {"slots": [slot], "sources": [drafted | source for source in sources]}
     page.route("**/v1/ngramspec/live", lambda route: route.fulfill(json=figures))
     page.goto(server.url)
     page.locator("#live").wait_for()
+
+
+def test_time_that_a_drafter_lost_is_not_called_saved(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    seconds = {"none": None, "won": 1.26, "lost": -1.26, "even": -0.01}
+    sources = [{"name": name, "saved_seconds": value} for name, value in seconds.items()]
+    show_figures(page, server, sources, "idle")
+    words = page.locator("#sources .words span:last-child").all_inner_texts()
+    share = "50 % of 2 tokens"
+    assert words == [share, f"{share}, 1.3 s saved", f"{share}, 1.3 s lost", f"{share}, 0 s saved"]
+
+
+def test_text_of_figures_stays_text(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    show_figures(page, server, [{"name": ATTACK}], ATTACK)
     assert ATTACK in page.locator("#sources").inner_text()
     assert ATTACK in page.locator("#slots").inner_text()
     assert page.evaluate("window.hacked") is None

@@ -62,7 +62,10 @@ function show(now, last) {
 function ofSource({ name, draft_tokens: drafted, accepted_tokens: accepted, saved_seconds: saved }) {
   const share = drafted ? accepted / drafted : 0;
   let words = drafted ? `${percent(share)} of ${count.format(drafted)} tokens` : "no draft yet";
-  if (drafted && saved != null) words += `, ${saved < 0 ? "−" : ""}${count.format(Math.round(10 * Math.abs(saved)) / 10)} s saved`;
+  if (drafted && saved != null) {
+    const seconds = Math.round(10 * saved) / 10;
+    words += `, ${count.format(Math.abs(seconds))} s ${seconds < 0 ? "lost" : "saved"}`;
+  }
   return { name, words, share };
 }
 
