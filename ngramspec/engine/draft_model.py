@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -401,8 +401,19 @@ def count_right(guessed: TokenIds, tokens: TokenIds) -> int:
     return int(differs.argmax()) if differs.any() else size
 
 
-def vocabulary_difference(target: Target, draft: Target) -> str:
+class Spelled(Protocol):
+    """Something with a vocabulary."""
+
+    vocab_size: int
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        """Return the text of a token in UTF-8, possibly a part of a character."""
+
+
+def vocabulary_difference(target: Spelled, draft: Spelled, label: str = "draft model") -> str:
     """Return how the tokens of two models differ, "" if they are the same, as llama.cpp sees it.
+
+    label: What the second model is called.
 
     Models of a family may have a few tokens more or less at the end, which fill the vocabulary up,
     and other names for the first few, which are special.
@@ -412,9 +423,9 @@ def vocabulary_difference(target: Target, draft: Target) -> str:
     Source: llama.cpp common/speculative.
     """
     if abs(target.vocab_size - draft.vocab_size) > MOST_MORE_TOKENS:
-        return f"the draft model has {draft.vocab_size} tokens, the target {target.vocab_size}"
+        return f"the {label} has {draft.vocab_size} tokens, the target {target.vocab_size}"
     for token in range(FIRST_COMPARED, min(target.vocab_size, draft.vocab_size)):
         if target.piece(token, True) != draft.piece(token, True):
             own, other = target.piece(token, True), draft.piece(token, True)
-            return f"the draft model's token {token} is {other!r:.40}, the target's {own!r:.40}"
+            return f"the {label}'s token {token} is {other!r:.40}, the target's {own!r:.40}"
     return ""

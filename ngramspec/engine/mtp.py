@@ -85,7 +85,7 @@ class _Verified:
 
 
 @dataclass
-class _Text:
+class Text:
     """A slot's text as the heads see it.
 
     The entry at position p is made of token p and the state after token p - 1, so the heads can
@@ -133,7 +133,9 @@ class MtpHeads:
         n_max: Longest draft, >= 1; at most one token for each head if there are several.
         n_min: Shorter drafts are dropped, 0..n_max.
         p_min: A draft ends before a token that is less probable, 0..1.
-        nbytes: Of their context, for monitoring.
+        label: What users call them.
+        path: Their file, if they have one of their own.
+        nbytes: Of their context, and of their weights in such a file, for monitoring.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -152,6 +154,8 @@ class MtpHeads:
         n_min: int = N_MIN,
         p_min: float = P_MIN,
         *,
+        label: str = LABEL,
+        path: str = "",
         nbytes: int = 0,
     ) -> None:
         if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
@@ -165,8 +169,8 @@ class MtpHeads:
             n_min = min(n_min, n_max)
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self.info = DraftModelInfo(
-            name=LABEL,
-            path="",
+            name=label,
+            path=path,
             nbytes=nbytes,
             n_max=n_max,
             n_min=n_min,
@@ -178,7 +182,7 @@ class MtpHeads:
         width = heads.state_width
         self._states = np.zeros((heads.max_batch, width), dtype=np.float32)
         self._texts = [
-            _Text(np.zeros(width, dtype=np.float32), p_min) for _ in range(heads.num_sequences)
+            Text(np.zeros(width, dtype=np.float32), p_min) for _ in range(heads.num_sequences)
         ]
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
         self._failure: Exception | None = None
@@ -302,10 +306,7 @@ class MtpHeads:
             text.draft, text.claims, text.sent = [], [], 0
             self._settle(text)
         going = [slot for slot in slots if self._can_draft(slot)]
-        if self._heads.num_heads > 1:
-            self._draft_by_heads(going, most)
-        else:
-            self._draft_by_one(going, most)
+        self._draft(going, most)
         drafts = [self._finished(slot) for slot in slots]
         self._counts.ns += perf_counter_ns() - started
         return drafts
@@ -348,7 +349,7 @@ class MtpHeads:
 
     # Texts.
 
-    def _settle(self, text: _Text) -> None:
+    def _settle(self, text: Text) -> None:
         """Add to the text what has stayed of the last decode."""
         verified, text.verified = text.verified, None
         if verified is None:
@@ -356,10 +357,13 @@ class MtpHeads:
         rows = np.flatnonzero(verified.branches >> verified.branch & 1)[: verified.kept]
         if not rows.size:
             return
-        tokens, states = verified.tokens[rows], verified.states[rows]
+        self._take(text, verified.tokens[rows], verified.states[rows])
+
+    def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
+        """Add tokens that have stayed, and the target's states after them."""
         before = np.concatenate([text.state[None], states[:-1]])
-        text.length += int(rows.size)
-        if text.read == text.length - rows.size + 1:  # the heads have read the first one
+        text.length += int(tokens.size)
+        if text.read == text.length - tokens.size + 1:  # the heads have read the first one
             if text.ahead == tokens[0]:
                 tokens, before = tokens[1:], before[1:]
             else:
@@ -376,7 +380,7 @@ class MtpHeads:
         elif first > text.length:  # what is before it did not come from a decode
             self._forget(slot, first)
 
-    def _cut(self, text: _Text, length: int) -> None:
+    def _cut(self, text: Text, length: int) -> None:
         """Shorten the text; the state at its new end is known if a later token is not read yet."""
         if length >= text.length:
             return
@@ -452,6 +456,13 @@ class MtpHeads:
             start = len(self._batch)
             self._batch.add(slot, position + i, tokens[one], None, output)
             self._states[start : len(self._batch)] = before[one]
+
+    def _draft(self, slots: Sequence[int], most: dict[int, int]) -> None:
+        """Draft for slots, each up to its most tokens."""
+        if self._heads.num_heads > 1:
+            self._draft_by_heads(slots, most)
+        else:
+            self._draft_by_one(slots, most)
 
     def _draft_by_one(self, slots: Sequence[int], most: dict[int, int]) -> None:
         """Draft with a single head, which goes on with its own states."""

@@ -9,13 +9,14 @@ goes two letters further: there it errs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGUFValueType
 
-from helpers.gguf_models import FIRST_LETTER, finish, header
+from helpers.gguf_models import FIRST_LETTER, SPACE, finish, header
 
 SIZE, HEAD, LETTERS = 384, 96, 26
 Tensors = dict[str, np.ndarray]
@@ -201,3 +202,109 @@ def qwen35moe(path: Path, wrong: Collection[int] = ()) -> None:
 def qwen3next(path: Path, wrong: Collection[int] = ()) -> None:
     """Write the family before qwen35, with experts."""
     qwen35(path, wrong, "qwen3next")
+
+
+# The sizes of Gemma 4's two kinds of layers: with a sliding window, and without.
+WINDOW, LOCAL, GLOBAL, LOCAL_GROUPS, GLOBAL_GROUPS = 64, 64, 128, 2, 1
+ASSISTANT = 416  # numbers of a state within the assistant; the target's have SIZE
+FAMILY = "gemma4-assistant"
+MARK = SPACE + 1  # "!"
+
+
+def _gemma_facts(writer: Any, family: str, windows: list[bool]) -> None:
+    writer.add_head_count(4)
+    writer.add_head_count_kv([LOCAL_GROUPS if local else GLOBAL_GROUPS for local in windows])
+    writer.add_key_length(GLOBAL)
+    writer.add_value_length(GLOBAL)
+    writer.add_rope_dimension_count(GLOBAL)
+    for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        writer.add_uint32(f"{family}.{key}_swa", LOCAL)
+    writer.add_sliding_window(WINDOW)
+    writer.add_sliding_window_pattern(windows)
+
+
+def _gemma_layer(layer: int, size: int, local: bool, wide: int = 64) -> Tensors:
+    head = LOCAL if local else GLOBAL
+    made = {
+        "attn_q": np.zeros((4 * head, size)), "attn_output": np.zeros((size, 4 * head)),
+        "attn_norm": np.ones(size), "attn_q_norm": np.ones(head),
+        "post_attention_norm": np.ones(size), "ffn_norm": np.ones(size),
+        "post_ffw_norm": np.ones(size), "layer_output_scale": np.ones(1),
+        "ffn_gate": np.zeros((wide, size)), "ffn_up": np.zeros((wide, size)),
+        "ffn_down": np.zeros((size, wide)),
+    }  # fmt: skip
+    return {f"blk.{layer}.{name}.weight": data for name, data in made.items()}
+
+
+def gemma4(path: Path, layers: int = 2, family: str = "gemma4", vocab: int = 0) -> None:
+    """Write a model without heads of its own: an assistant drafts for it.
+
+    Its last two layers cache a value for MARK and nothing for other tokens, and do not use it.
+    """
+    writer, vocab = header(path, family, SIZE, vocab, layers=layers)
+    windows = [layer % 2 == 0 for layer in range(layers)]
+    _gemma_facts(writer, family, windows)
+    writer.add_uint32(f"{family}.embedding_length_per_layer_input", 0)
+    tensors = _trunk(vocab) | {"rope_freqs.weight": np.ones(GLOBAL // 2)}
+    for layer, local in enumerate(windows):
+        head, groups = (LOCAL, LOCAL_GROUPS) if local else (GLOBAL, GLOBAL_GROUPS)
+        tensors |= _gemma_layer(layer, SIZE, local)
+        values = np.zeros((groups * head, SIZE))
+        if layer >= layers - 2:
+            values[::head, MARK] = 1.0
+        tensors[f"blk.{layer}.attn_k.weight"] = np.zeros((groups * head, SIZE))
+        tensors[f"blk.{layer}.attn_v.weight"] = values
+        tensors[f"blk.{layer}.attn_k_norm.weight"] = np.ones(head)
+    _end(writer, tensors)
+
+
+def gemma4_assistant(
+    path: Path,
+    wrong: Collection[int] = (),
+    sees: bool | None = None,
+    facts: Mapping[str, Any] | None = None,
+    without: str = "",
+) -> None:
+    """Write the assistant of gemma4.
+
+    sees: It drafts one letter again and again where MARK is in the cache of the layer with a window
+        (True) or without (False).
+    facts: Numbers and lists that are to be others, by key; None = they lack.
+    without: A tensor that lacks.
+    """
+    writer, vocab = header(path, FAMILY, ASSISTANT, layers=2)
+    _gemma_facts(writer, FAMILY, [True, False])
+    writer.add_nextn_predict_layers(2)
+    writer.add_uint32(f"{FAMILY}.embedding_length_out", SIZE)
+    before = np.zeros((ASSISTANT, 2 * SIZE))
+    before[_then(vocab, wrong), SIZE + np.arange(vocab)] = 1.0
+    head = np.zeros((vocab, ASSISTANT))
+    head[_then(vocab), np.arange(vocab)] = 0.5
+    tensors = {
+        "token_embd.weight": head,
+        "output_norm.weight": np.ones(ASSISTANT),
+        "rope_freqs.weight": np.ones(GLOBAL // 2),
+        "nextn.pre_projection.weight": before,
+        "nextn.post_projection.weight": np.eye(SIZE, ASSISTANT),
+    }
+    for layer, local in enumerate([True, False]):
+        tensors |= _gemma_layer(layer, ASSISTANT, local)
+        if local == sees:
+            tensors[f"blk.{layer}.attn_output.weight"][FIRST_LETTER + 16, 0] = 1.0
+            tensors[f"blk.{layer}.post_attention_norm.weight"] *= 8  # outweighs the state
+    tensors.pop(without, None)
+    values = writer.kv_data[0]
+    for name, value in (facts or {}).items():
+        values.pop(name, None)
+        if value is not None:
+            writer.add_key_value(name, value, *_kind(value))
+    _end(writer, tensors)
+
+
+def _kind(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return (GGUFValueType.STRING,)
+    if not isinstance(value, list):
+        return (GGUFValueType.BOOL if isinstance(value, bool) else GGUFValueType.UINT32,)
+    inner = {bool: GGUFValueType.BOOL, bytes: GGUFValueType.STRING}
+    return GGUFValueType.ARRAY, inner.get(type(value[0]), GGUFValueType.UINT32)

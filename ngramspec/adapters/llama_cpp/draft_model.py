@@ -41,6 +41,7 @@ class DraftModelSettings:
     replace: tuple[tuple[str, str], ...] = ()
 
 
+ASSISTANT = "-assistant"  # how the names of such families end
 NO_EXCHANGE = "--spec-replace does nothing: the draft model has the target's vocabulary"
 
 
@@ -59,6 +60,11 @@ def open_draft_model(
     A model of another vocabulary drafts through text.
     """
     model = stack.enter_context(LlamaModel(settings.path, placement=settings.placement))
+    if model.architecture.endswith(ASSISTANT):
+        raise BackendError(
+            f"{model.path.name} is an MTP assistant, which needs the target's cache: open it with "
+            "--spec-type draft-mtp, or MtpSettings(path=...)"
+        )
     context = draft_context(settings, target.settings, target.context_size)
     small = stack.enter_context(LlamaTarget(model, context))
     difference = vocabulary_difference(target, small)

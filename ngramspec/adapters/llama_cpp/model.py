@@ -82,7 +82,8 @@ class LlamaModel:
         kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
-        self.n_gpu_layers, self.loading = placement.layers, loading
+        self.placement, self.loading = placement, loading
+        self.n_gpu_layers = placement.layers
         self.handle = load_model(self.library, self.path, params)
         del kept  # llama.cpp has read it
         self.adapters = load_adapters(self.library, self.handle, adapters)

@@ -1,48 +1,40 @@
-"""open_mtp: the MTP heads of a target's own model, as a draft source; open_second: any such one."""
+"""open_mtp: the MTP heads of a target, as a draft source; open_second: any second source."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-from dataclasses import dataclass, replace
-from typing import Any
+import os
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec._native.hosts import llama as native_llama
-from ngramspec._native.hosts.llama import LlamaContext
-from ngramspec.adapters.llama_cpp.contexts import make_context
+from ngramspec.adapters.llama_cpp.assistant import open_assistant
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import context_params
-from ngramspec.adapters.llama_cpp.target import LlamaTarget, failure_of
+from ngramspec.adapters.llama_cpp.nextn import MOST_READ, NextnContext, staging_of
+from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.draft_model import DraftModel
-from ngramspec.engine.mtp import N_MAX, N_MIN, P_MIN, MtpHeads, States
-from ngramspec.errors import BackendError, StateError
+from ngramspec.engine.mtp import N_MAX, N_MIN, P_MIN, MtpHeads
+from ngramspec.errors import BackendError
 
-# llama.cpp's staging functions, by the names that GCC and Clang give them. They may change with
-# any release, so nothing but MTP depends on them.
-STAGING = {
-    "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
-    "llama_get_embeddings_nextn": "_Z26llama_get_embeddings_nextnP13llama_context",
-    "llama_set_nextn_layer_offset": "_Z28llama_set_nextn_layer_offsetP13llama_contexti",
-}
-PUBLIC = ("llama_model_n_layer_nextn", "llama_model_n_embd_out")
 # Families whose graphs of heads llama.cpp has: it would end the process with another's.
 MIXTURES = ("glm4moe", "qwen35moe", "qwen3next")
 SINGLE = (*MIXTURES, "qwen35")
 CHAINED = ("step35",)
-MOST_READ = 512  # tokens that the heads read in one pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class MtpSettings:
-    """How MTP heads draft."""
+    """How MTP heads draft, and where they are."""
 
+    # a file of their own, an assistant such as Gemma 4's; None = in the model's
+    path: str | os.PathLike[str] | None = None
     n_max: int = N_MAX  # longest draft
     n_min: int = N_MIN  # shorter drafts are dropped
     p_min: float = P_MIN  # a draft ends before a token that is less probable
+    # where the weights of the file lie, on the target's devices; auto: on the GPU if all of the
+    # target's are
+    placement: Placement = field(default_factory=lambda: Placement(AUTO))
 
 
 SecondSettings = DraftModelSettings | MtpSettings
@@ -62,28 +54,36 @@ def open_second(
 
 
 def open_mtp(settings: MtpSettings, target: LlamaTarget, stack: contextlib.ExitStack) -> MtpHeads:
-    """Make the heads of a target's model draft for all of its slots; the stack closes them.
+    """Make the heads of a target draft for all of its slots; the stack closes them.
 
-    The model must have been loaded with them, see Loading.
+    Heads in the model's own file must have been loaded with it, see Loading.
 
     Raises:
-        InputError: A setting is out of its bounds.
+        InputError: A setting is out of its bounds, or the file is no assistant of the target's.
+        FormatError, OSError: The file cannot be read.
         BackendError: The model has no heads, was loaded without them, or is of a family whose heads
             llama.cpp cannot run; or llama.cpp lacks a function; says which.
+        StateError: The heads have a file of their own, and the target holds tokens.
     """
-    heads = stack.enter_context(contextlib.closing(LlamaHeads(target, settings.n_max)))
-    made = MtpHeads(
-        heads,
-        settings.n_max,
-        settings.n_min,
-        settings.p_min,
-        nbytes=heads.nbytes,
-    )
+    if settings.path is not None:
+        made: MtpHeads = open_assistant(
+            settings.path,
+            target,
+            stack,
+            n_max=settings.n_max,
+            n_min=settings.n_min,
+            p_min=settings.p_min,
+            placement=settings.placement,
+        )
+    else:
+        heads = stack.enter_context(contextlib.closing(LlamaHeads(target, settings.n_max)))
+        n_max, n_min, p_min = settings.n_max, settings.n_min, settings.p_min
+        made = MtpHeads(heads, n_max, n_min, p_min, nbytes=heads.buffers.total)
     stack.callback(made.follow, False)
     return made
 
 
-class LlamaHeads:
+class LlamaHeads(NextnContext):
     """The MTP heads of a model: a second context on its weights, with a cache of its own.
 
     Args:
@@ -96,55 +96,13 @@ class LlamaHeads:
 
     def __init__(self, target: LlamaTarget, most: int = N_MAX) -> None:
         model = target.model
-        self._staging = _staging(model)
+        staging = staging_of(model)
         self.num_heads = _num_heads(model)
-        lib = model.library.lib
-        self.vocab_size = target.vocab_size
-        self.state_width = int(lib.llama_model_n_embd_out(model.handle.address))
-        self.num_sequences, self.context_size = target.num_sequences, target.context_size
-        cells = target.settings.cells
-        settings = replace(
-            target.settings,
-            pad=False,
-            branches=1,
-            max_outputs=0,
-            n_batch=max(MOST_READ, target.num_sequences * self.num_heads),
-            cells=cells and cells + most * target.num_sequences,
-        )
-        params = context_params(model, settings)
-        params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
+        params = context_params(model, heads_context(target.settings, self.num_heads, most))
+        params.ctx_type = model.library.lib.LLAMA_CONTEXT_TYPE_MTP
         params.n_rs_seq = 0
-        self.max_batch = int(params.n_batch)
-        self._model, self._target = model, target
-        self._handle, buffers = make_context(model, params, settings.slots)
-        self.nbytes = buffers.total
-        self._context = LlamaContext(
-            model.library.calls,
-            self._handle.address,
-            self.vocab_size,
-            self.max_batch,
-            num_sequences=self.num_sequences,
-            context_size=self.context_size,
-            state_width=self.state_width,
-        )
+        super().__init__(target, model, params, staging)
         self._can_shift = self._context.can_shift()
-        model.use(self)
-        self._set_states(self._handle.address, True, masked=True)  # those of outputs
-
-    def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
-        """Compute a batch with one head; return the states of its outputs, valid until the next.
-
-        Raises:
-            BackendError: It failed.
-            CapacityError: The cache has no room for it.
-        """
-        if self.num_heads > 1:
-            self._staging["llama_set_nextn_layer_offset"](self._handle.address, head)
-        status = self._context.decode(batch, rows, states)
-        if status:
-            log = native_llama.log_since(self._context.log_start)
-            raise failure_of(status, len(batch), log)
-        return self._view(self._handle.address, len(rows))
 
     def truncate(self, sequence: int, length: int) -> None:
         """Remove what is at position `length` and after it."""
@@ -161,40 +119,23 @@ class LlamaHeads:
         """Remove `count` entries from `first` on; the others move down. False = it cannot."""
         return self._can_shift and bool(self._context.shift(sequence, first, count))
 
-    def is_end(self, token_id: int) -> bool:
-        """Return whether the token ends a generation."""
-        return self._model.is_end(token_id)
 
-    def listen(self, follower: MtpHeads | None) -> None:
-        """Have the target tell a follower of its decodes and changes from now on; None = nobody.
+def heads_context(own: ContextSettings, num_heads: int, most: int = N_MAX) -> ContextSettings:
+    """Return how the context of heads is made, for a target's settings.
 
-        Raises:
-            StateError: The target is closed, and there is a follower.
-        """
-        if self._target.closed:
-            if follower is None:
-                return
-            raise StateError("the target is closed")
-        address = self._target.address
-        self._set_states(address, follower is not None, masked=False)
-        self._target.follow(follower, lambda count: self._view(address, count))
-
-    def close(self) -> None:
-        """Free the context; a second call does nothing."""
-        self._context.close()
-        self._handle.free()
-
-    def _set_states(self, address: Any, value: bool, *, masked: bool) -> None:
-        self._staging["llama_set_embeddings_nextn"](address, value, masked)
-
-    def _view(self, address: Any, num_rows: int) -> States:
-        """Return the states of a context's last decode, in place."""
-        if not num_rows:
-            return np.empty((0, self.state_width), dtype=np.float32)
-        pointer = self._staging["llama_get_embeddings_nextn"](address)
-        if not pointer:
-            raise BackendError("llama.cpp gives no states for MTP heads")
-        return np.ctypeslib.as_array(pointer, shape=(num_rows, self.state_width))
+    Args:
+        own: Of the target.
+        num_heads: Heads that run one after the other.
+        most: Longest draft.
+    """
+    return replace(
+        own,
+        pad=False,
+        branches=1,
+        max_outputs=0,
+        n_batch=max(MOST_READ, own.slots * num_heads),
+        cells=own.cells and own.cells + most * own.slots,
+    )
 
 
 def _num_heads(model: LlamaModel) -> int:
@@ -222,32 +163,3 @@ def _num_heads(model: LlamaModel) -> int:
     if family in MIXTURES and not model.mtp_heads_have("ffn_gate_inp.weight"):
         raise BackendError(f"{name}: its MTP head has no experts, which llama.cpp needs there")
     return layers
-
-
-def _staging(model: LlamaModel) -> dict[str, Any]:
-    """Return llama.cpp's staging functions by their C++ names.
-
-    Raises:
-        BackendError: This release lacks one.
-    """
-    lib = model.library.lib
-    missing = [name for name in (*PUBLIC, "LLAMA_CONTEXT_TYPE_MTP") if not hasattr(lib, name)]
-    found: dict[str, Any] = {}
-    for name, mangled in STAGING.items():
-        try:
-            found[name] = lib._lib[mangled]
-        except AttributeError:
-            missing.append(name)
-    if missing:
-        raise BackendError(
-            f"this llama.cpp cannot run MTP heads, it lacks {', '.join(missing)}: "
-            "llama-cpp-python 0.3.36 has them"
-        )
-    context = ctypes.c_void_p
-    found["llama_set_embeddings_nextn"].argtypes = [context, ctypes.c_bool, ctypes.c_bool]
-    found["llama_set_embeddings_nextn"].restype = None
-    found["llama_get_embeddings_nextn"].argtypes = [context]
-    found["llama_get_embeddings_nextn"].restype = ctypes.POINTER(ctypes.c_float)
-    found["llama_set_nextn_layer_offset"].argtypes = [context, ctypes.c_int32]
-    found["llama_set_nextn_layer_offset"].restype = None
-    return found

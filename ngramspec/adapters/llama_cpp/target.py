@@ -135,6 +135,15 @@ class LlamaTarget:
         return self._closed
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether no sequence holds a token.
+
+        Raises:
+            StateError: The target is closed.
+        """
+        return all(self._context.pos_max(one) < 0 for one in range(self.num_sequences))
+
+    @property
     def address(self) -> Any:
         """Return the llama_context."""
         return self._handle.address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from ngramspec import LLM
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.hosts.llama import LlamaContext
-from ngramspec.adapters.llama_cpp import mtp
+from ngramspec.adapters.llama_cpp import mtp, nextn
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_mtp
@@ -24,7 +25,7 @@ from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.models import embedded_model
 
 mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
-FAMILIES = ("glm4moe", "step35", "qwen35", "qwen35moe")
+FAMILIES = ("glm4moe", "step35", "qwen35", "qwen35moe", "gemma4")
 BEGIN = 1
 Open = Callable[..., Any]
 
@@ -52,14 +53,26 @@ def opened(tmp_path: Path) -> Iterator[Open]:
             heads: MtpSettings | None = None,
             **settings: Any,
         ) -> Opened:
-            path = tmp_path / f"{family}.gguf"
-            getattr(mtp_models, family)(path, wrong)
+            path, own = written(family, tmp_path, wrong)
             model = stack.enter_context(LlamaModel(path, loading=Loading(mtp=True)))
             given = {"slots": 1, "context_size": 1024, "kv_unified": True, "threads": 1, **settings}
             target = stack.enter_context(LlamaTarget(model, **given))
-            return Opened(model, target, open_mtp(heads or MtpSettings(), target, stack))
+            return Opened(
+                model, target, open_mtp(replace(heads or own, path=own.path), target, stack)
+            )
 
         yield make
+
+
+def written(family: str, folder: Path, wrong: Collection[int] = ()) -> tuple[Path, MtpSettings]:
+    """Write a model of a family; return its file, and where its heads are."""
+    path = folder / f"{family}.gguf"
+    if family != "gemma4":
+        getattr(mtp_models, family)(path, wrong)
+        return path, MtpSettings()
+    mtp_models.gemma4(path)
+    mtp_models.gemma4_assistant(folder / "assistant.gguf", wrong)
+    return path, MtpSettings(path=folder / "assistant.gguf")
 
 
 def prompt(letter: int, length: int) -> Any:
@@ -169,8 +182,11 @@ def test_states_that_are_saved_and_brought_back(opened: Open, family: str) -> No
     assert stats.num_accepted_tokens > 0.6 * stats.num_draft_tokens > 30
 
 
-def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(opened: Open) -> None:
-    made = opened(slots=4, context_size=256, cells=512)
+@pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
+def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(
+    opened: Open, family: str
+) -> None:
+    made = opened(family, slots=4, context_size=256, cells=512)
     engine = made.engine()
     requests = [Request(prompt_ids=prompt(n, 180), max_tokens=40) for n in range(12)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
@@ -180,8 +196,9 @@ def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(opened: Open)
     assert not engine.source_failures()
 
 
-def test_heads_follow_a_shifting_context(opened: Open) -> None:
-    made = opened(context_size=256)
+@pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
+def test_heads_follow_a_shifting_context(opened: Open, family: str) -> None:
+    made = opened(family, context_size=256)
     engine = made.engine(context_shift=True)
     request = Request(prompt_ids=prompt(0, 100), max_tokens=600)
     (answer,) = engine.generate([request])
@@ -224,19 +241,18 @@ def test_trees_of_another_drafter_go_with_heads(opened: Open) -> None:
     assert not engine.source_failures()
 
 
-@pytest.mark.parametrize("family", ["glm4moe", "step35"])
+@pytest.mark.parametrize("family", ["glm4moe", "step35", "gemma4"])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_in_the_exact_setting_text_and_logprobs_are_those_without_heads(
     tmp_path: Path, family: str, temperature: float
 ) -> None:
-    path = tmp_path / "model.gguf"
-    getattr(mtp_models, family)(path, (3, 9))
+    path, heads = written(family, tmp_path, (3, 9))
     given: dict[str, Any] = {"context_size": 512, "exact": True, "calibrate": 0}
     asked = [prompt(n, 5 + 40 * n).tolist() for n in range(4)]
     options = {"max_tokens": 60, "temperature": temperature, "seed": 5, "logprobs": 2}
     with LLM(path, None, **given) as plain:
         expected = plain.generate(asked, **options)
-    with LLM(path, None, draft_model=MtpSettings(), policy="fixed", slots=2, **given) as llm:
+    with LLM(path, None, draft_model=heads, policy="fixed", slots=2, **given) as llm:
         made = llm.generate(asked, **options)
         assert llm.engine.source_stats()["draft-mtp"].num_accepted_tokens > 20
     for one, other in zip(made, expected, strict=True):
@@ -244,8 +260,9 @@ def test_in_the_exact_setting_text_and_logprobs_are_those_without_heads(
         assert one.logprobs == other.logprobs
 
 
-def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open) -> None:
-    made = opened()
+@pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
+def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open, family: str) -> None:
+    made = opened(family)
     engine = made.engine()
     none = Speculation(enabled=False)
     sure = Speculation(p_min=0.9999999)
@@ -259,8 +276,9 @@ def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open) -> None:
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 15
 
 
-def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open) -> None:
-    made = opened()
+@pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
+def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open, family: str) -> None:
+    made = opened(family)
     request = Request(prompt_ids=prompt(0, 5), max_tokens=30)
     made.heads.follow(False)
     (answer,) = Engine(made.target, None).generate([request])
@@ -272,15 +290,16 @@ def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open) -> None:
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 15
 
 
+@pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
 def test_a_failed_decode_of_the_heads_ends_their_drafts_and_no_request(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: Open, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = opened()
+    made = opened(family)
 
     def fail(*_: Any) -> Any:
         raise BackendError("no memory")
 
-    monkeypatch.setattr(mtp.LlamaHeads, "decode", fail)
+    monkeypatch.setattr(nextn.NextnContext, "decode", fail)
     engine = made.engine()
     requests = [Request(prompt_ids=prompt(n, 100), max_tokens=30) for n in range(2)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
@@ -297,7 +316,7 @@ def test_states_that_llama_cpp_does_not_give_end_no_request(
     def fail(*_: Any) -> Any:
         raise BackendError("no states")
 
-    monkeypatch.setattr(mtp.LlamaHeads, "_view", fail)
+    monkeypatch.setattr(nextn.NextnContext, "_view", fail)
     request = Request(prompt_ids=prompt(0, 9), max_tokens=20)
     (answer,) = engine.generate([request])
     assert list(answer.token_ids) == wanted(request)
@@ -346,7 +365,7 @@ def test_models_whose_heads_cannot_run_are_refused(
         patched.setattr(mtp, "SINGLE", ("qwen35",))
         assert "MTP heads of glm4moe models are not supported, only of qwen35" in refusal(path)
     with monkeypatch.context() as patched:
-        patched.setitem(mtp.STAGING, "llama_get_embeddings_nextn", "_Z9no_such_fv")
+        patched.setitem(nextn.STAGING, "llama_get_embeddings_nextn", "_Z9no_such_fv")
         why = refusal(path)
         assert "it lacks llama_get_embeddings_nextn: llama-cpp-python 0.3.36 has them" in why
     mtp_models.glm4moe(path, heads=2)
