@@ -90,7 +90,7 @@ class LLM:
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model, asked where it is worth its time: its file, or a
             DraftModelSettings. One of another vocabulary drafts through text. MtpSettings(): the
-            model's own MTP heads instead.
+            model's own MTP heads instead, or those of a file, `path`, such as Gemma 4's assistants.
         context_shift: A full context discards a part of its tokens and goes on, as `num_keep` and
             `num_discard` of a request say; otherwise it ends the answer.
 
@@ -151,7 +151,7 @@ class LLM:
                 n_gpu_layers = 0
             loading = loading or Loading()
             if heads is not None:
-                loading = replace(loading, mtp=True)
+                loading = replace(loading, mtp=heads.path is None)
             if draft_model is not None and not isinstance(draft_model, DraftModelSettings):
                 draft_model = DraftModelSettings(path=draft_model)
             drafts = bool(drafter or draft_model or heads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
+    from ngramspec.adapters.llama_cpp.placement import Placement
 
 SECTION = "Draft model"
-# llama.cpp's words for a draft model and for the target's own MTP heads, in --spec-type.
+# llama.cpp's words for a draft model and for MTP heads of the target, in --spec-type.
 NAME, HEADS = "draft-simple", "draft-mtp"
 SHARE = click.FloatRange(0, 1)
 
@@ -33,7 +35,8 @@ def draft_model_options() -> Decorator:
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
                shell_complete=completion.model,
                help="Small model, best of the same vocabulary, asked where it is worth its time: "
-               "a GGUF file, or the name of a model that Ollama has pulled; or none."),
+               "a GGUF file, or the name of a model that Ollama has pulled; or none. With "
+               "--spec-type draft-mtp: MTP heads in a file of their own, such as Gemma 4's."),
         option(SECTION, "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft",
                env=("SPEC_DRAFT_HF_REPO", "HFD_REPO"), metavar="USER/MODEL[:QUANT]",
                help="The same, by its name on Hugging Face; it must be downloaded already."),
@@ -112,19 +115,20 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
     if str(values["model_draft"]) == NO_DRAFTS:
         values["model_draft"] = None
     with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
+    heads = HEADS in names
+    if NAME in names and heads:
+        raise click.UsageError(f"--spec-type takes either {NAME} or {HEADS}")
     if NAME in names and not with_model:
         raise click.UsageError(f"--spec-type {NAME} needs --model-draft")
-    values["mtp"] = HEADS in names
-    if values["mtp"] and with_model:
-        raise click.UsageError(f"--spec-type {HEADS} and --model-draft do not go together")
-    if NAME in names or HEADS in names:
+    values["mtp"] = heads and not with_model
+    if NAME in names or heads:
         others = tuple(name for name in names if name not in (NAME, HEADS))
         values["spec_type"] = others or (NO_DRAFTS,)
-    if values["exact"] and with_model:
+    if values["exact"] and with_model and not heads:
         raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
     choice = take_draft_choice(values)
     given = {name: values.pop(name) for name in _NAMES}
-    if values["mtp"]:
+    if heads:
         return choice, _heads(given, choice)
     return choice, _draft_model(given, slots, choice)
 
@@ -135,7 +139,18 @@ def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:
 
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
-    return MtpSettings(n_max=n_max, n_min=_least(given, choice, n_max), p_min=p_min)
+    made = MtpSettings(n_max=n_max, n_min=_least(given, choice, n_max), p_min=p_min)
+    found = _file(given)
+    if found is None:
+        return made
+    idle = [flag for name, flag in _OF_THE_TARGET.items() if given[name]]
+    if idle:
+        does = "does" if len(idle) == 1 else "do"
+        click.echo(
+            f"{', '.join(idle)} {does} nothing: an assistant runs as the target, in its cache",
+            err=True,
+        )
+    return replace(made, path=found[0], placement=_placement(given))
 
 
 def _least(given: dict[str, Any], choice: DraftChoice, n_max: int) -> int:
@@ -148,17 +163,16 @@ def _draft_model(
     given: dict[str, Any], slots: int, choice: DraftChoice
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.engine.draft_model import N_MAX, P_MIN
 
     for line in _notes(given):
         click.echo(line, err=True)
-    path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
-    if path is None:
+    found = _file(given)
+    if found is None:
         if given["spec_replace"]:
             click.echo("--spec-replace does nothing: there is no draft model", err=True)
         return None
-    path, name = _named(path)
+    path, name = found
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     return DraftModelSettings(
         path=path,
@@ -166,18 +180,31 @@ def _draft_model(
         n_max=n_max,
         n_min=_least(given, choice, n_max),
         p_min=P_MIN if given["draft_p_min"] is None else given["draft_p_min"],
-        placement=Placement(
-            layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
-            devices=names_in(given["device_draft"]),
-            cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
-            buffers=buffers_of(given["override_tensor_draft"], "--override-tensor-draft"),
-        ),
+        placement=_placement(given),
         context_size=given["ctx_size_draft"] // slots,
         threads=given["threads_draft"],
         threads_batch=given["threads_batch_draft"],
         type_k=given["cache_type_k_draft"],
         type_v=given["cache_type_v_draft"],
         replace=given["spec_replace"],
+    )
+
+
+def _file(given: dict[str, Any]) -> tuple[Path, str] | None:
+    """Return the file of the draft model and what it is called; None if there is none."""
+    path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
+    return None if path is None else _named(path)
+
+
+def _placement(given: dict[str, Any]) -> Placement:
+    """Return where the draft model's weights lie."""
+    from ngramspec.adapters.llama_cpp.placement import Placement
+
+    return Placement(
+        layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
+        devices=names_in(given["device_draft"]),
+        cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
+        buffers=buffers_of(given["override_tensor_draft"], "--override-tensor-draft"),
     )
 
 
@@ -218,6 +245,14 @@ def _notes(given: dict[str, Any]) -> list[str]:
     return notes
 
 
+# What an assistant has of the target, and the options that say it of a draft model.
+_OF_THE_TARGET = {
+    "device_draft": "--device-draft",
+    "threads_draft": "--threads-draft",
+    "threads_batch_draft": "--threads-batch-draft",
+    "ctx_size_draft": "--ctx-size-draft",
+    "spec_replace": "--spec-replace",
+}
 _NAMES = (
     *("model_draft", "hf_repo_draft", "spec_draft_n_max", "spec_draft_n_min", "draft_p_min"),
     *("n_gpu_layers_draft", "device_draft", "threads_draft", "threads_batch_draft"),

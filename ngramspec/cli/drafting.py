@@ -14,7 +14,7 @@ def drafting_line(drafting: Drafting) -> str:
     small = drafting.draft_model
     if small is not None:
         size = f" ({size_text(small.nbytes)})" if small.nbytes else ""
-        kind = "draft model " if small.path else ""
+        kind = "draft model " if small.kind == "draft-simple" else ""
         other = ", of another vocabulary" if small.vocabulary == "another" else ""
         named = f"{kind}{small.name} of up to {small.n_max}{other}{size}"
         parts.append(f"then {named}" if parts else named)

@@ -287,7 +287,20 @@ def test_the_models_own_heads(run: Run, prompt: Path, tmp_path: Path) -> None:
     assert alone["drafted"] >= alone["accepted"] > 0 == plain["drafted"]
     assert both["drafter"] == modes[3]
     refused = run(*given, *modes, "-md", embedded_model())
-    assert_one_error(refused, "draft-mtp and --model-draft do not go together", 2)
+    assert_one_error(refused, "is not an assistant but a model of the family llama", 2)
+    refused = run(*given, *modes, "--drafter", "draft-simple")
+    assert_one_error(refused, "--drafter takes either draft-simple or draft-mtp", 2)
+
+
+def test_heads_in_a_file_of_their_own(run: Run, prompt: Path, tmp_path: Path) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.gemma4(tmp_path / "model.gguf")
+    mtp_models.gemma4_assistant(tmp_path / "heads.gguf")
+    modes = ("--drafter", "draft-mtp:policy=fixed", "-md", tmp_path / "heads.gguf")
+    result = run("-m", tmp_path / "model.gguf", "--prompts", prompt, *QUICK, *modes, "--json")
+    assert result.exit_code == 0, result.output
+    plain, alone = json.loads(result.stdout)["summary"]
+    assert alone["drafted"] >= alone["accepted"] > 0 == plain["drafted"]
 
 
 def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:

@@ -213,11 +213,34 @@ def test_a_model_without_mtp_heads_is_refused(invoke: Any) -> None:
     assert "has no MTP heads: its file has no layers for them" in result.stderr
 
 
+def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    model, heads = tmp_path / "model.gguf", tmp_path / "heads.gguf"
+    mtp_models.gemma4(model)
+    mtp_models.gemma4_assistant(heads)
+    asked = ("generate", "-m", str(model), "-p", "abcdefgh", "-n", "30", "-t", "1", "--temp", "0")
+    line = "--policy fixed --spec-type draft-mtp --spec-draft-n-max 2 -ngld 0 -cd 512 -td 1 -md"
+    given = (*asked, *line.split(), str(heads), "--json")
+    for exact in ((), ("--exact",)):
+        result = invoke(*given, *exact)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["text"].startswith("ijklmnopqrstuvwxyzabc")
+        assert json.loads(result.stdout)["stats"]["draft-mtp"]["num_accepted_tokens"] > 5
+        assert "--threads-draft, --ctx-size-draft do nothing: an assistant runs as" in result.stderr
+    result = invoke(*asked, "-md", str(heads))
+    assert result.exit_code == 1
+    assert "heads.gguf is an MTP assistant" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("--spec-type draft-simple", "--spec-type draft-simple needs --model-draft"),
-        ("--spec-type draft-mtp -md DRAFT", "draft-mtp and --model-draft do not go together"),
+        ("--spec-type draft-mtp -md DRAFT", "is not an assistant but a model of the family llama"),
+        (
+            "--spec-type draft-simple,draft-mtp",
+            "--spec-type takes either draft-simple or draft-mtp",
+        ),
         ("-md DRAFT --exact", "--exact works with n-gram drafters only"),
         ("-md DRAFT -hfd a/b", "give either --model-draft or its name on Hugging Face"),
         ("-m DRAFT -hf a/b", "give either --model or its name on Hugging Face"),

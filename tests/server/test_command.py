@@ -159,6 +159,24 @@ def test_mtp_heads_draft_after_n_grams(spawn: Any, tmp_path: Path) -> None:
     assert server.end() == 0
 
 
+def test_an_assistant_drafts_for_all_slots(spawn: Any, tmp_path: Path) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    model, heads = tmp_path / "model.gguf", tmp_path / "heads.gguf"
+    mtp_models.gemma4(model)
+    mtp_models.gemma4_assistant(heads)
+    settings = ("-np", "2", "-c", "1024", "-t", "1", "--spec-type", "draft-mtp", "-md", str(heads))
+    server = spawn("-m", str(model), *settings)
+    url = server.url()
+    assert re.search(r"drafters MTP assistant heads.gguf of up to 3 \(\S+ MiB\), ", server.text)
+    told = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
+    assert (told["type"], told["path"]) == ("draft-mtp", str(heads))
+    body = {"prompt": "abcdefgh", "n_predict": 60, "temperature": 0}
+    for slot in (0, 1):
+        made = httpx.post(f"{url}/completion", json={**body, "id_slot": slot}, timeout=60).json()
+        assert made["content"].startswith("ijklmnopqrstuvwxyzabc")
+    assert server.end() == 0
+
+
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -10,7 +10,7 @@ import click
 
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
-from ngramspec.cli.draft_model import HEADS, replace_option
+from ngramspec.cli.draft_model import HEADS, NAME, replace_option
 from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
@@ -69,10 +69,11 @@ docs/explanation/exactness.md explains why."""
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
            shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
-           "(repeatable); draft-simple is the draft model, draft-mtp the model's own MTP heads. "
+           "(repeatable); draft-simple is the draft model, draft-mtp the model's MTP heads. "
            "Default: each drafter. Plain decoding always runs."),
     option(DRAFTS, "-md", "--model-draft", type=FILE,
-           help="GGUF file of a draft model, for modes with draft-simple."),
+           help="GGUF file of a draft model, for modes with draft-simple, or of MTP heads in a "
+           "file of their own, for modes with draft-mtp."),
     replace_option(DRAFTS),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
@@ -104,9 +105,10 @@ def e2e(**values: Any) -> None:
     modes = _modes(values)
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
     values["spec_tree"] = tree_of(values["spec_tree"], policies)
-    values["mtp"] = any(HEADS in mode.spec for mode in modes)
-    if values["mtp"] and values["model_draft"]:
-        raise click.UsageError(f"{HEADS} and --model-draft do not go together")
+    heads = any(HEADS in mode.spec for mode in modes)
+    if heads and any(NAME in mode.spec for mode in modes):
+        raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
+    values["mtp"] = heads and values["model_draft"] is None
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
@@ -115,7 +117,7 @@ def e2e(**values: Any) -> None:
             costs = known_costs(target) if "auto" in policies else None
             chosen = (values["policy"], values["max_draft"], costs, values["spec_tree"])
             with contextlib.ExitStack() as stack:
-                bench = Bench(target, modes, *chosen, _small(values, target, stack))
+                bench = Bench(target, modes, *chosen, _small(values, heads, target, stack))
                 found = list(_results(values, model, bench, tasks, prompts, len(modes)))
     if values["as_json"]:
         print_json(_as_json(values, found))
@@ -124,15 +126,15 @@ def e2e(**values: Any) -> None:
 
 
 def _small(
-    values: Mapping[str, Any], target: LlamaTarget, stack: contextlib.ExitStack
+    values: Mapping[str, Any], heads: bool, target: LlamaTarget, stack: contextlib.ExitStack
 ) -> DraftModel | MtpHeads | None:
     """Return the draft model or the MTP heads, which the stack closes; None if there are none."""
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_second
 
-    if values["mtp"]:
-        return open_second(MtpSettings(), target, stack)
     path = values["model_draft"]
+    if heads:
+        return open_second(MtpSettings(path=path), target, stack)
     if path is None:
         return None
     settings = DraftModelSettings(path=path, replace=values["spec_replace"])
