@@ -236,21 +236,26 @@ def _gemma_layer(layer: int, size: int, local: bool, wide: int = 64) -> Tensors:
     return {f"blk.{layer}.{name}.weight": data for name, data in made.items()}
 
 
-def gemma4(path: Path, layers: int = 2, family: str = "gemma4", vocab: int = 0) -> None:
+def gemma4(path: Path, layers: int = 2, shared: int = 0, vocab: int = 0) -> None:
     """Write a model without heads of its own: an assistant drafts for it.
 
-    Its last two layers cache a value for MARK and nothing for other tokens, and do not use it.
+    The last two layers that cache keys and values cache a value for MARK and nothing for other
+    tokens, and do not use it.
+
+    shared: How many layers at the end have the keys and values of those before them.
     """
+    family = "gemma4"
     writer, vocab = header(path, family, SIZE, vocab, layers=layers)
     windows = [layer % 2 == 0 for layer in range(layers)]
     _gemma_facts(writer, family, windows)
     writer.add_uint32(f"{family}.embedding_length_per_layer_input", 0)
+    writer.add_uint32(f"{family}.attention.shared_kv_layers", shared)
     tensors = _trunk(vocab) | {"rope_freqs.weight": np.ones(GLOBAL // 2)}
     for layer, local in enumerate(windows):
         head, groups = (LOCAL, LOCAL_GROUPS) if local else (GLOBAL, GLOBAL_GROUPS)
         tensors |= _gemma_layer(layer, SIZE, local)
         values = np.zeros((groups * head, SIZE))
-        if layer >= layers - 2:
+        if layers - shared - 2 <= layer < layers - shared:
             values[::head, MARK] = 1.0
         tensors[f"blk.{layer}.attn_k.weight"] = np.zeros((groups * head, SIZE))
         tensors[f"blk.{layer}.attn_v.weight"] = values
