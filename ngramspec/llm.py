@@ -174,7 +174,7 @@ class LLM:
                 with_branches(ContextSettings(**made), tree),
                 placement or Placement(n_gpu_layers),
                 loading,
-                draft=draft_model,
+                draft=draft_model or heads,
                 limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),
             )
             for line in fitted.notes:
@@ -190,8 +190,7 @@ class LLM:
                 if policy == "auto" and drafts:
                     costs = known_costs(self.target, calibrate)
                 policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
-            second = fitted.draft or heads
-            small = open_second(second, self.target, stack) if second else None
+            small = open_second(fitted.draft, self.target, stack) if fitted.draft else None
             self.engine = Engine(
                 self.target,
                 drafter,

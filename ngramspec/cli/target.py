@@ -125,7 +125,6 @@ def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -
         InputError: An option is not understood, or what was asked for does not fit.
         BackendError: llama.cpp cannot load it.
     """
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.fit import fit
     from ngramspec.models import embedded_model
 
@@ -134,7 +133,7 @@ def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -
         context_settings(values),
         placement_of(values),
         loading_of(values),
-        draft=small if isinstance(small, DraftModelSettings) else None,
+        draft=small,
         limits=limits_of(values),
     )
     for line in fitted.notes:

@@ -18,7 +18,7 @@ from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.adapters.llama_cpp.states import measure_state
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
-from ngramspec.tokenizers.gguf import check_gguf, read_tensors
+from ngramspec.tokenizers.gguf import check_gguf
 from ngramspec.tokenizers.llama_library import (
     catch_log,
     load_library,
@@ -135,18 +135,6 @@ class LlamaModel:
     def is_stateful(self) -> bool:
         """Return whether tokens cannot be removed from its cache one by one."""
         return self.is_recurrent or self.is_hybrid or self.architecture in STATEFUL
-
-    def mtp_heads_have(self, tensor: str) -> bool:
-        """Return whether the file has a tensor in every MTP head that it names.
-
-        Raises:
-            OSError, FormatError: The file cannot be read.
-        """
-        lib, address = self.library.lib, self.handle.address
-        first = int(lib.llama_model_n_layer(address))
-        layers = range(first, first + int(lib.llama_model_n_layer_nextn(address)))
-        names = read_tensors(self.path)
-        return all(f"blk.{layer}.{tensor}" in names for layer in layers)
 
     @cached_property
     def state_bytes(self) -> int:

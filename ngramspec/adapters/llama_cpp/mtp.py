@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from ngramspec.adapters.llama_cpp.assistant import open_assistant
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.nextn import MOST_READ, NextnContext, staging_of
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, Runnable, context_params
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.mtp import N_MAX, N_MIN, P_MIN, MtpHeads
 from ngramspec.errors import BackendError
+from ngramspec.tokenizers.gguf import read_tensors
+from ngramspec.tokenizers.llama_library import Handle
 
 # Families whose graphs of heads llama.cpp has: it would end the process with another's.
 MIXTURES = ("glm4moe", "qwen35moe", "qwen3next")
@@ -97,10 +100,8 @@ class LlamaHeads(NextnContext):
     def __init__(self, target: LlamaTarget, most: int = N_MAX) -> None:
         model = target.model
         staging = staging_of(model)
-        self.num_heads = _num_heads(model)
-        params = context_params(model, heads_context(target.settings, self.num_heads, most))
-        params.ctx_type = model.library.lib.LLAMA_CONTEXT_TYPE_MTP
-        params.n_rs_seq = 0
+        self.num_heads = count_heads(model)
+        params = heads_params(model, target.settings, self.num_heads, most)
         super().__init__(target, model, params, staging)
         self._can_shift = self._context.can_shift()
 
@@ -120,29 +121,23 @@ class LlamaHeads(NextnContext):
         return self._can_shift and bool(self._context.shift(sequence, first, count))
 
 
-def heads_context(own: ContextSettings, num_heads: int, most: int = N_MAX) -> ContextSettings:
-    """Return how the context of heads is made, for a target's settings.
+class WithHeads(Runnable, Protocol):
+    """A model that may have heads, with its weights or without."""
 
-    Args:
-        own: Of the target.
-        num_heads: Heads that run one after the other.
-        most: Longest draft.
-    """
-    return replace(
-        own,
-        pad=False,
-        branches=1,
-        max_outputs=0,
-        n_batch=max(MOST_READ, own.slots * num_heads),
-        cells=own.cells and own.cells + most * own.slots,
-    )
+    handle: Handle
+    loading: Loading
+
+    @property
+    def architecture(self) -> str:
+        """Return the name of the model family."""
 
 
-def _num_heads(model: LlamaModel) -> int:
-    """Return how many heads llama.cpp runs one after the other.
+def count_heads(model: WithHeads) -> int:
+    """Return how many heads of a model's own file llama.cpp runs one after the other.
 
     Raises:
         BackendError: There are none, or they cannot be run.
+        OSError, FormatError: The file cannot be read.
     """
     lib, name = model.library.lib, model.path.name
     layers = int(lib.llama_model_n_layer_nextn(model.handle.address))
@@ -156,10 +151,36 @@ def _num_heads(model: LlamaModel) -> int:
         raise BackendError(f"{name} was loaded without its MTP heads: set mtp of Loading")
     if family in SINGLE and layers > 1:
         raise BackendError(f"{name} has {layers} MTP heads, llama.cpp runs one of {family} models")
-    if not model.mtp_heads_have("nextn.eh_proj.weight"):
+    first = int(lib.llama_model_n_layer(model.handle.address))
+    heads = [f"blk.{layer}." for layer in range(first, first + layers)]
+    tensors = read_tensors(model.path)
+    if any(f"{head}nextn.eh_proj.weight" not in tensors for head in heads):
         raise BackendError(
             f"the weights of the MTP heads are missing in {name}: it was converted without them"
         )
-    if family in MIXTURES and not model.mtp_heads_have("ffn_gate_inp.weight"):
+    if family in MIXTURES and any(f"{head}ffn_gate_inp.weight" not in tensors for head in heads):
         raise BackendError(f"{name}: its MTP head has no experts, which llama.cpp needs there")
     return layers
+
+
+def heads_params(model: Runnable, own: ContextSettings, num_heads: int, most: int) -> Any:
+    """Return llama_context_params of heads, for a target's settings.
+
+    Args:
+        model: The target's.
+        own: Settings of the target.
+        num_heads: Heads that run one after the other.
+        most: Longest draft.
+    """
+    settings = replace(
+        own,
+        pad=False,
+        branches=1,
+        max_outputs=0,
+        n_batch=max(MOST_READ, own.slots * num_heads),
+        cells=own.cells and own.cells + most * own.slots,
+    )
+    params = context_params(model, settings)
+    params.ctx_type = model.library.lib.LLAMA_CONTEXT_TYPE_MTP
+    params.n_rs_seq = 0
+    return params

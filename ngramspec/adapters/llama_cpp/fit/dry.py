@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ngramspec.adapters.llama_cpp.contexts import Buffers, make_context
+from ngramspec.adapters.llama_cpp.assistant import assistant_params
+from ngramspec.adapters.llama_cpp.contexts import Buffers, Loaded, make_context
 from ngramspec.adapters.llama_cpp.fit.plan import Need, Weights
 from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
 from ngramspec.adapters.llama_cpp.model import STATEFUL
+from ngramspec.adapters.llama_cpp.mtp import count_heads, heads_params
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
+from ngramspec.engine.mtp import FEW
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers.gguf import check_gguf, read_metadata, read_tensors
 from ngramspec.tokenizers.llama_library import catch_log, load_library, load_model
@@ -25,6 +29,7 @@ ARCHITECTURE, TOKENS = "general.architecture", "tokenizer.ggml.tokens"
 CONTEXT = ".context_length"  # after the architecture
 SMALLEST = 256  # tokens; the smallest context that llama.cpp makes
 MOST_PLANNED = 1 << 21  # tokens of a cache that llama.cpp is asked about
+HEAD_ROWS = FEW + 1  # rows that MTP heads ask for, for each slot
 DRAFT_ROWS = 63  # rows of logits that a slot asks for in one decode: a draft and the token before
 _LAYER = "blk."
 
@@ -54,13 +59,14 @@ class DryModel:
         placement: Placement,
         loading: Loading,
     ) -> None:
-        self.path, self.placement = Path(path), placement
+        self.path, self.placement, self.loading = Path(path), placement, loading
         check_gguf(self.path)
         self.library = load_library()
         lib = self.library.lib
         catch_log(lib)
         known = read_metadata(self.path, (ARCHITECTURE, TOKENS).__contains__)
-        architecture, tokens = known.get(ARCHITECTURE), known.get(TOKENS)
+        tokens = known.get(TOKENS)
+        self.architecture = architecture = str(known.get(ARCHITECTURE, ""))
         metadata = dict(loading.metadata)
         if isinstance(tokens, list):  # sorting them takes long, and only their number matters here
             metadata["tokenizer.ggml.model"] = "no_vocab"
@@ -74,7 +80,8 @@ class DryModel:
         address = self.handle.address
         self.size_bytes = int(lib.llama_model_size(address))
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
-        self.num_layers = int(lib.llama_model_n_layer(address))
+        # All layers of an assistant are MTP layers.
+        self.num_layers = int(lib.llama_model_n_layer(address)) or nextn_layers(self)
         self.has_encoder = bool(lib.llama_model_has_encoder(address))
         self.is_diffusion = bool(lib.llama_model_is_diffusion(address))
         self.n_swa = int(lib.llama_model_n_swa(address))
@@ -88,7 +95,8 @@ class DryModel:
         """Return the bytes of the state that it keeps for each sequence."""
         if not self.is_stateful:
             return 0
-        return self._buffers(ContextSettings(context_size=SMALLEST, n_rs_seq=0)).states
+        settings = ContextSettings(context_size=SMALLEST, n_rs_seq=0)
+        return self._buffers(context_params(self, settings)).states
 
     @cached_property
     def weights(self) -> Weights:
@@ -104,14 +112,69 @@ class DryModel:
 
         Cost: milliseconds; llama.cpp plans its largest computation.
         """
+        rows = min(settings.max_outputs or settings.n_batch, settings.slots * DRAFT_ROWS)
+        rows_more = max(1, rows // (settings.slots + settings.pad))
+
+        def plan(own: ContextSettings) -> Need:
+            return self._sum(self._buffers(context_params(self, own)), rows_more)
+
+        return self._evenly(settings, plan)
+
+    def need_of_heads(self, settings: ContextSettings, most: int) -> Need:
+        """Return what the context of the model's MTP heads takes, beside one with these settings.
+
+        most: Longest draft.
+
+        Raises:
+            InputError: The sizes do not fit.
+            BackendError: There are no heads, or llama.cpp cannot run them.
+            OSError, FormatError: The file cannot be read.
+        """
+        num_heads = count_heads(self)
+
+        def plan(own: ContextSettings) -> Need:
+            params = heads_params(self, own, num_heads, most)
+            return self._with_states(self._sum(self._buffers(params), HEAD_ROWS), own)
+
+        return self._evenly(settings, plan)
+
+    def need_of_assistant(self, assistant: DryModel, settings: ContextSettings) -> Need:
+        """Return what an assistant's context takes, beside one with these settings.
+
+        assistant: Checked by check_assistant.
+
+        Raises:
+            InputError: The sizes do not fit.
+            BackendError: llama.cpp cannot run it.
+        """
+
+        def plan(own: ContextSettings) -> Need:
+            handle, _ = make_context(self, context_params(self, own))
+            try:
+                params = assistant_params(self, own, handle.address)
+                made = assistant._buffers(params)
+            finally:
+                handle.free()
+            need = assistant._sum(replace(made, cache=0), 1)  # the cache is the target's
+            return self._with_states(need, own)
+
+        return self._evenly(settings, plan)
+
+    def _with_states(self, need: Need, settings: ContextSettings) -> Need:
+        """Add the states that the target then keeps of every token of a decode."""
+        width = int(self.library.lib.llama_model_n_embd_out(self.handle.address))
+        return replace(need, outputs=need.outputs + 4 * width * settings.n_batch)
+
+    def _evenly(self, settings: ContextSettings, plan: Callable[[ContextSettings], Need]) -> Need:
+        """Return what a plan says, also for a cache that is too large to be planned."""
         each = settings.context_size_of(self)
         tokens = settings.cells or each * settings.slots
         if tokens <= MOST_PLANNED:
-            return self._planned(settings)
+            return plan(settings)
         # Its table of cells would take gigabytes; memory grows evenly there.
         streams = 1 if settings.kv_unified else settings.slots
         low, high = (
-            self._planned(
+            plan(
                 replace(
                     settings,
                     context_size=size // streams,
@@ -122,17 +185,18 @@ class DryModel:
         )
         return low.towards(high, (tokens - MOST_PLANNED // 2) / (MOST_PLANNED // 2))
 
-    def _planned(self, settings: ContextSettings) -> Need:
-        """Return what llama.cpp plans for a context."""
-        made = self._buffers(settings)
+    def _sum(self, made: Buffers, rows_more: int) -> Need:
+        """Return what a context's buffers take.
+
+        rows_more: How many times the rows of logits that it begins with.
+        """
         names = {device.name for device in gpus(self.placement)}
         on_gpus = sum(size for name, size in made.compute.items() if name in names)
-        rows = min(settings.max_outputs or settings.n_batch, settings.slots * DRAFT_ROWS)
         return Need(
             kept=made.kept,
             host_compute=sum(made.compute.values()) - on_gpus,
             gpu_compute=on_gpus,
-            outputs=made.outputs * max(1, rows // (settings.slots + settings.pad)),
+            outputs=made.outputs * rows_more,
         )
 
     def close(self) -> None:
@@ -142,8 +206,8 @@ class DryModel:
     def check_open(self) -> None:
         """Do nothing: it is in use only while it is open."""
 
-    def _buffers(self, settings: ContextSettings) -> Buffers:
-        handle, buffers = make_context(self, context_params(self, settings))
+    def _buffers(self, params: Any) -> Buffers:
+        handle, buffers = make_context(self, params)
         handle.free()
         return buffers
 
@@ -152,6 +216,12 @@ class DryModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def nextn_layers(model: Loaded) -> int:
+    """Return how many layers of a model are MTP heads, as far as this llama.cpp knows."""
+    count = getattr(model.library.lib, "llama_model_n_layer_nextn", None)
+    return int(count(model.handle.address)) if count else 0
 
 
 def trained_context(path: str | os.PathLike[str], loading: Loading | None = None) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ngramspec.adapters.llama_cpp.assistant import assistant_placement, check_assistant
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, draft_context
 from ngramspec.adapters.llama_cpp.fit.dry import DryModel
 from ngramspec.adapters.llama_cpp.fit.hardware import Hardware, find_hardware
@@ -23,6 +24,7 @@ from ngramspec.adapters.llama_cpp.fit.plan import (
     make_plan,
 )
 from ngramspec.adapters.llama_cpp.loading import Loading
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
 from ngramspec.adapters.llama_cpp.placement import (
     AUTO,
     NO_DEVICE,
@@ -99,14 +101,14 @@ class Fitted:
     """How to load a model and make its context.
 
     placement, settings: What to use.
-    draft: The draft model's settings, if there is one.
+    draft: The settings of the draft model or the MTP heads, if there are some.
     plan: What it takes; None where nothing was checked.
     notes: What its user should know, a line each.
     """
 
     placement: Placement
     settings: ContextSettings
-    draft: DraftModelSettings | None = None
+    draft: SecondSettings | None = None
     plan: Plan | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -136,7 +138,7 @@ def fit(
     placement: Placement,
     loading: Loading,
     *,
-    draft: DraftModelSettings | None = None,
+    draft: SecondSettings | None = None,
     limits: Limits | None = None,
     machine: Machine | None = None,
 ) -> Fitted:
@@ -150,7 +152,7 @@ def fit(
         settings: Of the target.
         placement: Of the weights.
         loading: Of the file.
-        draft: A draft model beside it.
+        draft: A draft model or MTP heads beside it.
         limits: How much it may take.
         machine: What is there, None = look.
 
@@ -215,7 +217,7 @@ class _Fitting:
         settings: ContextSettings,
         placement: Placement,
         loading: Loading,
-        draft: DraftModelSettings | None,
+        draft: SecondSettings | None,
         limits: Limits,
         machine: Machine,
     ) -> None:
@@ -256,12 +258,22 @@ class _Fitting:
         with contextlib.ExitStack() as stack:
             assumed = replace(self.placement, n_gpu_layers=layers)
             model = stack.enter_context(DryModel(self.path, assumed, self.loading))
-            if self.draft is not None:
-                beside = replace(self.draft.placement, n_gpu_layers=self._draft_layers(layers))
-                with contextlib.suppress(NgramspecError, OSError):  # who opens it will tell
-                    self.small = stack.enter_context(DryModel(self.draft.path, beside, Loading()))
+            with contextlib.suppress(NgramspecError, OSError):  # who opens it will tell
+                self._open_small(model, layers, stack)
             self.trained = model.n_ctx_train
             yield model
+
+    def _open_small(self, model: DryModel, layers: int, stack: contextlib.ExitStack) -> None:
+        """Load the draft model or the assistant, if there is one. Raises: As who opens it."""
+        second = self.draft
+        if second is None or second.path is None:
+            return
+        where, loading = self._placed(second.placement, layers), Loading()
+        if isinstance(second, MtpSettings):
+            check_assistant(second.path, self.path, self.loading.metadata)
+            where = assistant_placement(where, model.placement, model.num_layers)
+            loading = Loading(mtp=True)
+        self.small = stack.enter_context(DryModel(second.path, where, loading))
 
     def _plan(self, model: DryModel, wish: Wish) -> Plan:
         slots = self.settings.slots
@@ -302,17 +314,29 @@ class _Fitting:
     def _need(self, model: DryModel, tokens: int, slots: int) -> Need:
         same = self.fixed and slots == self.settings.slots and tokens == self._asked()
         settings = self.settings if same else self._settings_for(tokens, slots)
-        need, small = model.need(settings), self.small
-        if self.draft is None or small is None:
+        need = model.need(settings)
+        with contextlib.suppress(NgramspecError, OSError):  # as above
+            need = self._with_beside(model, settings, need)
+        return need
+
+    def _with_beside(self, model: DryModel, settings: ContextSettings, need: Need) -> Need:
+        """Add what the draft model or the MTP heads take. Raises: As who opens them."""
+        second, small = self.draft, self.small
+        if isinstance(second, MtpSettings) and second.path is None:
+            beside, weights, on_gpus = model.need_of_heads(settings, second.n_max), 0, 0
+            with_gpus = model.placement.layers != 0  # they are the last layers
+        elif second is None or small is None:
             return need
-        try:
-            each = settings.context_size_of(model)
-            beside = small.need(draft_context(self.draft, settings, each))
-        except NgramspecError:  # as above
-            return need
-        on_gpus = small.weights.on_gpus(small.placement.layers)
-        kept_on_gpus = beside.kept if on_gpus and settings.offload_kqv else 0
-        host = small.weights.total - on_gpus + beside.host_compute + beside.outputs
+        else:
+            if isinstance(second, DraftModelSettings):
+                each = settings.context_size_of(model)
+                beside = small.need(draft_context(second, settings, each))
+            else:
+                beside = model.need_of_assistant(small, settings)
+            on_gpus = small.weights.on_gpus(small.placement.layers)
+            weights, with_gpus = small.weights.total, on_gpus > 0
+        kept_on_gpus = beside.kept if with_gpus and settings.offload_kqv else 0
+        host = weights - on_gpus + beside.host_compute + beside.outputs
         return replace(
             need,
             beside_host=host + beside.kept - kept_on_gpus,
@@ -324,17 +348,17 @@ class _Fitting:
         own = self.settings
         return own.cells or own.context_size * (1 if own.kv_unified else own.slots)
 
-    def _draft_layers(self, layers: int | str) -> int:
-        """Return how many of the draft model's layers go to the GPUs; auto: all or none."""
-        assert self.draft is not None
-        own = self.draft.placement.n_gpu_layers
-        return self._assumed(own) if own != AUTO or layers == ALL else 0
+    def _placed(self, own: Placement, layers: int) -> Placement:
+        """Return the draft model's placement beside a target's layers; auto: all or none."""
+        wanted = own.n_gpu_layers
+        count = self._assumed(wanted) if wanted != AUTO or layers == ALL else 0
+        return replace(own, n_gpu_layers=count)
 
-    def _placed_draft(self, layers: int) -> DraftModelSettings | None:
-        if self.draft is None:
-            return None
-        placement = replace(self.draft.placement, n_gpu_layers=self._draft_layers(layers))
-        return replace(self.draft, placement=placement)
+    def _placed_draft(self, layers: int) -> SecondSettings | None:
+        second = self.draft
+        if second is None or second.path is None:
+            return second
+        return replace(second, placement=self._placed(second.placement, layers))
 
     def _check(self, model: DryModel, plan: Plan, wish: Wish) -> None:
         """Raise InputError if the plan cannot work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,11 @@ from ngramspec.adapters.llama_cpp.fit import (
 from ngramspec.adapters.llama_cpp.fit.hardware import Hardware
 from ngramspec.adapters.llama_cpp.fit.memory import HostSpace
 from ngramspec.adapters.llama_cpp.loading import Loading
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_mtp
 from ngramspec.adapters.llama_cpp.placement import Device, Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import InputError
 
 ModelPath = Callable[[str], str]
@@ -212,6 +216,65 @@ def test_a_draft_model_takes_memory_too(fitted: Any, model_path: ModelPath) -> N
     gpu = {"devices": (Device("CUDA0", "H100", GB, GB),)}
     made = fitted(GB, draft=draft, machine=gpu)
     assert made.draft.placement.n_gpu_layers == -1
+
+
+BESIDE: dict[str, Any] = {"slots": 4, "context_size": 2048, "kv_unified": True}
+
+
+def with_heads(path: Path, heads: MtpSettings | None, *devices: Device) -> Fitted:
+    """Return how a model fits with its MTP heads."""
+    return fit(
+        path,
+        ContextSettings(**BESIDE),
+        Placement("auto"),
+        Loading(mtp=heads is not None and heads.path is None),
+        draft=heads,
+        limits=Limits(reserved=0),
+        machine=Machine(HostSpace(GB, GB), devices),
+    )
+
+
+@pytest.fixture
+def heads_by_file(tmp_path: Path) -> dict[Path, MtpSettings]:
+    """Write a model with heads of its own, and one with an assistant."""
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    own, target, assistant = (tmp_path / f"{name}.gguf" for name in ("own", "target", "assistant"))
+    mtp_models.glm4moe(own)
+    mtp_models.gemma4(target)
+    mtp_models.gemma4_assistant(assistant)
+    return {own: MtpSettings(), target: MtpSettings(path=assistant)}
+
+
+def test_mtp_heads_take_memory_too(heads_by_file: dict[Path, MtpSettings]) -> None:
+    for path, heads in heads_by_file.items():
+        alone, both = with_heads(path, None).plan, with_heads(path, heads).plan
+        assert alone is not None
+        assert both is not None
+        more = both.use.host - alone.use.host
+        with contextlib.ExitStack() as stack:
+            model = stack.enter_context(LlamaModel(path, loading=Loading(mtp=True)))
+            target = stack.enter_context(LlamaTarget(model, **BESIDE))
+            nbytes = open_mtp(heads, target, stack).info.nbytes
+        assert nbytes < more < nbytes + 16 * MB  # logits and states of a full decode
+
+
+def test_mtp_heads_lie_beside_the_last_layers(heads_by_file: dict[Path, MtpSettings]) -> None:
+    gpu = Device("CUDA0", "H100", GB, GB)
+    for path, heads in heads_by_file.items():
+        alone, both = with_heads(path, None, gpu).plan, with_heads(path, heads, gpu)
+        assert alone is not None
+        assert both.plan is not None
+        assert both.plan.use.gpus > alone.use.gpus
+        assert both.draft is not None
+        assert both.draft.placement.n_gpu_layers == ("auto" if heads.path is None else -1)
+
+
+def test_heads_that_cannot_be_opened_are_left_to_who_opens_them(
+    heads_by_file: dict[Path, MtpSettings], tmp_path: Path
+) -> None:
+    own, target = heads_by_file
+    for heads in (MtpSettings(path=own), MtpSettings(path=tmp_path / "absent.gguf"), MtpSettings()):
+        assert with_heads(target, heads).plan == with_heads(target, None).plan
 
 
 def test_a_draft_model_that_cannot_be_read_is_left_to_who_opens_it(

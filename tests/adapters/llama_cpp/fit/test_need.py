@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from ngramspec.adapters.llama_cpp.assistant import LlamaAssistant
 from ngramspec.adapters.llama_cpp.contexts import Buffers, buffers_in
 from ngramspec.adapters.llama_cpp.fit.dry import MOST_PLANNED, DryModel, trained_context
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.mtp import LlamaHeads
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -59,6 +61,59 @@ def test_a_plan_is_what_the_real_context_takes(
         assert need.host_compute == sum(target.buffers.compute.values())
         assert need.outputs >= target.buffers.outputs
         assert about == (real.n_ctx_train, real.size_bytes, real.num_layers, real.is_stateful)
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "default": {"context_size": 1024},
+    "shared": {"slots": 4, "kv_unified": True, "cells": 3000, "context_size": 2000},
+    "apart": {"slots": 3, "context_size": 1000, "flash_attn": False},
+}
+
+
+@pytest.mark.parametrize("settings", BESIDE)
+@pytest.mark.parametrize("family", ["glm4moe", "step35", "qwen35", "qwen35moe", "qwen3next"])
+def test_heads_are_planned_as_their_real_context(
+    tmp_path: Path, family: str, settings: str
+) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    path, made = tmp_path / "model.gguf", ContextSettings(**BESIDE[settings])
+    loading = Loading(mtp=True)
+    getattr(mtp_models, family)(path)
+    with DryModel(path, Placement(), loading) as model:
+        need, own = model.need_of_heads(made, 5), model.need(made)
+    with LlamaModel(path, loading=loading) as real, LlamaTarget(real, made) as target:
+        heads = LlamaHeads(target, 5)
+        assert own.kept == target.buffers.kept
+        assert need.kept == heads.buffers.kept > 0
+        assert need.host_compute == sum(heads.buffers.compute.values())
+        assert need.outputs >= heads.buffers.outputs + 4 * heads.state_width * made.n_batch
+
+
+@pytest.mark.parametrize("settings", BESIDE)
+def test_an_assistant_is_planned_as_its_real_context(tmp_path: Path, settings: str) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    path, other = tmp_path / "model.gguf", tmp_path / "assistant.gguf"
+    made = ContextSettings(**BESIDE[settings])
+    mtp_models.gemma4(path)
+    mtp_models.gemma4_assistant(other)
+    with dry(str(path)) as model, DryModel(other, Placement(), Loading(mtp=True)) as assistant:
+        need = model.need_of_assistant(assistant, made)
+        assert assistant.num_layers == 2
+        assert assistant.weights.total >= assistant.size_bytes
+    with (
+        LlamaModel(path) as real,
+        LlamaTarget(real, made) as target,
+        LlamaModel(other, loading=Loading(mtp=True)) as own,
+    ):
+        context = LlamaAssistant(target, own)
+        assert need.kept == 0  # the cache is the target's
+        assert need.host_compute == sum(context.buffers.compute.values()) > 0
+        assert need.outputs >= context.buffers.outputs + 4 * context.state_width * made.n_batch
+
+
+def test_heads_that_are_not_there_are_told(model_path: ModelPath) -> None:
+    with dry(model_path("llama")) as model, pytest.raises(BackendError, match="has no MTP heads"):
+        model.need_of_heads(ContextSettings(context_size=1024), 3)
 
 
 def test_keys_and_values_are_those_of_the_formula(model_path: ModelPath) -> None:
