@@ -27,11 +27,7 @@ class Assistant(MtpHeads):
 
     def copied(self, source: int, slot: int, length: int) -> None:
         """Follow the target, which has copied the first tokens of a sequence to an empty one."""
-        own, other = self._texts[slot], self._texts[source]
-        self._settle(other)
-        self._forget(slot, min(length, other.length))
-        if length == other.length:
-            own.state = other.state.copy()
+        self._forget(slot, length)  # its next token comes of a decode, which tells the state
 
     def shifted(self, slot: int, first: int, count: int) -> None:
         """Follow the target, which has discarded tokens; those after them have moved down."""

@@ -10,7 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine import MtpHeads
+from ngramspec.engine.assistant import Assistant
 from ngramspec.engine.mtp import States
+from ngramspec.errors import CapacityError
 
 VOCAB, SLOTS, SIZE = 7, 3, 200
 TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
@@ -199,6 +201,83 @@ class FollowingMachine(RuleBasedStateMachine):
 
 
 TestFollowing = FollowingMachine.TestCase
+
+
+class NotedAssistant(NotedHeads):
+    """An assistant that notes what it is asked; the target changes the cache that it looks at."""
+
+    def __init__(self) -> None:
+        super().__init__(1, copies=False, shifts=False)
+        self.asked: dict[int, list[tuple[int, int, float]]] = {}  # position, token and state
+        self.full = False
+
+    def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
+        """Note the batch: a token of each slot."""
+        if self.full:
+            raise CapacityError("the cache has no room")
+        tokens, positions, sequences, outputs = batch.arrays()
+        assert outputs.all()
+        assert len(set(sequences.tolist())) == len(sequences)
+        for i, slot in enumerate(sequences.tolist()):
+            entry = int(positions[i]), int(tokens[i]), float(states[i, 0])
+            self.asked.setdefault(slot, []).append(entry)
+        logits = np.zeros((len(batch), VOCAB), np.float32)
+        logits[:, 3] = 9.0
+        rows.set(logits)
+        return np.full((len(batch), 1), 0.5, np.float32)
+
+    def copy(self, source: int, sequence: int, length: int) -> bool:
+        """Fail: nothing asks for it."""
+        raise AssertionError
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Fail: nothing asks for it."""
+        raise AssertionError
+
+
+class AssistantMachine(FollowingMachine):
+    """The same beside an assistant."""
+
+    @initialize()
+    def start(self) -> None:  # type: ignore[override]
+        super().start(False, False)
+        self.heads = NotedAssistant()
+        self.source = Assistant(self.heads, n_max=3)
+
+    @precondition(lambda self: any(newest is not None for newest in self.newest))
+    @rule(limit=st.integers(1, 4))
+    def propose(self, limit: int) -> None:
+        """A draft begins with the newest token and the state before it, at one position."""
+        slots = [slot for slot in range(SLOTS) if self.newest[slot] is not None]
+        self.heads.asked = {}
+        drafts = self.source.propose(slots, [limit] * len(slots))
+        for slot, draft in zip(slots, drafts, strict=True):
+            assert draft.tolist() == [3] * min(limit, 3)
+            position, newest = len(self.texts[slot]), self.newest[slot]
+            first = (position, newest, float(np.float32(self.after[slot][-1])))
+            own = [(position, 3, 0.5)] * (min(limit, 3) - 1)
+            assert self.heads.asked[slot] == [first, *own]
+
+    @invariant()
+    def what_is_read_is_right(self) -> None:
+        """It reads nothing."""
+
+
+TestAssistant = AssistantMachine.TestCase
+
+
+def test_a_full_cache_ends_an_assistants_draft_and_is_no_failure() -> None:
+    heads = NotedAssistant()
+    source = Assistant(heads, n_max=3)
+    batch = Batch(16)
+    batch.add(0, 0, np.array([1, 2, 4], np.int32))
+    source.decoded(batch, np.ones((3, 1), np.float32))
+    source.begin(0, np.array([1, 2, 4], np.int32))
+    source.accept(0, np.array([3], np.int32), 0)
+    heads.full = True
+    assert source.propose([0], [3])[0].size == 0
+    heads.full = False
+    assert source.propose([0], [3])[0].tolist() == [3, 3, 3]
 
 
 def test_the_state_before_a_token_is_known_wherever_decodes_follow_one_another() -> None:
