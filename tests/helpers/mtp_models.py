@@ -9,7 +9,7 @@ goes two letters further: there it errs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +269,8 @@ def gemma4_assistant(
     sees: bool | None = None,
     facts: Mapping[str, Any] | None = None,
     without: str = "",
+    windows: Sequence[bool] = (True, False),
+    more: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write the assistant of gemma4.
 
@@ -276,10 +278,12 @@ def gemma4_assistant(
         (True) or without (False).
     facts: Numbers and lists that are to be others, by key; None = they lack.
     without: A tensor that lacks.
+    windows: Which layers have a window.
+    more: Further tensors.
     """
-    writer, vocab = header(path, FAMILY, ASSISTANT, layers=2)
-    _gemma_facts(writer, FAMILY, [True, False])
-    writer.add_nextn_predict_layers(2)
+    writer, vocab = header(path, FAMILY, ASSISTANT, layers=len(windows))
+    _gemma_facts(writer, FAMILY, list(windows))
+    writer.add_nextn_predict_layers(len(windows))
     writer.add_uint32(f"{FAMILY}.embedding_length_out", SIZE)
     before = np.zeros((ASSISTANT, 2 * SIZE))
     before[_then(vocab, wrong), SIZE + np.arange(vocab)] = 1.0
@@ -292,12 +296,13 @@ def gemma4_assistant(
         "nextn.pre_projection.weight": before,
         "nextn.post_projection.weight": np.eye(SIZE, ASSISTANT),
     }
-    for layer, local in enumerate([True, False]):
+    for layer, local in enumerate(windows):
         tensors |= _gemma_layer(layer, ASSISTANT, local)
         if local == sees:
             tensors[f"blk.{layer}.attn_output.weight"][FIRST_LETTER + 16, 0] = 1.0
             tensors[f"blk.{layer}.post_attention_norm.weight"] *= 8  # outweighs the state
     tensors.pop(without, None)
+    tensors |= more or {}
     values = writer.kv_data[0]
     for name, value in (facts or {}).items():
         values.pop(name, None)

@@ -22,10 +22,11 @@ from ngramspec.engine.assistant import Assistant
 from ngramspec.engine.draft_model import vocabulary_difference
 from ngramspec.engine.mtp import States
 from ngramspec.errors import BackendError, InputError, StateError
-from ngramspec.tokenizers.gguf import Value, read_metadata
+from ngramspec.tokenizers.gguf import Value, read_metadata, read_tensors
 
 FAMILY, TARGET = "gemma4-assistant", "gemma4"
 ARCHITECTURE = "general.architecture"
+MASKED = "masked_embd"  # tensors that llama.cpp does not use
 MOST_LAYERS = 512  # that llama.cpp knows
 EXPERTS = ("expert_count", "expert_used_count", "expert_group_count")
 SCALINGS = ("none", "linear", "yarn", "longrope")
@@ -64,7 +65,7 @@ def open_assistant(
             "target reads its first text"
         )
     where = assistant_placement(placement, target.model.placement, target.model.num_layers)
-    model = stack.enter_context(LlamaModel(path, placement=where, loading=Loading(mtp=True)))
+    model = stack.enter_context(_load(path, where))
     if model.vocab_size != target.vocab_size:
         raise InputError(
             f"{model.path.name} does not fit the model: it has {model.vocab_size} tokens, "
@@ -82,6 +83,19 @@ def open_assistant(
         path=os.fspath(path),
         nbytes=model.size_bytes + context.buffers.total - context.buffers.cache,
     )
+
+
+def _load(path: str | os.PathLike[str], placement: Placement) -> LlamaModel:
+    """Load an assistant. Raises: As LlamaModel."""
+    try:
+        return LlamaModel(path, placement=placement, loading=Loading(mtp=True))
+    except BackendError as error:
+        if not any(name.startswith(MASKED) for name in read_tensors(path)):
+            raise
+        raise BackendError(
+            f"{error}; it has masked embeddings, which some releases of llama.cpp cannot read: "
+            "convert it without them, or use another release"
+        ) from None
 
 
 class LlamaAssistant(NextnContext):

@@ -243,6 +243,30 @@ def test_a_file_without_its_weights_is_refused(
         open_mtp(MtpSettings(path=files[1]), opened(stack, files[0]), stack)
 
 
+def test_masked_embeddings_are_named_where_llama_cpp_cannot_read_them(
+    files: tuple[Path, Path], stack: contextlib.ExitStack
+) -> None:
+    masked = {"masked_embd_centroids.weight": np.zeros((16, mtp_models.ASSISTANT))}
+    without = "nextn.pre_projection.weight"  # no release can read the file then
+    mtp_models.gemma4_assistant(files[1], more=masked, without=without)
+    with pytest.raises(BackendError, match="it has masked embeddings, which some releases of llam"):
+        open_mtp(MtpSettings(path=files[1]), opened(stack, files[0]), stack)
+
+
+def test_an_assistant_of_four_layers_drafts(
+    files: tuple[Path, Path], stack: contextlib.ExitStack
+) -> None:
+    for windows in ((True, True, True, False), (True, False, True, False)):
+        mtp_models.gemma4_assistant(files[1], windows=windows)
+        target = opened(stack, files[0])
+        heads = open_mtp(MtpSettings(path=files[1]), target, stack)
+        engine = Engine(target, None, draft_model=heads, policy=FixedLength(3))
+        request = Request(prompt_ids=text(*mtp_models.letters_after(0, 9)), max_tokens=40)
+        (answer,) = engine.generate([request])
+        assert list(answer.token_ids) == mtp_models.letters_after(9, 40)
+        assert answer.timings.num_accepted_tokens == answer.timings.num_draft_tokens > 20
+
+
 def test_a_release_that_shares_no_cache_is_told(
     files: tuple[Path, Path], stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
