@@ -10,7 +10,7 @@ import numpy as np
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
-from ngramspec.adapters.llama_cpp.contexts import make_context
+from ngramspec.adapters.llama_cpp.contexts import Loaded, make_context
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget, failure_of
 from ngramspec.engine.mtp import MtpHeads, States
@@ -119,7 +119,7 @@ class NextnContext:
         return np.ctypeslib.as_array(pointer, shape=(num_rows, self.state_width))
 
 
-def staging_of(model: LlamaModel) -> dict[str, Any]:
+def staging_of(model: Loaded) -> dict[str, Any]:
     """Return llama.cpp's staging functions by their C++ names.
 
     Raises:

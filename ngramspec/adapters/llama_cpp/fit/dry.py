@@ -15,6 +15,7 @@ from ngramspec.adapters.llama_cpp.fit.plan import Need, Weights
 from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
 from ngramspec.adapters.llama_cpp.model import STATEFUL
 from ngramspec.adapters.llama_cpp.mtp import count_heads, heads_params
+from ngramspec.adapters.llama_cpp.nextn import staging_of
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.engine.mtp import FEW
@@ -130,6 +131,7 @@ class DryModel:
             BackendError: There are no heads, or llama.cpp cannot run them.
             OSError, FormatError: The file cannot be read.
         """
+        staging_of(self)
         num_heads = count_heads(self)
 
         def plan(own: ContextSettings) -> Need:
@@ -147,6 +149,7 @@ class DryModel:
             InputError: The sizes do not fit.
             BackendError: llama.cpp cannot run it.
         """
+        staging_of(self)
 
         def plan(own: ContextSettings) -> Need:
             handle, _ = make_context(self, context_params(self, own))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ngramspec.adapters.llama_cpp import nextn
 from ngramspec.adapters.llama_cpp.assistant import LlamaAssistant
 from ngramspec.adapters.llama_cpp.contexts import Buffers, buffers_in
 from ngramspec.adapters.llama_cpp.fit.dry import MOST_PLANNED, DryModel, trained_context
@@ -114,6 +115,18 @@ def test_an_assistant_is_planned_as_its_real_context(tmp_path: Path, settings: s
 def test_heads_that_are_not_there_are_told(model_path: ModelPath) -> None:
     with dry(model_path("llama")) as model, pytest.raises(BackendError, match="has no MTP heads"):
         model.need_of_heads(ContextSettings(context_size=1024), 3)
+
+
+def test_a_release_that_runs_no_heads_is_told(
+    model_path: ModelPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nextn, "PUBLIC", ("llama_model_n_layer_nextn", "no_such_function"))
+    settings = ContextSettings(context_size=1024)
+    with dry(model_path("llama")) as model:
+        with pytest.raises(BackendError, match="cannot run MTP heads, it lacks no_such_function"):
+            model.need_of_heads(settings, 3)
+        with pytest.raises(BackendError, match="cannot run MTP heads, it lacks no_such_function"):
+            model.need_of_assistant(model, settings)
 
 
 def test_keys_and_values_are_those_of_the_formula(model_path: ModelPath) -> None:
