@@ -92,12 +92,14 @@ class Offers:
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
         self._parts: dict[int, tuple[Offer, Offer]] = {}  # of drafts that two sources made
         self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
+        self._streaks: dict[int, int] = {}  # by slot: newest tokens in a row that drafts had right
 
     def begin(self, slot: int) -> None:
         """Forget what was learnt about the slot's last request."""
         self._arbiter.begin(slot)
         self._made.pop(slot, None)
         self._parts.pop(slot, None)
+        self._streaks.pop(slot, None)
 
     def propose(self, slots: Sequence[Slot], proposer: Proposer) -> None:
         """Set draft and draft_source of every slot for which a draft pays.
@@ -120,13 +122,16 @@ class Offers:
 
         credits: What the source of the slot's draft would get, if it were its alone.
         """
-        emitted = slot.emitted
+        emitted, had_right = slot.emitted, False
         for offer in self._made.pop(slot.id, ()):
             right, known = _judged(offer, emitted)
+            had_right = had_right or right == known > 0
             self._policy.learn(slot.id, offer.source.name, offer.claims, right, known)
             self._remember(offer.source.name, right, min(known, right + 1))
             if _has_own_passes(offer.source):
                 self._arbiter.learn(slot.id, offer.source.name, right, known)
+        streak = self._streaks.get(slot.id, 0)
+        self._streaks[slot.id] = streak + int(emitted.size) if had_right else 0
         parts = self._parts.pop(slot.id, None)
         if parts is None:
             return credits
@@ -289,12 +294,14 @@ class Offers:
             return
         batch_tokens, decoding = proposer.batch_tokens(), proposer.decoding
         best, chains = [], []
-        for _, made in offers:
+        streaks = [self._streaks.get(slot.id, 0) for slot, _ in offers]
+        for (_, made), streak in zip(offers, streaks, strict=True):
             of_slot = [(offer.source.name, offer.claims, offer.draft.size) for offer in made]
-            index = self._policy.best(of_slot, batch_tokens, decoding) if len(made) > 1 else 0
+            one = len(made) == 1
+            index = 0 if one else self._policy.best(of_slot, batch_tokens, decoding, streak)
             best.append(made[index])
             chains.append(of_slot[index])
-        lengths = self._policy.choose_many(chains, self._capacity, batch_tokens, decoding)
+        lengths = self._policy.choose_many(chains, self._capacity, batch_tokens, decoding, streaks)
         for (slot, made), chosen, wanted in zip(offers, best, lengths, strict=True):
             length = wanted if wanted >= slot.min_draft else 0
             owner = _first_with(made, chosen.draft[:length])

@@ -21,8 +21,11 @@ PROMPT = int32([3, 5, 7])
 class Own:
     """A drafter of the user's: right or wrong, with or without a claim."""
 
-    def __init__(self, target: FakeTarget, right: bool = True, claim: Any = None) -> None:
+    def __init__(
+        self, target: FakeTarget, right: bool = True, claim: Any = None, most: int = 4
+    ) -> None:
         self.target, self.right, self.tokens = target, right, dict[int, list[int]]()
+        self.most = most
         self.shortened: list[int] = []
         if claim is not None:
             self.confidence = lambda slot: claim
@@ -31,7 +34,7 @@ class Own:
         self.tokens[slot] = token_ids.tolist()
 
     def propose(self, slot: int, limit: int) -> list[int]:
-        draft = self.target.expected(self.tokens[slot], min(limit, 4))
+        draft = self.target.expected(self.tokens[slot], min(limit, self.most))
         return draft if self.right else [token % 96 + 1 for token in draft]
 
     def accept(self, slot: int, token_ids: Any, num_accepted: int) -> None:
@@ -72,6 +75,15 @@ def test_a_wrong_source_falls_silent_and_a_right_one_goes_on(timed: Timed) -> No
     (made,) = run(engine, prediction_ids=expected_text())
     assert made.timings.num_prediction_accepted > 0.6 * LENGTH
     assert engine.stats().num_draft_tokens - engine.stats().num_accepted_tokens < 0.1 * LENGTH
+
+
+def test_a_first_draft_adds_little_until_drafts_were_right(timed: Timed) -> None:
+    """As one of a native drafter: a pass may cost six passes over one token more."""
+    target = timed("cpu", period=0)
+    own = Own(target, claim=np.full(40, 0.999, np.float32), most=40)
+    run(Engine(target, own, policy=AutoPolicy(costs=PROFILES["cpu"])))
+    single, sent = PROFILES["cpu"].cost(1), [size for size in target.batches if size > 3]
+    assert PROFILES["cpu"].cost(sent[0]) <= 7 * single < PROFILES["cpu"].cost(max(sent))
 
 
 @pytest.mark.parametrize("claim", [None, np.full(4, 0.9, np.float32), [0.9] * 8])

@@ -288,6 +288,7 @@ class AutoPolicy:
         capacity: int,
         batch_tokens: int = 0,
         decoding: int = 0,
+        streaks: Sequence[int | None] | None = None,
     ) -> list[int]:
         """Choose for all: twice in turn, from no drafts and from whole ones; the best wins."""
         decoding = max(decoding, len(chains))
@@ -299,11 +300,14 @@ class AutoPolicy:
                 left -= lengths[-1]
             return lengths
         best, value = [0] * len(chains), 0.0
+        streaks = streaks or [None] * len(chains)
         if self.probes(base, decoding):
             return best
         solved: dict[int, Choice] = {}
         for whole in (False, True):
-            lengths, gain = self.take_turns(chains, solved, capacity - base, base, decoding, whole)
+            lengths, gain = self.take_turns(
+                chains, streaks, solved, capacity - base, base, decoding, whole
+            )
             if gain > value:
                 best, value = lengths, gain
         if not chains:
@@ -311,7 +315,8 @@ class AutoPolicy:
         first = max(chains, key=lambda one: self.first(*one))
         i = chains.index(first)
         others = base + sum(best) - best[i]
-        best[i] = self.explore(*first[:2], best[i], min(first[2], capacity - others), others)
+        room = min(first[2], capacity - others)
+        best[i] = self.explore(*first[:2], best[i], room, others, streaks[i])
         return best
 
     def first(self, source: str, claims: Sequence[float], most: int) -> float:
@@ -321,6 +326,7 @@ class AutoPolicy:
     def take_turns(
         self,
         chains: Chains,
+        streaks: Sequence[int | None],
         solved: dict[int, Choice],
         room: int,
         base: int,
@@ -342,7 +348,9 @@ class AutoPolicy:
                 solved[i] = self.consider(source, claims, most, base + others, decoding)
             lengths[i], gains[i] = 0, 0.0
             if i in solved:
-                lengths[i], gains[i] = self.in_turn(solved[i], room - others, base + others)
+                lengths[i], gains[i] = self.in_turn(
+                    solved[i], room - others, base + others, streaks[i]
+                )
         pass_costs = self.costs.at(base + sum(lengths)) - self.costs.at(base)
         return lengths, sum(gains) - self.speed * pass_costs
 
@@ -366,10 +374,14 @@ class AutoPolicy:
             first * max(prices[k - 1], least) > prices[k] - prices[0] for k in range(1, n + 1)
         )
 
-    def in_turn(self, solved: Choice, most: int, base: int) -> tuple[int, float]:
+    def in_turn(
+        self, solved: Choice, most: int, base: int, streak: int | None
+    ) -> tuple[int, float]:
         """The length of at most `most` tokens that is worth most beside `base`, and its gain."""
         net = [
             solved.worths[k] - self.speed * self.costs.at(base + k)
+            if self.may_cost(base, k, streak)
+            else -math.inf
             for k in range(max(0, min(most, len(solved.worths) - 1)) + 1)
         ]
         length = net.index(max(net))

@@ -58,12 +58,14 @@ class AutoPolicy:
         capacity: int,
         batch_tokens: int = 0,
         decoding: int = 0,
+        streaks: Sequence[int | None] | None = None,
     ) -> list[int]: ...
     def best(
         self,
         chains: Sequence[tuple[str, npt.NDArray[np.float32], int]],
         batch_tokens: int = 1,
         decoding: int = 1,
+        streak: int | None = None,
     ) -> int: ...
     def learn(
         self,

@@ -102,6 +102,17 @@ def test_one_of_many_chooses_as_alone() -> None:
             assert made == [policy.choose(0, "a", sure(24, p), 20)]
 
 
+def test_a_streak_bounds_one_of_many_as_it_bounds_one() -> None:
+    policy, sure_ones = AutoPolicy(costs=LINE), ("a", sure(40, 0.99), 40)
+    for streak in (None, 0, 9, 200):
+        alone = policy.choose(0, *sure_ones, streak=streak)
+        assert policy.choose_many([sure_ones], capacity=99, streaks=[streak]) == [alone]
+    made = policy.choose_many([sure_ones] * 2, capacity=99, streaks=[0, 200])
+    assert 0 < made[0] < made[1], "each slot has its own"
+    with pytest.raises(InputError, match="streaks must have one entry per chain, 2, got 1"):
+        policy.choose_many([sure_ones] * 2, capacity=99, streaks=[0])
+
+
 def test_many_share_the_capacity_and_the_surest_come_first() -> None:
     policy = AutoPolicy(costs=FLAT)
     chains = [("a", sure(30, p), 64) for p in (0.9, 0.999, 0.95)]

@@ -72,14 +72,22 @@ class Pair(RuleBasedStateMachine):
         chains=st.lists(st.tuples(SOURCES, CHAINS, st.integers(-1, 70)), max_size=4),
         more=st.integers(0, 3),
         room=st.integers(-2, 200),
+        streaks=st.lists(st.sampled_from([None, 0, 1, 7, 40]), min_size=4, max_size=4),
     )
-    def choose_many(self, chains: list[tuple[str, list[float], int]], more: int, room: int) -> None:
+    def choose_many(
+        self,
+        chains: list[tuple[str, list[float], int]],
+        more: int,
+        room: int,
+        streaks: list[int | None],
+    ) -> None:
+        streaks = streaks[: len(chains)]
         slots = len(chains) + more
         batch = slots + more
         given = [(source, floats(claims), most) for source, claims, most in chains]
-        made = self.native.choose_many(given, batch + room, batch, slots)
+        made = self.native.choose_many(given, batch + room, batch, slots, streaks)
         assert sum(made) <= max(0, room)
-        expected = self.twin.choose_many(chains, batch + room, batch, slots)
+        expected = self.twin.choose_many(chains, batch + room, batch, slots, streaks)
         if made != expected:
             assert self.worth(chains, made, batch, slots) == pytest.approx(
                 self.worth(chains, expected, batch, slots), abs=CLOSE

@@ -297,14 +297,14 @@ cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[
 
 @cython.final
 cdef class OfferList:
-    """OfferList(calibrations, chains): a list of (source, confidence, room) as native candidates.
+    """OfferList(calibrations, chains, streaks): a list of (source, confidence, room) as native candidates.
 
     Raises:
-        InputError: A confidence is not float32 of shape (n,) with values in 0..1.
+        InputError: A confidence is not float32 of shape (n,) with values in 0..1, or a streak is < 0.
         MemoryError: No room.
     """
 
-    def __cinit__(self, Calibrations calibrations not None, chains):
+    def __cinit__(self, Calibrations calibrations not None, chains, streaks):
         cdef Py_ssize_t i = 0
         self.count = len(chains)
         self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
@@ -312,7 +312,7 @@ cdef class OfferList:
         if self.items == NULL:
             raise MemoryError("no memory for the candidates")
         for source, _, room in chains:
-            describe(&self.items[i], calibrations, source, self.views[i], room)
+            describe(&self.items[i], calibrations, source, self.views[i], room, streaks[i])
             i += 1
 
     def __dealloc__(self):
@@ -444,7 +444,7 @@ cdef class AutoPolicy:
         self.choose_one(&c, batch_tokens, decoding)
         return made[:c.chosen].copy()
 
-    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0):
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
         Slots choose in turn, given what the others chose, those with the surest first token first; the
@@ -455,6 +455,7 @@ cdef class AutoPolicy:
             capacity: Most tokens of the pass, drafts included.
             batch_tokens: Tokens of the pass without drafts, raised to `decoding` if smaller.
             decoding: Slots that share the pass, raised to the number of chains if smaller.
+            streaks: One per chain, as in `choose`; None = drafts of all may add anything.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -462,22 +463,26 @@ cdef class AutoPolicy:
         """
         cdef Py_ssize_t i, n = len(chains)
         cdef OfferList described
+        if streaks is None:
+            streaks = [None] * n
+        elif len(streaks) != n:
+            raise InputError(f"streaks must have one entry per chain, {n}, got {len(streaks)}")
         decoding = max(decoding, n) if decoding >= 0 else decoding
         batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
         if n == 0:
             return []
         check_batch(batch_tokens, decoding)
-        described = OfferList(self.calibrations, chains)
+        described = OfferList(self.calibrations, chains, streaks)
         self.reserve(n)
         self.choose_all(described.items, n, batch_tokens, decoding, capacity)
         return [described.items[i].chosen for i in range(n)]
 
-    def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1):
+    def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, streak=None):
         """Return the index of the candidate of one slot that is worth most, the first one on ties.
 
         Args:
             chains: One (source, confidence, room) per candidate, as in `choose`; at least one.
-            batch_tokens, decoding: As in `choose`.
+            batch_tokens, decoding, streak: As in `choose`.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -489,7 +494,7 @@ cdef class AutoPolicy:
         check_batch(batch_tokens, decoding)
         if len(chains) == 0:
             raise InputError("chains must hold at least one candidate, got none")
-        described = OfferList(self.calibrations, chains)
+        described = OfferList(self.calibrations, chains, [streak] * len(chains))
         for i in range(described.count if described.count > 1 else 0):
             net = self.net_of(&described.items[i], batch_tokens, decoding)
             if net > top:
