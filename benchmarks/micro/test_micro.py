@@ -97,6 +97,36 @@ def test_whether_to_ask_a_source_that_takes_time(benchmark: Any, length: int) ->
     benchmark(arbiter.ask, 0, "model", 8, 64, "suffix", claims, length // 2)
 
 
+def tree_of(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """A chain with a branch of four tokens at every eighth token."""
+    parents = np.arange(-1, length - 1, dtype=np.int32)
+    claims = np.full(length, 0.95, dtype=np.float32)
+    for start in range(8, length, 12):
+        parents[start] = start - 5
+        claims[start] = 0.05
+    return claims, parents
+
+
+@pytest.mark.parametrize("length", [8, 64])
+def test_whether_to_ask_for_a_branch_beside_a_tree(benchmark: Any, length: int) -> None:
+    arbiter = Arbiter(AutoPolicy(costs=PROFILES["h100-8b"]))
+    arbiter.price("model", 0.1, 0.2)
+    claims, parents = tree_of(length)
+    place = (length, 1, 1, 1, True, 0.0, parents, 32)
+    benchmark(arbiter.ask, 0, "model", 8, 128, "suffix", claims, *place)
+
+
+@pytest.mark.parametrize("length", [8, 64])
+def test_what_to_send_of_a_tree_and_of_8_tokens_of_a_model(benchmark: Any, length: int) -> None:
+    arbiter = Arbiter(AutoPolicy(costs=PROFILES["h100-8b"]))
+    arbiter.price("model", 0.1, 0.2)
+    claims, parents = tree_of(length)
+    tokens = np.arange(length, dtype=np.int32)
+    draft, claimed = np.arange(100, 108, dtype=np.int32), np.full(8, 0.9, np.float32)
+    free = ("suffix", claims, parents, tokens)
+    benchmark(arbiter.mix, "model", claimed, draft, False, *free, 128, 1, 1, 32)
+
+
 @pytest.mark.parametrize("size", [1_000, 16_000])
 @pytest.mark.parametrize("step", ["there", "back"])
 def test_translation_of_a_step_of_4_tokens(benchmark: Any, size: int, step: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ class Offer(NamedTuple):
     claims: Perhaps of more tokens than the draft has.
     before: Tokens of another source's draft that come first.
     native: A native drafter made it; it has taught the policy itself how right its claims are.
+    parents: Of each token that is claimed the index of the one before it; None = it is a chain.
+    beside: It was asked for as a branch beside a free draft.
     """
 
     source: DraftSource
@@ -40,11 +42,21 @@ class Offer(NamedTuple):
     claims: Claims
     before: TokenIds = NO_TOKENS
     native: bool = False
+    parents: TokenIds | None = None
+    beside: bool = False
 
     @property
     def name(self) -> str:
         """Return the name under which the policy corrects the claims, "" = not at all."""
         return "" if self.native else self.source.name
+
+
+class Wish(NamedTuple):
+    """What is asked of a source, after which tokens of the slot's free draft, if it has one."""
+
+    asked: Asked
+    free: Offer | None
+    before: TokenIds
 
 
 class Price:
@@ -77,7 +89,8 @@ class Offers:
     All free sources of a slot are asked. The draft that is worth most is sent as far as it pays,
     and is credited to the first source with the same tokens. Then an Arbiter decides for each
     source with `own_passes`, such as a draft model, whether what it may add is worth its time:
-    instead of the free draft, or after it. The policy learns from every draft, sent or not.
+    instead of the free draft, beside it as a branch, or after it. Tokens that both have count as
+    the free source's. The policy learns from every draft, sent or not.
 
     Args:
         chain: Cleans drafts and shuts out sources that fail.
@@ -129,15 +142,15 @@ class Offers:
             self._policy.learn(slot.id, offer.source.name, offer.claims, right, known)
             self._remember(offer.source.name, right, min(known, right + 1))
             if _has_own_passes(offer.source):
-                self._arbiter.learn(slot.id, offer.source.name, right, known)
+                apart = offer.beside and slot.num_own > slot.num_own_right == 0
+                self._arbiter.learn(slot.id, offer.source.name, right, known, apart)
         streak = self._streaks.get(slot.id, 0)
         self._streaks[slot.id] = streak + int(emitted.size) if had_right else 0
         parts = self._parts.pop(slot.id, None)
         if parts is None:
             return credits
-        total = sum(credits.values())
-        first = min(total, parts[0].draft.size)
-        return {parts[0].source: first, parts[1].source: total - first}
+        total, own = sum(credits.values()), slot.num_own_right
+        return {parts[0].source: own, parts[1].source: total - own}
 
     def _remember(self, source: str, right: int, known: int) -> None:
         """Count a source's right tokens, to estimate its next draft if it gives no confidence."""
@@ -175,19 +188,19 @@ class Offers:
             for slot in members:
                 self._chain.shut_out(slot, source, error)
             return
-        wanted: dict[Slot, Asked] = {}
+        wanted: dict[Slot, Wish] = {}
         for slot in members:
             try:
-                asked = self._wanted(slot, source, proposer, price.sharing)
+                wish = self._wanted(slot, source, proposer, price.sharing)
             except Exception as error:
                 self._chain.shut_out(slot, source, error)
                 continue
-            if asked.tokens:
-                wanted[slot] = asked
+            if wish.asked.tokens:
+                wanted[slot] = wish
         if not wanted:
             return
-        before = {slot: slot.draft[: asked.after] for slot, asked in wanted.items() if asked.after}
-        limits = [asked.tokens for asked in wanted.values()]
+        before = {slot: wish.before for slot, wish in wanted.items() if wish.before.size}
+        limits = [wish.asked.tokens for wish in wanted.values()]
         started = perf_counter()
         drafts = dict(self._chain.ask(source, [*wanted], limits, before))
         longest = max((draft.size for draft in drafts.values()), default=0)
@@ -195,24 +208,24 @@ class Offers:
         price.time(seconds, longest, len(wanted))
         if self._policy.timed:
             self._policy.spend(seconds)
-        for slot, asked in wanted.items():
+        for slot, wish in wanted.items():
             draft = drafts.get(slot)
             if draft is None:  # paid for nothing
                 self._arbiter.learn(slot.id, source.name, 0, 1)
             else:
-                self._take(slot, source, draft, asked, proposer)
+                self._take(slot, source, draft, wish, proposer)
 
-    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Asked:
+    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Wish:
         """Return what to ask of a source for a slot."""
+        if slot.id in self._parts:  # two sources have drafted already
+            return Wish(Asked(0, 0, False), None, NO_TOKENS)
         free = self._free_of(slot)
-        # A tree is not gone on with: it is worth more than its likeliest path.
-        limit = 0 if slot.branched else proposer.limit(slot, source.name)
         sent = slot.draft.size
-        return self._arbiter.ask(
+        asked = self._arbiter.ask(
             slot.id,
             source.name,
             min(getattr(source, "max_draft", LONGEST), LONGEST),
-            limit,
+            proposer.limit(slot, source.name),
             "" if free is None else free.name,
             NO_CLAIMS if free is None else free.claims,
             sent,
@@ -221,57 +234,77 @@ class Offers:
             sharing,
             hasattr(source, "extend"),
             source.backlog(slot.id) if self._policy.timed and hasattr(source, "backlog") else 0.0,
+            None if free is None else free.parents,
+            proposer.width or 1,
         )
+        before = NO_TOKENS
+        if asked.after and free is not None:
+            path: Any = slice(asked.after)
+            if free.parents is not None:
+                path = self._arbiter.path(free.name, free.claims, free.parents, sent)
+            before = free.draft[path]
+        return Wish(asked, free if sent else None, before)
 
     def _free_of(self, slot: Slot) -> Offer | None:
         """Return the offer that the slot's draft is from, or could be from."""
         owner = slot.native_source
-        if owner is not None and slot.draft_source in (None, owner) and slot.id not in self._parts:
-            return Offer(owner, slot.draft, owner.native.offered(slot.id), native=True)
+        if owner is not None and slot.draft_source in (None, owner):
+            claims, parents = owner.native.offered(slot.id), owner.native.offered_parents(slot.id)
+            return Offer(owner, slot.draft, claims, native=True, parents=parents)
         owner = slot.draft_source
-        return next((one for one in self._made[slot.id] if one.source is owner), None)
+        made = next((one for one in self._made[slot.id] if one.source is owner), None)
+        return made if made is None else made._replace(draft=slot.draft)
 
     def _take(
-        self, slot: Slot, source: DraftSource, draft: TokenIds, asked: Asked, proposer: Proposer
+        self, slot: Slot, source: DraftSource, draft: TokenIds, wish: Wish, proposer: Proposer
     ) -> None:
-        """Let a draft that was paid for be judged, and send it where it is worth most."""
+        """Let a draft that was paid for be judged, and send of it what pays."""
         claims = self._claims(slot, source, draft)
         if claims is None:
             return
-        free = self._free_of(slot) if slot.draft.size else None
-        offer = Offer(source, draft, claims, slot.draft[: asked.after])
+        asked, free = wish.asked, wish.free
+        offer = Offer(source, draft, claims, wish.before, beside=asked.beside)
         self._made[slot.id].append(offer)
-        if free is not None and asked.trial:
-            self._shorten(slot, source, 0)
+        if free is not None:
+            if asked.trial:
+                self._shorten(slot, source, 0)
+            else:
+                self._mix(slot, free, offer, proposer)
             return
-        chain = self._policy.calibrated(source.name, claims)
-        if free is not None and asked.after:
-            first = self._policy.calibrated(free.name, free.claims)
-            chain = np.concatenate([first[: asked.after], chain])
-        values = chain.astype(np.float32)  # calibrated, so of no source that is
-        sent = slot.draft.size
-        base, room = proposer.batch_tokens() - sent, proposer.limit(slot, source.name)
-        length = self._policy.choose(slot.id, "", values, room, base, proposer.decoding)
-        if asked.after:
-            more = max(length - asked.after, 0)
-            if more and free is not None:
-                slot.draft = np.concatenate([offer.before, draft[:more]])
-                slot.draft_source = free.source
-                slot.num_own = asked.after if free.native else 0
-                self._parts[slot.id] = free._replace(draft=offer.before), offer
-            self._shorten(slot, source, more)
-            return
+        base, room = proposer.batch_tokens(), proposer.limit(slot, source.name)
+        length = self._policy.choose(slot.id, source.name, claims, room, base, proposer.decoding)
         if length < slot.min_draft:
             length = 0
-        if length and free is not None:
-            chains = [(free.name, free.claims, sent), ("", values, length)]
-            if self._policy.best(chains, base, proposer.decoding) == 0:
-                length = 0
         self._shorten(slot, source, length)
         if length:
-            if free is not None:
-                self._shorten(slot, free.source, 0)
             slot.draft, slot.draft_source = draft[:length], source
+
+    def _mix(self, slot: Slot, free: Offer, offer: Offer, proposer: Proposer) -> None:
+        """Send what pays of the free draft and of one that was paid for."""
+        mixed = self._arbiter.mix(
+            offer.source.name,
+            offer.claims,
+            offer.draft,
+            offer.before.size > 0,
+            free.name,
+            free.claims,
+            free.parents,
+            free.draft,
+            proposer.limit(slot, offer.source.name),
+            proposer.batch_tokens() - free.draft.size,
+            proposer.decoding,
+            proposer.width or 1,
+        )
+        added = mixed.tokens.size - mixed.kept
+        if not added or mixed.tokens.size < slot.min_draft:
+            self._shorten(slot, offer.source, 0)
+            return
+        self._shorten(slot, free.source, mixed.kept)
+        self._shorten(slot, offer.source, added)
+        slot.send(mixed.tokens, mixed.parents, mixed.kept)
+        slot.draft_source = free.source if mixed.kept else offer.source
+        if mixed.kept:
+            self._parts[slot.id] = free, offer
 
     def _claims(self, slot: Slot, source: DraftSource, draft: TokenIds) -> Claims | None:
         """Return a source's confidence in its draft; if it is invalid, shut the source out."""

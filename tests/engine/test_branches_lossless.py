@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ngramspec import LLM
+from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.slot import Slot
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Generation
+from ngramspec.engine import AutoPolicy, Generation, offers
 from ngramspec.engine.sequences import Sequences
 
 FLAT = CostTable(((1, 1.0), (63, 1.1)))  # so that trees pay
@@ -109,3 +109,25 @@ def test_what_a_grammar_forbids_is_not_drafted(
     drafted.clear()
     engine.generate(prompt, max_tokens=40, temperature=0, grammar='root ::= "c = " [a-z ]+')
     assert all(set(piece) <= set(b"abcdefghijklmnopqrstuvwxyz =") for piece in drafted)
+
+
+def test_a_model_beside_a_tree_says_what_plain_decoding_says(
+    still: None, engines: dict[str, LLM], branches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding may differ in the fast setting, so token by token, each after the same text."""
+    plain, same, total = engines["plain"], 0, 0
+    monkeypatch.setattr(offers, "FIRST_PRICE", 0.01)
+    given: dict[str, Any] = {"slots": 2, "context_size": 512, "policy": AutoPolicy(62, FLAT)}
+    with LLM(tree=4, draft_model=str(embedded_model()), calibrate=0, **given) as both:
+        made = both.generate(PROMPTS, max_tokens=40, temperature=0)
+        sources = both.engine.source_stats()
+    assert sources["draft-model"].num_accepted_tokens > 10
+    assert sources["suffix"].num_accepted_tokens > 10
+    assert any(branches)
+    for one in made:
+        ids, said = one.request.prompt_ids.tolist(), list(one.token_ids)
+        for i, token in enumerate(said):
+            (alone,) = plain.generate([ids + said[:i]], max_tokens=1, temperature=0)
+            same += list(alone.token_ids) == [token]
+            total += 1
+    assert same >= 0.98 * total

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .auto import AutoPolicy, later, worths
+from .auto_tree import children, path
 
 DEPTHS = (0, 1, 2, 2, 3, 3, 3, 3)  # by token of a draft; later ones are 4
 Draft = tuple[int, int]  # right tokens, known ones
@@ -41,6 +42,7 @@ class Source:
     start: float = 0.0
     per_token: float = 0.0
     drafts: list[tuple[float, Draft]] = field(default_factory=list)
+    apart: list[tuple[float, bool]] = field(default_factory=list)  # expected, right
     lanes: dict[int, Lane] = field(default_factory=dict)
 
     def lane(self, slot: int) -> Lane:
@@ -57,6 +59,46 @@ class Source:
             here, good = counts(self.lane(slot).drafts, at)
             made.append((good + 4 * prior) / (here + 4))
         return made
+
+    def beside_wrong(self) -> float:
+        """How much less often its first token is right where a free draft beside it is wrong."""
+        weights = [0.99**age for age in reversed(range(len(self.apart)))]
+        seen = sum(w * p for w, (p, _) in zip(weights, self.apart, strict=True))
+        right = sum(w * good for w, (_, good) in zip(weights, self.apart, strict=True))
+        return (right + 4) / (seen + 4)
+
+
+@dataclass
+class Free:
+    """A free draft: its likeliest path, and the part of it that would be sent.
+
+    sent, on_path: tokens that would be sent, and those of them on the path.
+    levels: by depth, how probable it is that one of the sent tokens there is right.
+    sides: expected right tokens beside the path.
+    right: how probable it is that each of the sent tokens is right.
+    """
+
+    p: list[float]
+    go_on: list[float]
+    sent: int
+    on_path: int
+    levels: list[float]
+    sides: float
+    branches: int
+    right: list[float]
+
+
+def likeliest_path(p: Sequence[float], parents: Sequence[int], chosen: int) -> list[int]:
+    """Tokens of the path among the first `chosen`, then what follows it most likely."""
+    made: list[int] = []
+    for among in (chosen, len(p)):
+        while True:
+            at = made[-1] if made else -1
+            after = [i for i in children(parents, at) if i < among]
+            if not after:
+                break
+            made.append(max(after, key=lambda i: p[i]))
+    return made
 
 
 class Arbiter:
@@ -94,11 +136,15 @@ class Arbiter:
             total += chance * (place + left)
         return total
 
+    def taken(self, known: Source, k: int, sharing: int, read: float) -> float:
+        """What drafting k tokens takes."""
+        return read + (known.start + known.per_token * k) / sharing / self.policy.costs.pace
+
     def best(
         self,
         known: Source,
         q: Sequence[float],
-        free: tuple[Sequence[float], Sequence[float], int],
+        free: Free,
         most: int,
         room: int,
         prices: Callable[[int], float],
@@ -106,25 +152,84 @@ class Arbiter:
         sharing: int,
         extends: bool,
         read: float,
-    ) -> tuple[int, int, float]:
-        """What gains most over the free draft alone: tokens after which, tokens, and the gain."""
-        p, go_on, chosen = free
-        bare = worths(p, 0, go_on)[chosen] - prices(chosen)
-        found = (0, 0, 0.0)
-        for after in sorted({0, chosen}) if extends else [0]:
+        branches: int,
+    ) -> tuple[int, int, bool, float]:
+        """What gains most over the free draft alone: tokens after which, tokens, how, the gain."""
+        p, go_on, path = free.p, free.go_on, free.on_path
+        bare = worths(p, 0, go_on)[path] + free.sides - prices(free.sent)
+        found = (0, 0, False, 0.0)
+        for after in sorted({0, path}) if extends else [0]:
+            sent = free.sent if after else 0
             sure = math.prod(p[:after])
             short = sum(math.prod(p[:i]) for i in range(after + 1)) - sure * (after + 1)
-            for k in range(1, min(most, room - after) + 1):
-                taken = (
-                    read + (known.start + known.per_token * k) / sharing / self.policy.costs.pace
-                )
+            for k in range(1, min(most, room - sent) + 1):
                 made = [q[depth(i)] for i in range(k)]
                 rest = self.outcomes(p[after:], go_on[after:], made)
-                gain = short + sure * (after + rest) - prices(after + k) - bare
-                gain -= rate * taken
-                if gain > found[2]:
-                    found = (after, k, gain)
+                gain = short + sure * (after + rest) - prices(sent + k) - bare
+                gain += free.sides if after else 0.0
+                gain -= rate * self.taken(known, k, sharing, read)
+                if gain > found[3]:
+                    found = (after, k, False, gain)
+        if not free.sent or free.branches >= branches:
+            return found
+        apart = known.beside_wrong()
+        for k in range(1, min(most, room) + 1):
+            kept = min(free.sent, room - k)
+            here = [apart * math.prod(q[depth(i)] for i in range(d)) for d in range(1, k + 1)]
+            level = [
+                min(free.levels[d], 1.0) if d < len(free.levels) else 0.0 for d in range(1, k + 1)
+            ]
+            gain = -sum(free.right[kept:])
+            for d in range(1, k + 1):
+                saved = 1 - level[d - 1]
+                if d > path and d <= len(p):  # the next pass would begin with this much of it
+                    left = go_on[d] if d < len(p) else 0.0
+                    more = p[d] * go_on[d + 1] if d + 1 < len(p) else 0.0
+                    saved -= math.prod(p[:d]) * (left - more)
+                gain += here[d - 1] * saved
+            own = 1 - sum(x * y for x, y in zip(here, level, strict=True)) / k
+            gain -= (prices(kept + k) - prices(free.sent)) * own
+            gain -= rate * self.taken(known, k, sharing, read)  # branches cost nothing here
+            if gain > found[3]:
+                found = (0, k, True, gain)
         return found
+
+    def free(
+        self,
+        name: str,
+        claims: Sequence[float],
+        parents: Sequence[int] | None,
+        chosen: int,
+        room: int,
+        base: int,
+        decoding: int,
+        rate: float,
+        prices: Callable[[int], float],
+    ) -> Free:
+        policy, longest = self.policy, max(0, min(len(claims), self.policy.max_draft, room))
+        if parents is None:
+            p: list[float] = []
+            if longest and policy.may_pay(name, claims, room, room, base, decoding, rate):
+                p = policy.chain(name, claims[:longest])
+            go_on = later(p, [prices(k) for k in range(len(p) + 1)])
+            sent = min(chosen, len(p))
+            levels = [math.prod(p[:d]) for d in range(sent + 1)]
+            return Free(p, go_on, sent, sent, levels, 0.0, int(sent > 0), levels[1:])
+        links, sent = parents[:longest], min(chosen, longest)
+        p = list(claims[:longest])  # of sources that the policy does not correct
+        way = likeliest_path(p, links, sent)
+        on_path = sum(i < sent for i in way)
+        right = [math.prod(p[j] for j in path(links, i)) for i in range(sent)]
+        deep = [len(path(links, i)) for i in range(sent)]
+        levels = [
+            sum(x for x, at in zip(right, deep, strict=True) if at == d)
+            for d in range(max(deep, default=0) + 1)
+        ]
+        sides = sum(right) - sum(right[i] for i in way[:on_path])
+        chain = [p[i] for i in way]
+        go_on = later(chain, [prices(k) for k in range(len(chain) + 1)])
+        ends = sum(not [j for j in children(links, i) if j < sent] for i in range(sent))
+        return Free(chain, go_on, sent, on_path, levels, sides, ends, right)
 
     def ask(
         self,
@@ -140,45 +245,45 @@ class Arbiter:
         sharing: int,
         extends: bool,
         backlog: float,
-    ) -> tuple[int, int, bool]:
+        parents: Sequence[int] | None = None,
+        branches: int = 1,
+    ) -> tuple[int, int, bool, bool]:
         known, lane = self.sources[source], self.sources[source].lane(slot)
         lane.stake = 0.0
         if min(most, room) <= 0:
-            return 0, 0, False
+            return 0, 0, False, False
         costs, policy = self.policy.costs, self.policy
         rate = max(policy.speed, decoding / costs.at(base))
-        longest = max(0, min(len(claims), policy.max_draft, room))
-        chain: list[float] = []
-        if longest and policy.may_pay(free, claims, room, room, base, decoding, rate):
-            chain = policy.chain(free, claims[:longest])
         share = costs.at(base) / decoding - costs.at(base)
         prices = lambda k: rate * (costs.at(base + k) + share)  # noqa: E731
-        go_on = later(chain, [prices(k) for k in range(len(chain) + 1)])
+        offered = self.free(free, claims, parents, chosen, room, base, decoding, rate, prices)
         read = backlog / costs.pace
-        sent = min(chosen, len(chain))
-        ways = ((chain, go_on, sent), most, room, prices, rate, sharing, extends, read / 32)
+        extends = extends and offered.sent > 0
+        ways = (offered, most, room, prices, rate, sharing, extends, read / 32, branches)
         q = known.expected(slot)
-        after, tokens, _ = self.best(known, q, *ways)
+        after, tokens, beside, _ = self.best(known, q, *ways)
         if tokens:
-            return after, tokens, False
+            return after, tokens, False, beside
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
         if not self.best(known, [max(x, 0.9) for x in q], *ways)[1]:
-            return 0, 0, False
+            return 0, 0, False, False
         took = read + (known.start + known.per_token) / sharing / costs.pace
         if not chosen:
             took += costs.at(base + 1) - costs.at(base)
         took /= costs.at(1)
         if lane.credit < took:
-            return 0, 0, False
+            return 0, 0, False, False
         lane.credit -= took
         lane.stake = took
-        return 0, 1, True
+        return 0, 1, True, False
 
-    def learn(self, slot: int, source: str, right: int, known: int) -> None:
+    def learn(self, slot: int, source: str, right: int, known: int, apart: bool = False) -> None:
         if not known:
             return
         made, lane = self.sources[source], self.sources[source].lane(slot)
         p = made.expected(slot)[0]
+        if apart:
+            made.apart.append((p, right > 0))
         lane.lately += 0.4 * ((right > 0) - lane.lately)
         changed = abs(lane.lately - p) > 0.45
         lane.drafts = aged(lane.drafts, 0.0 if changed else 0.95, (right, known))

@@ -5,11 +5,13 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.policy.mixtures import Mixed
 
 class Asked(NamedTuple):
     after: int
     tokens: int
     trial: bool
+    beside: bool = False
 
 @final
 class Priced:
@@ -37,5 +39,31 @@ class Arbiter:
         sharing: int = 1,
         extends: bool = True,
         backlog: float = 0.0,
+        parents: npt.NDArray[np.int32] | None = None,
+        branches: int = 1,
     ) -> Asked: ...
-    def learn(self, slot: int, source: str, num_right: int, num_known: int) -> None: ...
+    def mix(
+        self,
+        source: str,
+        claimed: npt.NDArray[np.float32],
+        draft: npt.NDArray[np.int32],
+        after: bool,
+        free: str,
+        confidence: npt.NDArray[np.float32],
+        parents: npt.NDArray[np.int32] | None,
+        tokens: npt.NDArray[np.int32],
+        room: int,
+        batch_tokens: int = 1,
+        decoding: int = 1,
+        branches: int = 1,
+    ) -> Mixed: ...
+    def path(
+        self,
+        free: str,
+        confidence: npt.NDArray[np.float32],
+        parents: npt.NDArray[np.int32],
+        chosen: int,
+    ) -> npt.NDArray[np.int32]: ...
+    def learn(
+        self, slot: int, source: str, num_right: int, num_known: int, apart: bool = False
+    ) -> None: ...

@@ -20,11 +20,26 @@ CLOSE = 1e-9  # tokens: native and twin add in another order
 LINE = CostTable(((1, 1.0), (2, 1.1)), "line")
 DEAR = CostTable(((1, 1.0), (2, 2.0)), "dear")
 NONE = np.empty(0, np.float32)
-CLAIMS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9375, 1.0]), max_size=8)
+CHAINS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9375, 1.0]), max_size=8)
 
 
 def floats(claims: list[float]) -> np.ndarray:
     return np.array(claims, dtype=np.float32)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[float], list[int]]:
+    """Claims and parents, of random numbers: two choices are never worth the same."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    parents = [int(rng.integers(max(-1, i - 4), i)) for i in range(rng.integers(1, 12))]
+    claims = rng.beta(2, 1, len(parents)).astype(np.float32)
+    for parent in {*parents}:
+        own = [i for i, other in enumerate(parents) if other == parent]
+        claims[own] /= max(1.0, claims[own].sum() * 1.01)
+    return [float(p) for p in claims], parents
+
+
+FREE = st.one_of(st.tuples(CHAINS, st.none()), trees())
 
 
 class Pair(RuleBasedStateMachine):
@@ -55,12 +70,13 @@ class Pair(RuleBasedStateMachine):
         source=st.sampled_from("ab"),
         most=st.integers(0, 9),
         room=st.integers(-1, 20),
-        claims=CLAIMS,
+        free=FREE,
         chosen=st.integers(0, 8),
         batch=st.sampled_from([(1, 1), (9, 8), (30, 2), (1023, 3)]),
         sharing=st.integers(1, 3),
         extends=st.booleans(),
         backlog=st.sampled_from([0.0, 0.1, 5.0]),
+        branches=st.integers(1, 4),
     )
     def ask(
         self,
@@ -68,31 +84,39 @@ class Pair(RuleBasedStateMachine):
         source: str,
         most: int,
         room: int,
-        claims: list[float],
+        free: tuple[list[float], list[int] | None],
         chosen: int,
         batch: tuple[int, int],
         sharing: int,
         extends: bool,
         backlog: float,
+        branches: int,
     ) -> None:
+        claims, parents = free
         chosen = min(chosen, len(claims))
         place = (chosen, *batch, sharing, extends, backlog)
-        found = self.native.ask(slot, source, most, room, "free", floats(claims), *place)
-        wanted = self.twin.ask(slot, source, most, room, "free", claims, *place)
+        links = None if parents is None else np.array(parents, np.int32)
+        ways = (*place, links, branches)
+        found = self.native.ask(slot, source, most, room, "free", floats(claims), *ways)
+        ways = (*place, parents, branches)
+        wanted = self.twin.ask(slot, source, most, room, "free", claims, *ways)
         assert found == wanted
-        assert found.after in (0, chosen)
+        assert found.after <= chosen
+        assert parents is not None or found.after in (0, chosen)
         assert found.tokens <= most
         assert found.after + found.tokens <= max(room, 0)
+        assert not found.beside or (not found.after and branches > 1)
 
     @rule(
         slot=st.integers(0, 2),
         source=st.sampled_from("ab"),
         right=st.integers(0, 9),
         more=st.integers(0, 3),
+        apart=st.booleans(),
     )
-    def learn(self, slot: int, source: str, right: int, more: int) -> None:
+    def learn(self, slot: int, source: str, right: int, more: int, apart: bool) -> None:
         for made in (self.native, self.twin):
-            made.learn(slot, source, right, right + more)
+            made.learn(slot, source, right, right + more, apart)
 
     @rule(emitted=st.integers(0, 9), tokens=st.sampled_from([1, 4, 40]))
     def step(self, emitted: int, tokens: int) -> None:
@@ -123,7 +147,7 @@ TestPair.settings = SETTINGS
 
 
 def asked(made: Arbiter, claims: np.ndarray = NONE, chosen: int = 0) -> tuple[int, int, bool]:
-    return made.ask(0, "model", 4, 64, "free", claims, chosen)
+    return made.ask(0, "model", 4, 64, "free", claims, chosen)[:3]
 
 
 def arbiter_of(table: CostTable, start: float = 0.05, per_token: float = 0.05) -> Arbiter:

@@ -423,6 +423,38 @@ cdef class Drafter:
                 memcpy(&view[0], s.claims + s.owner * self.d.max_draft, <size_t>n * sizeof(float))
         return claimed
 
+    def offered_parents(self, Py_ssize_t slot):
+        """Return which of the tokens that `offered` is about comes after which, where they are a tree.
+
+        Args:
+            slot: A slot with an active request.
+
+        Returns:
+            int32, shape (n,), as in `propose_tree`, a copy; None where they are a chain.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+
+        Cost: O(n). Threads: keeps the GIL.
+        """
+        cdef SlotC* s = self._active(slot, "offered_parents")
+        cdef const int32_t* links
+        cdef int32_t[::1] view
+        cdef Py_ssize_t i, n
+        cdef bint chain = True
+        with self._lock:
+            n = max(s.made[s.owner], s.draft_len) if s.asked and s.branched and s.owner >= 0 else 0
+            links = s.links + s.owner * self.d.max_draft if n else NULL
+            for i in range(n):
+                chain = chain and links[i] == i - 1
+            if chain:
+                return None
+            made = _empty(n, _int32)
+            view = made
+            memcpy(&view[0], links, <size_t>n * sizeof(int32_t))
+        return made
+
     def shorten(self, Py_ssize_t slot, Py_ssize_t length):
         """Cut the slot's pending draft to its first `length` tokens, those that will be verified.
 

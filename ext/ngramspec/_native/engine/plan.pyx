@@ -185,6 +185,8 @@ cdef class Plan:
                 slot.num_branches = tree_arrange(slot.guess, slot.parents, slot.num_guessed, slot.tree)
                 if slot.num_branches < 0:
                     slot.num_guessed = 0
+                for i in range(slot.num_guessed):
+                    slot.tree[slot.tree[i].index].added = i >= slot.num_own
             batch.put_draft(slot.guess, slot.num_guessed, slot.tree if slot.branched else NULL, slot.count,
                             slot.length, <int>slot.id)
 

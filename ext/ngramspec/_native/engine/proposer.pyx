@@ -43,7 +43,7 @@ cdef class Proposer:
     cdef OfferC* offers   # one per slot, of an AutoPolicy
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
-    cdef Py_ssize_t width                    # most branches of a tree, and most tokens at one depth; 0 = no trees
+    cdef readonly Py_ssize_t width           # most branches of a tree, and most tokens at one depth; 0 = no trees
     cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
     cdef readonly list priced                # slots that have their native draft, and sources that take time
     cdef EngineStats stats

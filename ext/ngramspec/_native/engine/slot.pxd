@@ -99,7 +99,7 @@ cdef class Slot:
     cdef int32_t* parents                # of guess, if it is a tree: the index of each token's parent, -1 = the text
     cdef TreePlaceC* tree                # where each token of guess stands, if it is a tree
     cdef readonly bint branched          # it is a tree, of several branches
-    cdef public Py_ssize_t num_own       # of its first tokens, those that are the native drafter's pending draft
+    cdef public Py_ssize_t num_own       # of its first tokens, those that draft_source alone has drafted; see Slot
     cdef readonly Py_ssize_t num_branches  # of the last decode's draft
     cdef public object draft_source
     # What the step made of it.
@@ -112,6 +112,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t num_drafted
     cdef readonly Py_ssize_t num_accepted
     cdef readonly Py_ssize_t num_credited  # of these, those that a draft source had guessed
+    cdef readonly Py_ssize_t num_own_right  # of these, those among the first num_own
     cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
     cdef readonly int ending             # of Ending
     cdef readonly bint begun             # its first tokens: the sources have not seen the prompt

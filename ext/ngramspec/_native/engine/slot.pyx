@@ -10,7 +10,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
-from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.history cimport common_prefix
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK
 from ngramspec._native.drafter.drafter cimport Drafter
@@ -421,8 +421,9 @@ cdef class Slot:
 
     Attributes:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
-        num_own: How many of the first tokens of this step's draft are the pending draft of the native drafter; other
-            sources that take time may have drafted the rest.
+        num_own: How many of the first tokens of this step's draft are the pending draft of the native drafter, or of
+            another free source; a source that takes time may have drafted the rest.
+        num_own_right: How many of these were right in the last step.
         num_past: How many of these, from the first on, are in the target's cache. While a request decodes
             all but the newest; fewer while a prompt is read or after a checkpoint was restored.
         num_reusable: How many of the cached ones another prompt may reuse: what follows was computed after
@@ -533,6 +534,34 @@ cdef class Slot:
             if tokens.len:
                 memcpy(self.guess, tokens.data, <size_t>tokens.len * sizeof(token_t))
             self.num_guessed, self.num_own, self.branched = tokens.len, 0, False
+        finally:
+            tokens_release(&tokens)
+
+    def send(self, token_ids, parents, Py_ssize_t num_own):
+        """Set the draft of this step to a tree of two sources.
+
+        Args:
+            token_ids: int32, shape (n,).
+            parents: int32, shape (n,): the index of each token's parent, an earlier one, or -1 = the text.
+            num_own: How many of them, from the first on, are the free source's, 0..n.
+
+        Raises:
+            InputError: An argument is not as described, or there are more tokens than fit. Nothing is changed then.
+        """
+        cdef TokensC tokens
+        cdef Py_ssize_t i
+        cdef const int32_t[::1] links
+        tokens_view(token_ids, "token_ids", &tokens)
+        try:
+            links = parents_view(parents, tokens.len)
+            if tokens.len > self.room or not 0 <= num_own <= tokens.len:
+                raise InputError(f"a draft may have at most {self.room} tokens, {tokens.len} of them its source's, got "
+                                 f"{tokens.len} and {num_own}")
+            self.branched = False
+            for i in range(tokens.len):
+                self.guess[i], self.parents[i] = tokens.data[i], links[i]
+                self.branched = self.branched or links[i] != i - 1
+            self.num_guessed, self.num_own = tokens.len, num_own
         finally:
             tokens_release(&tokens)
 

@@ -11,6 +11,7 @@ cdef struct TreePlaceC:
     int32_t index          # tree_arrange: where it goes
     int32_t parent         # the same of the token that comes here
     token_t token
+    bint added             # a source that takes time has drafted it, beside or after a free draft
 
 # set the places of n tokens; return how many branches there are, -1 where they are more than MOST_BRANCHES
 cdef Py_ssize_t tree_places(const int32_t* parents, Py_ssize_t n, TreePlaceC* places) noexcept nogil

@@ -142,7 +142,7 @@ cdef class Verifier:
         cdef Py_ssize_t drafted = slot.num_guessed
         cdef Py_ssize_t count = made if made >= 0 else -1 - made
         cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
-        cdef Py_ssize_t last  # row after the accepted tokens
+        cdef Py_ssize_t last = 0  # row after the accepted tokens
         slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.num_credited = accepted if slot.draft_source is not None else 0
@@ -156,9 +156,10 @@ cdef class Verifier:
         slot.length += count
         slot.decoding = slot.decoding or count > 0
         slot.taught = not slot._sources or not slot.decoding
+        if slot.native is not None and slot.draft_source is slot.native_source and slot.num_own == 0:
+            slot.num_own = drafted  # drafted in Python
+        slot.num_own_right = own_right(slot, last)
         if slot.native is not None and slot.decoding and not slot.begun:
-            if slot.draft_source is slot.native_source and slot.num_own == 0:
-                slot.num_own = drafted  # drafted in Python
             slot.taught = teach(slot)
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
@@ -225,10 +226,21 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
                                      checks[i].candidates, checks[i].top)
 
 
+cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:
+    """Return how many right tokens are among the first num_own of the draft, where two sources may have made it."""
+    cdef Py_ssize_t i, row, right = 0
+    if not slot.branched:
+        return min(slot.num_credited, slot.num_own)
+    for i in range(slot.num_credited):  # what comes after an added token was added, too
+        row = slot.rows[i + 1] if i + 1 < slot.num_credited else last
+        right += not slot.tree[row - 1].added
+    return right
+
+
 cdef bint teach(Slot slot):
     """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
-    cdef Py_ssize_t credited = min(slot.num_credited, slot.num_own)
+    cdef Py_ssize_t credited = slot.num_own_right
     with slot.native._lock:
         if not s.active or credited > draft_right(s, slot.chosen, slot.num_out):
             return False

@@ -1,5 +1,9 @@
 # Arbiter: whether to ask a draft source that takes time, and for how many tokens.
-from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.core.types cimport int32_t
+from ngramspec._native.policy.auto cimport AutoPolicy, PassC
+from ngramspec._native.policy.costs cimport CalibrationC
+from ngramspec._native.policy.mixtures cimport Mixer
+from ngramspec._native.policy.trees cimport TreeC
 
 cdef enum:
     NUM_DEPTHS = 5  # of a draft's tokens: 0, 1, 2 and 3, 4 to 7, later ones
@@ -18,39 +22,58 @@ cdef struct LaneC:
 
 # What to ask of a source.
 cdef struct AskedC:
-    Py_ssize_t after    # tokens of the free draft that come first
+    Py_ssize_t after    # tokens of the free draft's likeliest path that come first
     Py_ssize_t tokens   # 0 = do not ask
+    bint beside         # what the free draft sends is sent, too
     double gain         # tokens gained over the free draft alone, drafting and pass included
 
 # The free draft of a slot, and the pass that it would go into.
 cdef struct FreeC:
-    const double* p      # n probabilities: token i is right if those before it are
+    const double* p      # of the likeliest path, n probabilities: token i is right if those before it are
     const double* later  # what is left of it is worth where the text ends before token i
+    const double* levels  # how probable it is that a token sent at depth i - 1 is right, 0 < i <= deepest
+    Py_ssize_t deepest
+    const double* reached  # how probable it is that each sent token is right
     Py_ssize_t n
-    Py_ssize_t chosen    # tokens that would be sent
+    Py_ssize_t sent      # tokens that would be sent ...
+    Py_ssize_t path      # ... those of them on the likeliest path ...
+    Py_ssize_t branches  # ... and the branches that they make
     Py_ssize_t room      # most tokens that the slot may draft
+    double sides         # expected right tokens beside the likeliest path
     double worth         # of the pass with these, before costs, what is left of the draft included
     double rate          # tokens that are emitted per unit of time
     double share         # added to the cost of a pass: the part of the bare pass that is not this slot's, negative
     Py_ssize_t base      # tokens of the pass without drafts of this slot
-    Py_ssize_t ways      # 1 = the source drafts in place of it, 2 = after it, too
+    bint extends         # the source may draft after it ...
+    bint stands          # ... and beside it
 
 cdef class Priced:
     cdef str name
     cdef double start      # what a draft takes, in the unit of the policy's costs
     cdef double per_token  # what each of its tokens takes beside that
     cdef RecordC record    # of all slots
+    cdef double apart_seen   # how often its first token was to be right where a free draft beside it was wrong ...
+    cdef double apart_right  # ... and how often it was
     cdef LaneC* lanes
     cdef Py_ssize_t num_lanes
     cdef LaneC* of(self, Py_ssize_t slot) except NULL
     cdef void expect(self, const LaneC* lane, double* p) noexcept nogil
+    cdef double apart(self) noexcept nogil
 
 cdef class Arbiter:
     cdef readonly AutoPolicy policy
     cdef dict _sources
+    cdef double* levels    # see FreeC
+    cdef Mixer mixer
     cdef Priced source(self, str name)
     cdef double time_of(self, Priced source, Py_ssize_t tokens, Py_ssize_t sharing) noexcept nogil
-    cdef int value(self, FreeC* given, str free, const float[::1] claims, Py_ssize_t chosen, Py_ssize_t room,
-                   Py_ssize_t base, Py_ssize_t decoding) except -1
+    cdef int value(self, FreeC* given, str free, const float[::1] claims, const int32_t[::1] parents,
+                   Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1
+    cdef void value_tree(self, FreeC* given, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
+                         const CalibrationC* calibration) noexcept
     cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
                      Py_ssize_t sharing, double read) noexcept nogil
+    cdef void alone(self, AskedC* found, Priced source, const double* expected, const FreeC* given, Py_ssize_t after,
+                    Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil
+    cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
+                     Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil

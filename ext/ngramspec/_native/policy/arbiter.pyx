@@ -2,19 +2,23 @@
 
 An n-gram draft is free: it is there when a pass is planned. A draft model's has to be paid for before
 it is seen. So the arbiter expects of each such source what it did lately, by the depth in its drafts, and
-asks it for the tokens whose expected worth exceeds the time of drafting and of the larger pass: after the
-text, or after the free draft where that ends. A source that does not pay rests. Now and then it is
-put on trial with one token, sent only where no free draft would be, for a small part of the time.
+asks it for the tokens whose expected worth exceeds the time of drafting and of the larger pass: in place of
+the free draft, beside it as a branch, or after it where its likeliest path ends. A source that does not pay
+rests. Now and then it is put on trial with one token, sent only where no free draft would be, for a small
+part of the time. What is sent of a free draft and one that was paid for, Mixer decides.
 """
 
 cimport cython
 from libc.math cimport fabs, isfinite
-from libc.stdlib cimport free as release, realloc
+from libc.stdlib cimport calloc, free as release, realloc
 from libc.string cimport memset
 
-from ngramspec._native.core.arguments cimport probabilities_view
+from ngramspec._native.core.arguments cimport parents_view, probabilities_view
+from ngramspec._native.core.types cimport int32_t
 from ngramspec._native.policy.auto cimport AutoPolicy, Chooser, OfferC, PassC
-from ngramspec._native.policy.trees cimport TreeC
+from ngramspec._native.policy.costs cimport CalibrationC
+from ngramspec._native.policy.mixtures cimport Mixer
+from ngramspec._native.policy.trees cimport TreeC, TreeValues
 
 from typing import NamedTuple
 
@@ -40,14 +44,16 @@ cdef enum:
 
 
 class Asked(NamedTuple):
-    """What to ask of a source: `tokens` after the first `after` of the free draft; 0 = nothing.
+    """What to ask of a source: `tokens` after the first `after` of the free draft's likeliest path; 0 = nothing.
 
     trial: To see whether it is right; the free draft is sent nevertheless, if there is one.
+    beside: For a branch beside the free draft.
     """
 
     after: int
     tokens: int
     trial: bool
+    beside: bool = False
 
 
 cdef Py_ssize_t depth_of(Py_ssize_t i) noexcept nogil:
@@ -104,6 +110,10 @@ cdef class Priced:
             prior = past if i == 0 or self.record.seen[i] > 3.0 else p[i - 1]
             p[i] = (lane.record.right[i] + PRIOR * prior) / (lane.record.seen[i] + PRIOR)
 
+    cdef double apart(self) noexcept nogil:
+        """Return how much less often its first token is right where a free draft is wrong: both find the same hard."""
+        return (self.apart_right + PRIOR) / (self.apart_seen + PRIOR)
+
 
 @cython.final
 cdef class Arbiter:
@@ -117,7 +127,14 @@ cdef class Arbiter:
 
     def __cinit__(self, AutoPolicy policy not None):
         self.policy = policy
+        self.mixer = Mixer(policy)
         self._sources = {}
+        self.levels = <double*>calloc(<size_t>policy._chooser.width(), sizeof(double))
+        if self.levels == NULL:
+            raise MemoryError("no memory for the arbiter")
+
+    def __dealloc__(self):
+        release(self.levels)
 
     cdef Priced source(self, str name):
         found = self._sources.get(name)
@@ -189,7 +206,7 @@ cdef class Arbiter:
 
     def ask(self, Py_ssize_t slot, str source not None, Py_ssize_t most, Py_ssize_t room, str free not None, confidence,
             Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t sharing=1, bint extends=True,
-            double backlog=0.0):
+            double backlog=0.0, parents=None, Py_ssize_t branches=1):
         """Return what to ask of a source for a slot in the next pass, an Asked.
 
         Args:
@@ -205,6 +222,9 @@ cdef class Arbiter:
             extends: Whether it can draft after the free draft, too.
             backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit
                 of the prices. That serves later drafts, too, so a part counts for this one; for a trial all counts.
+            parents: Where the free draft is a tree: int32, shape (n,), as in AutoPolicy.choose_tree, its first tokens
+                those that would be sent.
+            branches: Most branches of a draft.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
@@ -214,6 +234,7 @@ cdef class Arbiter:
         cdef Priced priced = self.source(source)
         cdef LaneC* lane = priced.of(slot)
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
+        cdef const int32_t[::1] links = None if parents is None else parents_view(parents, claims.shape[0])
         cdef double[NUM_DEPTHS] p
         cdef AskedC asked
         cdef FreeC given
@@ -226,15 +247,15 @@ cdef class Arbiter:
             raise InputError(f"expected 1 <= decoding <= batch_tokens, sharing >= 1 and backlog >= 0, got {decoding}, "
                              f"{batch_tokens}, {sharing} and {backlog}")
         lane.stake = 0.0
-        if min(most, room) <= 0:
+        if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)
-        self.value(&given, free, claims, chosen, room, batch_tokens, decoding)
-        given.ways = 2 if extends and given.chosen else 1
-        given.room = room
+        self.value(&given, free, claims, links, chosen, room, batch_tokens, decoding)
+        given.extends = extends and given.sent
+        given.stands = given.sent and given.branches < branches
         priced.expect(lane, p)
         asked = self.best(priced, p, &given, most, sharing, read / DRAFTS)
         if asked.tokens:
-            return Asked(asked.after, asked.tokens, False)
+            return Asked(asked.after, asked.tokens, False, bool(asked.beside))
         lane.credit = min(lane.credit + TRIALS * self.policy._costs.at(batch_tokens + chosen) / self.policy._costs.at(1),
                           MOST_CREDIT)
         for i in range(NUM_DEPTHS):
@@ -251,7 +272,45 @@ cdef class Arbiter:
         lane.stake = took
         return Asked(0, 1, True)
 
-    def learn(self, Py_ssize_t slot, str source not None, Py_ssize_t num_right, Py_ssize_t num_known):
+    def mix(self, str source not None, claimed, draft, bint after, str free not None, confidence, parents, tokens,
+            Py_ssize_t room, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t branches=1):
+        """Return what to send of a free draft and of one that was asked for, a Mixed.
+
+        Args:
+            source: It has a price, and its draft is known now.
+            claimed: float32, shape (k,): what it claims of its tokens.
+            draft: int32, shape (k,), k >= 1.
+            after: It goes on after the likeliest path of the free draft (`path`); else it begins as that does.
+            free: Name of the source of the free draft.
+            confidence: float32, shape (m,), m >= n: what that claims of its tokens.
+            parents: Of these, as in `ask`; None = it is a chain.
+            tokens: int32, shape (n,), n >= 1: the free draft as it would be sent.
+            room, batch_tokens, decoding, branches: As in `ask`.
+
+        Raises:
+            InputError: The source has no price, or an argument is out of its bounds.
+
+        Cost: O(m^2 + n * k), a few microseconds for 64 and 8 tokens.
+        """
+        cdef double apart = self.source(source).apart()
+        return self.mixer.mix(source, claimed, draft, after, 1.0 if after else apart, free, confidence, parents, tokens,
+                              room, batch_tokens, decoding, branches)
+
+    def path(self, str free not None, confidence, parents, Py_ssize_t chosen):
+        """Return the likeliest path among the first `chosen` tokens of a tree: their indexes, a new int32 array.
+
+        Args:
+            free, confidence, parents: As in `ask`, `parents` not None.
+            chosen: 0..n.
+
+        Raises:
+            InputError: An argument is out of its bounds, or not such an array.
+
+        Cost: O(n).
+        """
+        return self.mixer.path(free, confidence, parents, chosen)
+
+    def learn(self, Py_ssize_t slot, str source not None, Py_ssize_t num_right, Py_ssize_t num_known, bint apart=False):
         """Learn what came of a draft that was asked for, sent or not.
 
         Args:
@@ -259,6 +318,7 @@ cdef class Arbiter:
             source: A source with a price.
             num_right: How many of its tokens, from the first on, equal the emitted ones.
             num_known: For how many of its tokens the emitted one is known, at least num_right.
+            apart: The free draft beside it was wrong from the first token on.
 
         Raises:
             InputError: The source has no price, or a number is out of its bounds.
@@ -272,6 +332,9 @@ cdef class Arbiter:
         if num_known == 0:
             return
         priced.expect(lane, p)
+        if apart:
+            priced.apart_seen = PAST * priced.apart_seen + p[0]
+            priced.apart_right = PAST * priced.apart_right + (1.0 if num_right else 0.0)
         lane.lately += QUICK * ((1.0 if num_right else 0.0) - lane.lately)
         record_add(&lane.record, REQUEST if fabs(lane.lately - p[0]) <= CHANGED else 0.0, num_right, num_known)
         record_add(&priced.record, PAST, num_right, num_known)
@@ -283,8 +346,8 @@ cdef class Arbiter:
         """Return a slot's part of what a draft takes, in the unit of the costs at pace 1."""
         return (source.start + source.per_token * <double>tokens) / <double>sharing / self.policy._costs.pace
 
-    cdef int value(self, FreeC* given, str free, const float[::1] claims, Py_ssize_t chosen, Py_ssize_t room,
-                   Py_ssize_t base, Py_ssize_t decoding) except -1:
+    cdef int value(self, FreeC* given, str free, const float[::1] claims, const int32_t[::1] parents,
+                   Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1:
         """Describe the free draft: what its tokens are worth, and what is left of it later.
 
         Time is worth at least the tokens that passes without drafts bring: else drafting that made the text slow
@@ -293,56 +356,132 @@ cdef class Arbiter:
         cdef Chooser chooser = self.policy._chooser
         cdef PassC step
         cdef OfferC c
-        cdef Py_ssize_t solved = -1
+        cdef TreeC tree = TreeC(NULL, NULL, NULL)
+        cdef Py_ssize_t i, n = min(claims.shape[0], chooser.max_draft, room)
+        cdef double reached = 1.0
         step.batch_tokens, step.decoding = base, decoding
         step.rate = max(self.policy.speed(), <double>decoding / self.policy._costs.at(base))
-        if claims.shape[0]:
-            c.streak, c.n, c.p, c.room = -1, claims.shape[0], &claims[0], room
-            c.tree = TreeC(NULL, NULL, NULL)
-            c.calibration = self.policy.calibrations.of(free)
-            solved = chooser.solve(&c, &step, base, room, chooser.worth)
-        given.n = max(solved, <Py_ssize_t>0)
-        given.chosen = min(chosen, given.n)
-        given.p, given.later = chooser.p, chooser.best
-        given.base = base
-        given.rate = step.rate
+        memset(given, 0, sizeof(FreeC))
+        given.p, given.later, given.levels = chooser.p, chooser.best, self.levels
+        given.reached = self.levels + 1
+        given.base, given.rate, given.room, given.worth = base, step.rate, room, 1.0
         given.share = self.policy._costs.at(base) / <double>decoding - self.policy._costs.at(base)
-        given.worth = chooser.worth[given.chosen] if given.n else 1.0
+        if n <= 0:
+            return 0
+        if parents is not None:
+            tree.parents, tree.claims = <int32_t*>&parents[0], <float*>&claims[0]
+            self.value_tree(given, &tree, n, min(chosen, n), &step, self.policy.calibrations.of(free))
+            return 0
+        c.streak, c.n, c.p, c.room, c.tree = -1, claims.shape[0], &claims[0], room, tree
+        c.calibration = self.policy.calibrations.of(free)
+        given.n = max(chooser.solve(&c, &step, base, room, chooser.worth), <Py_ssize_t>0)
+        given.sent = given.path = given.deepest = min(chosen, given.n)
+        given.branches = given.sent > 0
+        for i in range(given.sent):
+            reached *= chooser.p[i]
+            self.levels[i + 1] = reached
+        if given.n:
+            given.worth = chooser.worth[given.sent]
         return 0
+
+    cdef void value_tree(self, FreeC* given, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
+                         const CalibrationC* calibration) noexcept:
+        """The same for a tree: its likeliest path counts as the draft, branches for the tokens that they bring."""
+        cdef Chooser chooser = self.policy._chooser
+        cdef TreeValues trees = chooser.trees
+        cdef Py_ssize_t i
+        cdef int32_t at
+        trees.reach(tree, calibration, n)
+        memset(self.levels, 0, <size_t>(n + 1) * sizeof(double))
+        for i in range(chosen):
+            self.levels[trees.depth[i] + 1] += trees.reached[i]
+            given.sides += trees.reached[i]
+            given.deepest = max(given.deepest, <Py_ssize_t>trees.depth[i] + 1)
+        given.reached = trees.reached
+        given.sent, given.branches = chosen, trees.branches_of(tree, chosen)
+        given.path = given.n = trees.find_path(tree, chosen)
+        for i in range(given.path):
+            given.sides -= trees.reached[trees.numbers[i]]
+            chooser.p[i] = trees.p[trees.numbers[i]]
+        at = trees.find_firsts(tree, n)
+        at = trees.first[trees.numbers[given.path - 1]] if given.path else at
+        while at >= 0:
+            chooser.p[given.n] = trees.p[at]
+            given.n += 1
+            at = trees.first[at]
+        chooser.set_prices(step, given.base, given.n)
+        chooser.value(given.n, chooser.worth)
+        given.worth = chooser.worth[given.path] + given.sides
 
     cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
                      Py_ssize_t sharing, double read) noexcept nogil:
         """Return the request that gains most over sending the free draft alone; tokens = 0: none gains.
 
-        A pass with k drafted tokens of the source emits the right ones before the first wrong one, and one more.
-        As long as these are also what the free draft says, the rest of that stays of use.
-
         read: Time for reading text that counts for this draft.
         """
-        cdef AskedC found = AskedC(0, 0, 0.0)
-        cdef double first, sure, reached, chain, ended, net, bare
-        cdef Py_ssize_t after, i, k, which
-        bare = given.worth - given.rate * (self.policy._costs.at(given.base + given.chosen) + given.share)
-        for which in range(given.ways):
-            after = given.chosen if which else 0
-            first, sure = 1.0, 1.0  # tokens of the free draft that are emitted, and one more; all of them are right
-            for i in range(after):
-                sure *= given.p[i]
-                first += sure
-            reached = sure
-            ended = first - sure * <double>(after + 1)  # what comes where the draft is wrong before this token
-            chain = 1.0                          # the free draft is right from `after` on
-            for k in range(1, min(most, given.room - after) + 1):
-                i = after + k - 1                # index of this token in the draft
-                chain *= given.p[i] if i < given.n else 0.0
-                ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(given, i + 1))
-                reached *= expected[depth_of(k - 1)]
-                net = reached * (<double>(i + 2) + chain * more_of(given, i + 1)) + ended
-                net -= given.rate * (self.policy._costs.at(given.base + after + k) + given.share
-                                     + self.time_of(source, k, sharing) + read) + bare
-                if net > found.gain:
-                    found = AskedC(after, k, net)
+        cdef AskedC found = AskedC(0, 0, False, 0.0)
+        self.alone(&found, source, expected, given, 0, most, sharing, read)
+        if given.extends:
+            self.alone(&found, source, expected, given, given.path, most, sharing, read)
+        if given.stands:
+            self.beside(&found, source, expected, given, most, sharing, read)
         return found
+
+    cdef void alone(self, AskedC* found, Priced source, const double* expected, const FreeC* given, Py_ssize_t after,
+                    Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil:
+        """Look at drafts in place of the free one, or after the tokens of its likeliest path that are sent.
+
+        A pass with k drafted tokens of the source emits the right ones before the first wrong one, and one more.
+        As long as these are also what the free draft says, the rest of that stays of use.
+        """
+        cdef double first = 1.0, sure = 1.0  # tokens of the free draft that are emitted, and one more; all are right
+        cdef double reached, chain, ended, net, bare
+        cdef Py_ssize_t i, k, sent = given.sent if after else 0
+        bare = given.worth - given.rate * (self.policy._costs.at(given.base + given.sent) + given.share)
+        for i in range(after):
+            sure *= given.p[i]
+            first += sure
+        reached = sure
+        ended = first - sure * <double>(after + 1)  # what comes where the draft is wrong before this token
+        if after:
+            ended += given.sides
+        chain = 1.0                          # the free draft is right from `after` on
+        for k in range(1, min(most, given.room - sent) + 1):
+            i = after + k - 1                # index of this token in the draft
+            chain *= given.p[i] if i < given.n else 0.0
+            ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(given, i + 1))
+            reached *= expected[depth_of(k - 1)]
+            net = reached * (<double>(i + 2) + chain * more_of(given, i + 1)) + ended
+            net -= given.rate * (self.policy._costs.at(given.base + sent + k) + given.share
+                                 + self.time_of(source, k, sharing) + read) + bare
+            if net > found.gain:
+                found[0] = AskedC(after, k, False, net)
+
+    cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
+                     Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil:
+        """Look at drafts that are a branch beside what is sent of the free draft.
+
+        Each token counts where it is right and the free draft has no right one there. Where both have, it is the
+        same token, which is sent once. Where there is no room for all, the last ones of the free draft give way.
+        """
+        cdef double reached = source.apart(), chain = 1.0, level, missing, gain = 0.0, twice = 0.0, net
+        cdef double bare = self.policy._costs.at(given.base + given.sent)
+        cdef Py_ssize_t k
+        for k in range(1, min(most, given.room) + 1):
+            if given.sent + k > given.room:
+                gain -= given.reached[given.room - k]
+            reached *= expected[depth_of(k - 1)]
+            chain *= given.p[k - 1] if k <= given.n else 0.0
+            level = min(given.levels[k], 1.0) if k <= given.deepest else 0.0
+            missing = 1.0 - level
+            if k > given.path:  # the next pass may get it from the free draft
+                missing += chain * (more_of(given, k) - later_of(given, k))
+            gain += reached * missing
+            twice += reached * level
+            net = gain - given.rate * ((self.policy._costs.at(given.base + min(given.sent + k, given.room)) - bare)
+                                       * (1.0 - twice / <double>k) + self.policy._costs.branch + self.time_of(source, k, sharing) + read)
+            if net > found.gain:
+                found[0] = AskedC(0, k, True, net)
 
 
 cdef inline double later_of(const FreeC* given, Py_ssize_t i) noexcept nogil:

@@ -155,8 +155,12 @@ cdef class Chooser:
         if not self.may_pay(self.p[0], n):
             return -1
         kept = calibration_chain(c.calibration, c.p, n, self.p)
-        ngs_chain_worth(self.p, kept, self.price, worth, self.best)
+        self.value(kept, worth)
         return kept
+
+    cdef void value(self, Py_ssize_t n, double* worth) noexcept nogil:
+        """Set `worth` and `best` of a chain of n tokens with the probabilities p, after set_prices."""
+        ngs_chain_worth(self.p, n, self.price, worth, self.best)
 
     cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil:
         """The same for the first 0, 1, ... tokens of a tree, which is arranged for that; all of them are looked at."""

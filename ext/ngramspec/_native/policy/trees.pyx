@@ -78,38 +78,35 @@ cdef class TreeValues:
         price: What a pass with 0..n drafted tokens costs the slot, in tokens. Before these costs, as in Chooser.
         branch: What each branch beside the likeliest one costs, in tokens. That is taken off.
         """
-        cdef Py_ssize_t i, likeliest = -1
-        cdef int32_t parent
-        self.value_rests(t, n, price)
-        worth[0] = 1.0
+        cdef Py_ssize_t i
+        worth[0] = self.save(t, n, price, branch)
+        self.arrange(t, n)
+        for i in range(n):
+            worth[i + 1] = worth[i] + self.gain[i]
+
+    cdef double save(self, const TreeC* t, Py_ssize_t n, const double* price, double branch) noexcept nogil:
+        """Set after `reach` what each token saves; return what a pass without them is worth, as in `value`."""
+        cdef Py_ssize_t i
+        cdef int32_t parent, likeliest = self.value_rests(t, n, price)
+        cdef double none = 1.0
         for i in range(n):
             self.gain[i] = 1.0 - self.rest[i]
             parent = t.parents[i]
             if parent >= 0:
                 self.gain[parent] += self.p[i] * self.rest[i]
             else:
-                worth[0] += self.p[i] * self.rest[i]
-                if likeliest < 0 or self.p[i] > self.p[likeliest]:
-                    likeliest = i
+                none += self.p[i] * self.rest[i]
         for i in range(n):
             self.gain[i] *= self.reached[i]
             parent = t.parents[i]
             if i != (self.first[parent] if parent >= 0 else likeliest):
                 self.gain[i] -= branch
-        self.arrange(t, n)
-        for i in range(n):
-            worth[i + 1] = worth[i] + self.gain[i]
+        return none
 
-    cdef void value_rests(self, const TreeC* t, Py_ssize_t n, const double* price) noexcept nogil:
-        """Set rest and first. A tree falls apart into chains of likeliest children."""
+    cdef int32_t value_rests(self, const TreeC* t, Py_ssize_t n, const double* price) noexcept nogil:
+        """Set rest, and what find_firsts does. A tree falls apart into chains of likeliest children."""
         cdef Py_ssize_t i, k, length
-        cdef int32_t at
-        for i in range(n):
-            self.first[i] = -1
-        for i in range(n):
-            at = t.parents[i]
-            if at >= 0 and (self.first[at] < 0 or self.p[i] > self.p[self.first[at]]):
-                self.first[at] = <int32_t>i
+        cdef int32_t at, likeliest = self.find_firsts(t, n)
         for i in range(n):
             if t.parents[i] >= 0 and self.first[t.parents[i]] == i:
                 continue
@@ -122,6 +119,42 @@ cdef class TreeValues:
             ngs_chain_worth(self.path, length, price, self.worth, self.best)
             for k in range(length):
                 self.rest[self.numbers[k]] = self.best[k + 1]
+        return likeliest
+
+    cdef int32_t find_firsts(self, const TreeC* t, Py_ssize_t n) noexcept nogil:
+        """Set `first` after `reach`; return the likeliest token after the text, -1 = there is none."""
+        cdef Py_ssize_t i
+        cdef int32_t at, likeliest = -1
+        for i in range(n):
+            self.first[i] = -1
+            at = t.parents[i]
+            if at < 0:
+                if likeliest < 0 or self.p[i] > self.p[likeliest]:
+                    likeliest = <int32_t>i
+            elif self.first[at] < 0 or self.p[i] > self.p[self.first[at]]:
+                self.first[at] = <int32_t>i
+        return likeliest
+
+    cdef Py_ssize_t find_path(self, const TreeC* t, Py_ssize_t n) noexcept nogil:
+        """Set `numbers` after `reach` to the path of likeliest children among n tokens; return its length."""
+        cdef Py_ssize_t length = 0
+        cdef int32_t at = self.find_firsts(t, n)
+        while at >= 0:
+            self.numbers[length] = at
+            length += 1
+            at = self.first[at]
+        return length
+
+    cdef Py_ssize_t branches_of(self, const TreeC* t, Py_ssize_t n) noexcept nogil:
+        """Return how many branches n tokens make: each token that does not go on from the one before begins one."""
+        cdef Py_ssize_t i, branches = 0
+        for i in range(n):
+            self.more[i] = 0  # 1 = it has a child
+            if t.parents[i] >= 0 and not self.more[t.parents[i]]:
+                self.more[t.parents[i]] = 1
+            else:
+                branches += 1
+        return branches
 
     cdef void arrange(self, TreeC* t, Py_ssize_t n) noexcept nogil:
         """Put the tokens that save most first.

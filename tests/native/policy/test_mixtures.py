@@ -1,0 +1,218 @@
+"""What is sent of a free draft and of one that took time: beside the slow twin, and by example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngramspec._native.policy.arbiter import Arbiter
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.policy.mixtures import Mixed
+from ngramspec.costs import PROFILES, CostTable
+from ngramspec.errors import InputError
+from reference import auto, mixture
+
+FLAT = CostTable(((1, 1.0), (64, 1.05)))
+DEAR = CostTable(((1, 1.0), (2, 1.6)))
+LINE = CostTable(((1, 1.0), (2, 1.1)))
+
+
+def floats(*p: float) -> np.ndarray:
+    return np.array(p, np.float32)
+
+
+def ints(*tokens: int) -> np.ndarray:
+    return np.array(tokens, np.int32)
+
+
+def arbiter_of(table: CostTable) -> Arbiter:
+    made = Arbiter(AutoPolicy(64, table))
+    made.price("model", 0.05, 0.05)
+    return made
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> tuple[mixture.Both, int]:
+    """Two drafts of few kinds of tokens, so that they often agree."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    n = int(rng.integers(1, 14))
+    chain = rng.random() < 0.3
+    parents, tokens = list[int](), list[int]()
+    for i in range(n):
+        parent = i - 1 if chain else int(rng.integers(max(-1, i - 4), i))
+        taken = [tokens[j] for j in range(i) if parents[j] == parent]
+        parents.append(parent)
+        tokens.append(int(rng.choice([t for t in range(20) if t not in taken][:3])))
+    p = rng.beta(2, 1, n).astype(np.float32)
+    for parent in {*parents}:
+        own = [i for i in range(n) if parents[i] == parent]
+        p[own] /= max(1.0, p[own].sum() * 1.01)
+    sent = int(rng.integers(1, n + 1))
+    claims = [float(x) for x in p]
+    after = bool(rng.random() < 0.4)
+    start = mixture.start_of(claims, parents, sent, after)
+    k = int(rng.integers(1, 7))
+    q = [float(x) for x in rng.beta(3, 1, k).astype(np.float32)]
+    draft = rng.integers(0, 3, k).tolist()
+    return mixture.Both(claims, parents, tokens[:sent], q, draft, start), int(rng.integers(0, 9))
+
+
+@given(
+    made=drafts(),
+    table=st.sampled_from([FLAT, LINE, DEAR, *PROFILES.values()]),
+    batch=st.sampled_from([(1, 1), (9, 8), (30, 2)]),
+    branches=st.integers(1, 5),
+    emitted=st.integers(1, 5),
+    apart=st.integers(0, 6),
+)
+def test_any_two_drafts_give_the_twins_choice(
+    made: tuple[mixture.Both, int],
+    table: CostTable,
+    batch: tuple[int, int],
+    branches: int,
+    emitted: int,
+    apart: int,
+) -> None:
+    both, more = made
+    room = len(both.tokens) + more
+    native, slow = arbiter_of(table), auto.AutoPolicy(64, table.dense(1024))
+    native.policy.step(emitted, 1)
+    slow.step(emitted, 1)
+    expected = native.expected(0, "model", 1)[0]
+    for _ in range(apart):
+        native.learn(0, "model", 0, 1, True)
+        expected = native.expected(0, "model", 1)[0]
+    assert 0 < expected < 1
+    sent = native.mix(
+        "model",
+        floats(*both.q),
+        ints(*both.draft),
+        both.start >= 0,
+        "free",
+        floats(*both.p),
+        ints(*both.parents),
+        ints(*both.tokens),
+        room,
+        *batch,
+        branches,
+    )
+    base, decoding = batch
+    rate = max(slow.speed, decoding / slow.costs.at(base))
+    share = slow.costs.at(base) / decoding - slow.costs.at(base)
+    factor = 1.0 if both.start >= 0 else apart_of(apart)
+    found = mixture.mix(
+        both, factor, lambda k: rate * (slow.costs.at(base + k) + share), room, branches
+    )
+    trees = {pair: mixture.sent_tree(both, *pair) for pair in found}
+    mine = [
+        found[pair]
+        for pair, tree in trees.items()
+        if tree == (sent.tokens.tolist(), sent.parents.tolist()) and pair[0] == sent.kept
+    ]
+    assert mine, "a draft that may not be sent"
+    assert mine[0] == pytest.approx(max(found.values()), abs=1e-6)
+
+
+def apart_of(times: int) -> float:
+    """What the arbiter knows after its source was wrong so often where a free draft was, too."""
+    made = arbiter_of(LINE)
+    seen = 0.0
+    for _ in range(times):
+        seen = 0.99 * seen + float(made.expected(0, "model", 1)[0])
+        made.learn(0, "model", 0, 1, True)
+    return 4 / (seen + 4)
+
+
+def mixed(table: CostTable, *given: Any, branches: int = 4, room: int = 64) -> Mixed:
+    return arbiter_of(table).mix("model", *given, room, 1, 1, branches)
+
+
+SPLIT = ("free", floats(0.5, 0.9), None, ints(7, 8))
+
+
+def test_a_branch_stands_beside_a_free_draft_that_says_otherwise() -> None:
+    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, *SPLIT)
+    assert made.tokens.tolist() == [7, 8, 1, 2]
+    assert made.parents.tolist() == [-1, 0, -1, 2]
+    assert made.kept == 2
+
+
+def test_it_takes_the_place_of_the_free_draft_where_there_can_be_but_one() -> None:
+    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, *SPLIT, branches=1)
+    assert (made.tokens.tolist(), made.kept) == ([1, 2], 0)
+    made = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, *SPLIT, branches=1)
+    assert (made.tokens.tolist(), made.kept) == ([7, 8], 2)
+
+
+def test_tokens_that_both_have_are_sent_once_and_are_the_free_drafts() -> None:
+    made = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, *SPLIT)
+    assert made.tokens.tolist() == [7, 8, 9]
+    assert (made.parents.tolist(), made.kept) == ([-1, 0, 1], 2)
+    made = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, *SPLIT)
+    assert (made.parents.tolist(), made.kept) == ([-1, 0, 0], 2)
+
+
+def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
+    tree = ("free", floats(0.3, 0.6, 0.9), ints(-1, -1, 1), ints(5, 6, 7))
+    made = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, *tree)
+    assert made.tokens.tolist() == [5, 6, 7, 1, 2]
+    assert (made.parents.tolist(), made.kept) == ([-1, -1, 1, 2, 3], 3)
+    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 3).tolist() == [1, 2]
+    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 1).tolist() == [0]
+    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 0).size == 0
+
+
+def test_what_does_not_pay_is_not_sent() -> None:
+    made = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, "free", floats(0.9), None, ints(7))
+    assert (made.tokens.tolist(), made.kept) == ([7], 1)
+    made = mixed(DEAR, floats(0.99), ints(1), False, "free", floats(0.7), None, ints(7))
+    assert (made.tokens.tolist(), made.kept) == ([1], 0)
+
+
+def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> None:
+    native = arbiter_of(FLAT)
+    claims = (floats(0.5, 0.9), 2)
+    for _ in range(9):
+        native.learn(0, "model", 4, 4)
+    place = {"batch_tokens": 1, "decoding": 1, "branches": 4, "extends": False}
+    assert native.ask(0, "model", 4, 64, "free", *claims, **place).beside
+    for _ in range(60):
+        native.learn(0, "model", 4, 4)
+        native.learn(0, "model", 0, 1, True)
+        native.learn(0, "model", 4, 4)
+    assert not native.ask(0, "model", 4, 64, "free", *claims, **place).beside
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": ints()}, r"expected 1\.\.2 tokens of a free draft"),
+        ({"tokens": ints(1, 2, 3)}, r"expected 1\.\.2 tokens of a free draft"),
+        ({"draft": ints(1)}, "as it claims, got 2, 1 and 2"),
+        ({"confidence": floats(0.5, 1.5)}, "confidence"),
+        ({"parents": ints(0, 0)}, "parents"),
+        ({"batch_tokens": 0}, "1 <= decoding <= batch_tokens"),
+        ({"source": "other"}, "'other' has no price yet"),
+    ],
+)
+def test_errors(change: dict[str, Any], message: str) -> None:
+    arguments = {
+        "source": "model",
+        "claimed": floats(0.5, 0.5),
+        "draft": ints(1, 2),
+        "after": False,
+        "free": "free",
+        "confidence": floats(0.5, 0.5),
+        "parents": None,
+        "tokens": ints(7, 8),
+        "room": 9,
+    }
+    arbiter_of(LINE).mix(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=message):
+        arbiter_of(LINE).mix(**{**arguments, **change})
+    with pytest.raises(InputError, match=r"chosen must be in 0\.\.2, got 3"):
+        arbiter_of(LINE).path("free", floats(0.5, 0.5), ints(-1, 0), 3)
