@@ -6,7 +6,10 @@ of its drafts are right, and none, in runs of 60 to 240 tokens. Modelled speed-u
 The figures are in docs/explanation/policy.md.
 
     python benchmarks/arbitration.py [--tokens 4] [--price 0.05] [--start 0.05] [--limit N]
-        [--json FILE]
+        [--branches 4] [--json FILE]
+
+With branches our default drafts trees; "both" is then a pass with tokens of both sources, over a
+choice of one of them in each pass.
 """
 
 from __future__ import annotations
@@ -72,8 +75,12 @@ def summary(rows: Sequence[Arbitration]) -> tuple[float, float, float]:
     """Return lowest and mean speed-up over the better source, and the share of the ideal gain."""
     ratios = [row.arbiter / max(row.ours, row.other) for row in rows]
     shares = [(row.arbiter - 1) / (row.perfect - 1) for row in rows]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    return min(ratios), mean, sum(shares) / len(shares)
+    return min(ratios), mean_of(ratios), sum(shares) / len(shares)
+
+
+def mean_of(ratios: Sequence[float]) -> float:
+    """Return the geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def main() -> None:
@@ -83,21 +90,27 @@ def main() -> None:
     parser.add_argument("--price", type=float, default=0.05)
     parser.add_argument("--start", type=float, default=0.05)
     parser.add_argument("--limit", type=int, default=0, help="requests of each set, 0 = all")
+    parser.add_argument("--branches", type=int, default=1, help="most of a draft")
     parser.add_argument("--json", type=Path)
     order = parser.parse_args()
     traces = load_traces(find_traces([TRACES]), None, Cut(order.limit))
     source = OtherSource("other", order.tokens, order.price, order.start)
-    print("| kind | costs | lowest over the better one | mean | share of the ideal gain |")
-    print("|---|---|---|---|---|", flush=True)
+    columns = ["kind", "costs", "lowest over the better one", "mean", "share of the ideal gain"]
+    if order.branches > 1:
+        columns[-1] = "mean over either"
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|", flush=True)
     kept = []
     for kind, chance in KINDS.items():
         for name, table in PROFILES.items():
             rows = {}
             for trace in traces:
                 made = with_lengths(trace, source.name, chance, order.tokens)
-                rows[trace.name] = arbitrate(made, source, table)
+                rows[trace.name] = arbitrate(made, source, table, branches=order.branches)
             lowest, mean, share = summary([*rows.values()])
-            print(f"| {kind} | {name} | {lowest:.3f} | {mean:.3f} | {share:.2f} |", flush=True)
+            if order.branches > 1:
+                share = mean_of([row.arbiter / row.either for row in rows.values()])
+            print(f"| {kind} | {name} | {lowest:.3f} | {mean:.3f} | {share:.3f} |", flush=True)
             sets = {name: row.as_json() for name, row in rows.items()}
             kept.append({"kind": kind, "costs": name, "sets": sets})
     if order.json:

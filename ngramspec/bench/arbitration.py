@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.policy.mixtures import Mixed
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.player import Tokens
 from ngramspec.bench.subjects import AUTO, parse_spec
@@ -23,6 +25,8 @@ from ngramspec.errors import InputError
 LONGEST = 64  # of our drafts
 MOST_TOKENS = 1023
 NOTHING = Asked(0, 0, False)
+NONE: Tokens = np.empty(0, np.int32)
+WRONG = 1 << 30  # a token that no text has
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Arbitration:
     perfect: both, chosen at each pass by what they turn out to bring per time; the other source
         drafts exactly its right tokens.
     asked: passes in which the arbiter asked the other source, of `passes`.
+    either: both, but in a pass only one where ours has branches; as `arbiter` without branches.
     """
 
     ours: float
@@ -85,6 +90,7 @@ class Arbitration:
     perfect: float
     asked: int
     passes: int
+    either: float
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures, rounded."""
@@ -96,6 +102,7 @@ def arbitrate(
     source: OtherSource,
     profile: CostTable,
     *,
+    branches: int = 1,
     advance: Callable[[], object] = lambda: None,
 ) -> Arbitration:
     """Replay a set with our drafter and a second source.
@@ -106,7 +113,10 @@ def arbitrate(
         trace: Requests with `other_lengths` of this source.
         source: The second source.
         profile: Costs of the target.
-        advance: Called after each request of each of four replays.
+        branches: Most of a draft. Above 1 our drafter drafts trees, a pass may have tokens of both,
+            and `perfect` does without branches. Wrong tokens of the source are taken for others
+            than ours: only how many are right is known.
+        advance: Called after each request of each replay, four of them, or six with branches.
 
     Raises:
         InputError: A request has no lengths of the source.
@@ -118,10 +128,19 @@ def arbitrate(
         _Walk(trace, lengths, source, profile, costs, choice) for choice in (None, "policy", "best")
     ]
     ours, arbiter, perfect = (walk.run(advance) for walk in walks)
+    either, watched = arbiter, walks[1]
+    if branches > 1:
+        trees = [
+            _TreeWalk(trace, lengths, source, profile, costs, choice, branches)
+            for choice in (None, "either", "policy")
+        ]
+        ours, either, arbiter = (walk.run(advance) for walk in trees)
+        watched = trees[2]
     other, tokens = _alone(trace, lengths, source, costs)
     for _ in trace.requests:
         advance()
-    return Arbitration(ours, other, tokens, arbiter, perfect, walks[1].asked, walks[1].passes)
+    counts = watched.asked, watched.passes
+    return Arbitration(ours, other, tokens, arbiter, perfect, *counts, either)
 
 
 def _lengths(trace: Trace, index: int, source: OtherSource) -> Sequence[int]:
@@ -176,13 +195,16 @@ class _Walk:
         self._trace, self._lengths, self._source = trace, lengths, source
         self._costs, self._choice = costs, choice
         self._policy = AutoPolicy(LONGEST, profile)
-        self._drafter = create_drafter(AUTO, pool=SuffixPool())
+        self._drafter = self._make_drafter()
         self._arbiter = Arbiter(self._policy)
         unit = profile.cost(1)
         self._unit = unit
         self._arbiter.price(source.name, source.start * unit, source.price * unit)
         self.asked = self.passes = 0
         self._emitted, self._spent = 0, 0.0
+
+    def _make_drafter(self) -> Drafter:
+        return create_drafter(AUTO, pool=SuffixPool())
 
     def run(self, advance: Callable[[], object]) -> float:
         """Return the speed-up over plain decoding."""
@@ -250,3 +272,107 @@ class _Walk:
         right = min(theirs - 1, most)  # with hindsight no wrong token is drafted
         paid = (right + 1) / (self._costs[right] + source.cost(right))
         return Asked(0, right, False) if right and paid > free else NOTHING
+
+
+class _TreeWalk(_Walk):
+    """A replay of a set in which our drafter drafts trees; drafts are judged as the engine does.
+
+    choice: "policy": tokens of both may be sent in a pass; "either": the source rests where ours
+        has branches; None: always ours.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        self._branches: int = given[-1]
+        super().__init__(*given[:-1])
+
+    def _make_drafter(self) -> Drafter:
+        return create_drafter(AUTO, pool=SuffixPool(), policy=self._policy)
+
+    def _request(self, prompt: Tokens, output: Tokens, known: Sequence[int]) -> None:
+        drafter, name = self._drafter, self._source.name
+        drafter.begin(0, prompt)
+        drafter.accept(0, output[:1], 0)
+        self._arbiter.begin(0)
+        done, length = 1, len(output)
+        while done < length:
+            text = output[done:]
+            room = min(len(text), LONGEST)
+            tokens, parents, _ = drafter.propose_tree(0, room, self._branches, self._branches)
+            own, asked = len(tokens), self._wish(parents, room)
+            theirs, kept, after = NONE, own, NONE
+            if asked.tokens:
+                after = self._before(tokens, asked.after)
+                there = done + after.size
+                said = np.array_equal(after, output[done:there]) and there < length
+                theirs = np.full(asked.tokens, WRONG, np.int32)
+                right = min(known[there] - 1, asked.tokens, length - there) if said else 0
+                theirs[:right] = output[there : there + right]
+                if not own:
+                    tokens, parents = theirs, np.arange(-1, theirs.size - 1, dtype=np.int32)
+                elif not asked.trial:
+                    made = self._mix(theirs, asked.after > 0, tokens, room)
+                    if made.tokens.size > made.kept:
+                        tokens, parents, kept = made
+            path = _right_path(tokens, parents, text)
+            emitted = text[: len(path) + 1]
+            own_right = sum(node < kept for node in path)
+            if asked.tokens and np.array_equal(after, emitted[: after.size]):
+                here = emitted[after.size :]
+                judged = min(asked.tokens, here.size)
+                if judged:
+                    apart = asked.beside and kept > own_right == 0
+                    right = right_prefix(theirs[:judged], here, 0)
+                    self._arbiter.learn(0, name, right, judged, apart)
+            drafter.shorten(0, kept)
+            drafter.accept(0, emitted, min(own_right, len(emitted)))
+            spent = self._source.cost(asked.tokens)
+            self._emitted += len(path) + 1
+            self._spent += self._costs[len(tokens)] + spent
+            self.passes += 1
+            self.asked += asked.tokens > 0
+            # The drafter has told the policy of a pass over its own tokens.
+            spent += self._costs[len(tokens)] - self._costs[kept]
+            self._policy.spend(max(spent, 0.0) * self._unit)
+            done += len(path) + 1
+        drafter.end(0)
+
+    def _wish(self, parents: Tokens, room: int) -> Asked:
+        """Return what to ask of the other source."""
+        most, sent = min(self._source.tokens, room), len(parents)
+        branched = bool((parents != np.arange(-1, sent - 1)).any())
+        if self._choice is None or (branched and self._choice == "either"):
+            return NOTHING
+        mixes = self._choice == "policy"
+        claims = self._drafter.offered(0)
+        place = (1, 1, 1, True, 0.0)
+        links = self._drafter.offered_parents(0) if mixes else None
+        branches = self._branches if mixes else 1
+        name = self._source.name
+        return self._arbiter.ask(0, name, most, room, "", claims, sent, *place, links, branches)
+
+    def _before(self, tokens: Tokens, after: int) -> Tokens:
+        """Return the tokens of our draft that come before the source's."""
+        links = self._drafter.offered_parents(0)
+        if links is None or not after:
+            return tokens[:after]
+        return tokens[self._arbiter.path("", self._drafter.offered(0), links, len(tokens))]
+
+    def _mix(self, theirs: Tokens, after: bool, tokens: Tokens, room: int) -> Mixed:
+        """Return what is sent of both drafts."""
+        name, claims = self._source.name, self._drafter.offered(0)
+        likely = self._arbiter.expected(0, name, theirs.size)
+        branches = self._branches if self._choice == "policy" else 1
+        free = ("", claims, self._drafter.offered_parents(0), tokens)
+        return self._arbiter.mix(name, likely, theirs, after, *free, room, 1, 1, branches)
+
+
+def _right_path(tokens: Tokens, parents: Tokens, text: Tokens) -> list[int]:
+    """Return the tokens of a tree, by index, that the text begins with."""
+    path: list[int] = []
+    for token in text.tolist():
+        at = path[-1] if path else -1
+        found = np.flatnonzero((parents == at) & (tokens == token))
+        if not found.size:
+            break
+        path.append(int(found[0]))
+    return path

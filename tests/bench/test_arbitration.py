@@ -65,6 +65,25 @@ def test_a_source_that_never_helps_costs_a_hundredth(trace_of: Callable[..., Tra
         assert found.perfect == pytest.approx(found.ours, rel=0.02)
 
 
+def test_tokens_of_both_in_a_pass_are_faster_where_passes_are_cheap(
+    trace_of: Callable[..., Trace],
+) -> None:
+    trace = made_up(trace_of("chat_revise.mt_redundant", 20), lambda *_: 0.8)
+    found = arbitrate(trace, EAGLE, PROFILES["h100-8b"], branches=4)
+    assert found.arbiter > 1.05 * found.either > 1.05 * max(found.ours, found.other)
+    dear = arbitrate(trace, EAGLE, PROFILES["moe-a3b"], branches=4)
+    assert dear.arbiter > 0.98 * dear.either
+
+
+def test_a_source_that_never_helps_costs_little_beside_trees(
+    trace_of: Callable[..., Trace],
+) -> None:
+    trace = made_up(trace_of("code_edit.debugbench", 20), lambda *_: 0.0)
+    for profile in PROFILES.values():
+        found = arbitrate(trace, EAGLE, profile, branches=4)
+        assert found.arbiter > 0.98 * found.ours
+
+
 def test_both_together_are_faster_than_either(trace_of: Callable[..., Trace]) -> None:
     kinds: dict[str, Callable[[int, int], float]] = {
         "always": lambda *_: 0.9,
