@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -27,6 +27,9 @@ FEW = 8
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
 
+Pays = Callable[[list[float]], bool]
+
+
 class _Sequence:
     """A slot's text in the draft model.
 
@@ -34,6 +37,7 @@ class _Sequence:
     ahead: How many another source has drafted, before the model's own draft.
     num_past: Of all these in the model's cache; drafted tokens may follow there.
     sent: How many tokens of the draft are verified.
+    pays: Whether another token pays, by the claims so far; None = as many as there may be.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
         back; 0 = none.
@@ -41,7 +45,7 @@ class _Sequence:
 
     __slots__ = (
         "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "num_saved",
-        "p_min", "saved", "sent", "tokens",
+        "p_min", "pays", "saved", "sent", "tokens",
     )  # fmt: skip
 
     def __init__(self, context_size: int, p_min: float) -> None:
@@ -54,6 +58,7 @@ class _Sequence:
         self.namespace = ""
         self.draft: list[int] = []
         self.claims: list[float] = []
+        self.pays: Pays | None = None
 
 
 class DraftModel:
@@ -187,6 +192,10 @@ class DraftModel:
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
         return self._backlog(self._unread(slot))
+
+    def bound(self, slot: int, pays: Pays) -> None:
+        """End drafts where pays(claims so far) is false, but not below n_min."""
+        self._sequences[slot].pays = pays
 
     def shorten(self, slot: int, length: int) -> None:
         """Count only the first `length` tokens of the last draft, those that are verified."""
@@ -356,7 +365,9 @@ class DraftModel:
             return False
         seq.draft.append(token)
         seq.claims.append(probability)
-        return len(seq.draft) < most and not self._target.is_end(token)
+        if len(seq.draft) >= most or self._target.is_end(token):
+            return False
+        return seq.pays is None or len(seq.draft) < self._n_min or seq.pays(seq.claims)
 
     def _decode_drafts(self, slots: Sequence[int]) -> dict[int, int]:
         """Decode the newest drafted token of each slot; return the rows that follow."""

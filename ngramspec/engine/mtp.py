@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine.draft_counts import DraftCounts, DraftTimes
-from ngramspec.engine.draft_model import count_right, likeliest
+from ngramspec.engine.draft_model import Pays, count_right, likeliest
 from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.errors import InputError
@@ -114,6 +114,7 @@ class Text:
     draft: list[int] = field(default_factory=list)
     claims: list[float] = field(default_factory=list)
     sent: int = 0
+    pays: Pays | None = None  # whether another token pays, by the claims so far
 
     @property
     def num_unread(self) -> int:
@@ -314,6 +315,10 @@ class MtpHeads:
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
         """Return the heads' probability of each token of the last draft."""
         return np.array(self._texts[slot].claims, dtype=np.float32)
+
+    def bound(self, slot: int, pays: Pays) -> None:
+        """End drafts where pays(claims so far) is false, but not below n_min."""
+        self._texts[slot].pays = pays
 
     def shorten(self, slot: int, length: int) -> None:
         """Count only the first `length` tokens of the last draft, those that are verified."""
@@ -561,7 +566,9 @@ class MtpHeads:
             return False
         text.draft.append(token)
         text.claims.append(probability)
-        return len(text.draft) < most and not self._heads.is_end(token)
+        if len(text.draft) >= most or self._heads.is_end(token):
+            return False
+        return text.pays is None or len(text.draft) < self._n_min or text.pays(text.claims)
 
     def _finished(self, slot: int) -> TokenIds:
         text = self._texts[slot]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -236,7 +237,10 @@ class Offers:
             source.backlog(slot.id) if self._policy.timed and hasattr(source, "backlog") else 0.0,
             None if free is None else free.parents,
             proposer.width or 1,
+            hasattr(source, "bound"),
         )
+        if asked.tokens and hasattr(source, "bound"):
+            source.bound(slot.id, partial(self._arbiter.pays, slot.id, source.name))
         before = NO_TOKENS
         if asked.after and free is not None:
             path: Any = slice(asked.after)

@@ -50,6 +50,8 @@ class DraftSource(Protocol):
     #   price() -> (start, per_token): what the drafts of a call take in seconds, and each token of
     #       them; without it the calls are timed.
     #   backlog(slot) -> seconds: what it takes to read what was not read of the slot's text.
+    #   bound(slot, pays): it had better end its next draft for the slot where pays(claims), given
+    #       the claims of the tokens so far, is false: another token is not worth its time.
     #   extend(slots, before, limits) -> drafts after before[i], which another source has drafted.
 
 
@@ -75,6 +77,7 @@ class SlotwiseSource:
             "own_passes",
             "price",
             "backlog",
+            "bound",
             "max_draft",
         ):
             if hasattr(drafter, optional):

@@ -67,6 +67,18 @@ def test_drafts_end_before_a_token_that_is_less_probable(p_min: float, size: int
     assert drafts.propose([0], [9])[0].size == size
 
 
+@pytest.mark.parametrize(("n_min", "size"), [(0, 2), (3, 3)])
+def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> None:
+    drafts, model = make(n_max=6, n_min=n_min)
+    for slot in range(2):
+        drafts.begin(slot, int32([5, 6]))
+    drafts.bound(0, lambda claims: len(claims) < 2)
+    model.batches.clear()
+    assert [draft.size for draft in drafts.propose([0, 1], [9, 9])] == [size, 6]
+    # The slot that ends its draft leaves the batch.
+    assert model.batches[2:] == [2] * size + [1] * (6 - size)
+
+
 def test_a_request_may_set_its_own_bound() -> None:
     drafts, _ = make(p_min=0.5)
     for wanted, size in ((0.9999, 0), (None, 3), (0.0, 3)):

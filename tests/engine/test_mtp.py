@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -319,3 +320,18 @@ def test_a_state_that_was_brought_back_gets_no_draft() -> None:
     source.decoded(batch, np.ones((4, 1), np.float32))
     source.accept(0, np.array([6], np.int32), 0)
     assert source.propose([0], [3])[0].size == 3
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+@pytest.mark.parametrize(("n_min", "size"), [(0, 2), (3, 3)])
+def test_drafts_end_where_another_token_does_not_pay(num_heads: int, n_min: int, size: int) -> None:
+    source = MtpHeads(NotedHeads(num_heads, False, False), n_min=n_min)
+    batch = Batch(SLOTS * 64)
+    for slot in range(2):
+        batch.add(slot, 0, np.array([1, 2], np.int32))
+    source.decoded(batch, np.ones((4, 1), np.float32))
+    for slot in range(2):
+        source.begin(slot, np.array([1, 2], np.int32))
+        source.accept(slot, np.array([4], np.int32), 0)
+    source.bound(0, lambda claims: len(claims) < 2)
+    assert [draft.size for draft in source.propose([0, 1], [9, 9])] == [size, 3]

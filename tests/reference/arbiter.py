@@ -35,6 +35,7 @@ class Lane:
     lately: float = 0.7
     credit: float = 0.5
     stake: float = 0.0
+    least: float = 0.0
 
 
 @dataclass
@@ -247,9 +248,10 @@ class Arbiter:
         backlog: float,
         parents: Sequence[int] | None = None,
         branches: int = 1,
+        stops: bool = False,
     ) -> tuple[int, int, bool, bool]:
         known, lane = self.sources[source], self.sources[source].lane(slot)
-        lane.stake = 0.0
+        lane.stake = lane.least = 0.0
         if min(most, room) <= 0:
             return 0, 0, False, False
         costs, policy = self.policy.costs, self.policy
@@ -262,6 +264,16 @@ class Arbiter:
         ways = (offered, most, room, prices, rate, sharing, extends, read / 32, branches)
         q = known.expected(slot)
         after, tokens, beside, _ = self.best(known, q, *ways)
+        if tokens and stops:
+            wanted = max(tokens, min(most, room - (offered.sent if after else 0)))
+            sent = offered.sent if after or beside else 0
+            counts = math.prod(offered.p[:after])  # how often a right token after `tokens` counts
+            if beside and tokens + 1 < len(offered.levels):
+                counts -= min(offered.levels[tokens + 1], 1.0)
+            price = (prices(sent + wanted) - prices(sent)) / wanted
+            price += rate * known.per_token / sharing / costs.pace
+            lane.least = price / max(0.9 * counts, 1e-9)
+            tokens = wanted
         if tokens:
             return after, tokens, False, beside
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
@@ -276,6 +288,10 @@ class Arbiter:
         lane.credit -= took
         lane.stake = took
         return 0, 1, True, False
+
+    def pays(self, slot: int, source: str, claims: Sequence[float]) -> bool:
+        """Whether another token after these pays; the claims are taken as they are."""
+        return math.prod(claims) >= self.sources[source].lane(slot).least
 
     def learn(self, slot: int, source: str, right: int, known: int, apart: bool = False) -> None:
         if not known:

@@ -41,7 +41,9 @@ class Arbiter:
         backlog: float = 0.0,
         parents: npt.NDArray[np.int32] | None = None,
         branches: int = 1,
+        stops: bool = False,
     ) -> Asked: ...
+    def pays(self, slot: int, source: str, claims: list[float]) -> bool: ...
     def mix(
         self,
         source: str,

@@ -77,6 +77,8 @@ class Pair(RuleBasedStateMachine):
         extends=st.booleans(),
         backlog=st.sampled_from([0.0, 0.1, 5.0]),
         branches=st.integers(1, 4),
+        stops=st.booleans(),
+        drafted=st.lists(st.sampled_from([0.3, 0.7, 0.95, 1.0]), max_size=8),
     )
     def ask(
         self,
@@ -91,16 +93,19 @@ class Pair(RuleBasedStateMachine):
         extends: bool,
         backlog: float,
         branches: int,
+        stops: bool,
+        drafted: list[float],
     ) -> None:
         claims, parents = free
         chosen = min(chosen, len(claims))
         place = (chosen, *batch, sharing, extends, backlog)
         links = None if parents is None else np.array(parents, np.int32)
-        ways = (*place, links, branches)
+        ways = (*place, links, branches, stops)
         found = self.native.ask(slot, source, most, room, "free", floats(claims), *ways)
-        ways = (*place, parents, branches)
+        ways = (*place, parents, branches, stops)
         wanted = self.twin.ask(slot, source, most, room, "free", claims, *ways)
         assert found == wanted
+        assert self.native.pays(slot, source, drafted) == self.twin.pays(slot, source, drafted)
         assert found.after <= chosen
         assert parents is not None or found.after in (0, chosen)
         assert found.tokens <= most
@@ -228,6 +233,21 @@ def test_reading_the_text_is_paid_by_many_drafts_but_by_one_trial() -> None:
     for _ in range(400):
         assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).tokens == 0
     assert asked(made) == (0, 1, True)
+
+
+def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
+    made = arbiter_of(LINE, per_token=0.2)
+    for _ in range(9):
+        made.learn(0, "model", 1, 2)
+    place = (0, "model", 16, 64, "free", NONE, 0)
+    assert made.ask(*place).tokens < 5
+    assert made.pays(0, "model", [0.001])
+    assert made.ask(*place, stops=True).tokens == 16
+    assert made.pays(0, "model", [0.99] * 15)
+    assert not made.pays(0, "model", [0.99, 0.99, 0.2])
+    made.price("model", 0.05, 0.6)
+    made.ask(*place, stops=True)
+    assert not made.pays(0, "model", [0.5])
 
 
 @pytest.mark.parametrize(

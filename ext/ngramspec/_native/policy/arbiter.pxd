@@ -19,6 +19,7 @@ cdef struct LaneC:
     double lately   # how often the first token of the last few drafts was right
     double credit   # time that drafts on trial may take, in passes over one token
     double stake    # what the draft on trial under way takes; 0 = none is
+    double least    # below which probability of being right all through a draft that was asked for is not gone on with
 
 # What to ask of a source.
 cdef struct AskedC:
@@ -75,5 +76,7 @@ cdef class Arbiter:
                      Py_ssize_t sharing, double read) noexcept nogil
     cdef void alone(self, AskedC* found, Priced source, const double* expected, const FreeC* given, Py_ssize_t after,
                     Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil
+    cdef double least_of(self, Priced source, const FreeC* given, const AskedC* asked, Py_ssize_t most,
+                         Py_ssize_t sharing) noexcept nogil
     cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
                      Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil

@@ -16,7 +16,7 @@ from libc.string cimport memset
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
 from ngramspec._native.policy.auto cimport AutoPolicy, Chooser, OfferC, PassC
-from ngramspec._native.policy.costs cimport CalibrationC
+from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
 from ngramspec._native.policy.mixtures cimport Mixer
 from ngramspec._native.policy.trees cimport TreeC, TreeValues
 
@@ -32,12 +32,13 @@ cdef double REQUEST = 0.95     # weight of a request's earlier drafts, draft by 
 cdef double PAST = 0.99        # the same over all requests
 cdef double QUICK = 0.4        # step of the mean over the last few drafts
 cdef double CHANGED = 0.45     # when that is so far off, the request's earlier drafts are forgotten
-cdef double HOPED = 0.9        # how often tokens must be right at least, for a trial to be of use
+cdef double HOPED = 0.9        # how often tokens may be right at best: what a trial could show, or the next token of a draft
 cdef double TRIALS = 0.008     # part of the time that trials may take
 cdef double MOST_CREDIT = 2.0  # passes over one token that trials may take at once
 cdef double FIRST_CREDIT = 0.5
 cdef double DRAFTS = 32.0      # drafts that share the time for reading the text
 cdef double SUCCESS = 2.0      # times what a trial took, given back where it was right against all expectation
+cdef double LEAST = 1e-9
 cdef enum:
     MOST_SLOTS = 1 << 16
     MOST_DRAFTED = 1024
@@ -206,7 +207,7 @@ cdef class Arbiter:
 
     def ask(self, Py_ssize_t slot, str source not None, Py_ssize_t most, Py_ssize_t room, str free not None, confidence,
             Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t sharing=1, bint extends=True,
-            double backlog=0.0, parents=None, Py_ssize_t branches=1):
+            double backlog=0.0, parents=None, Py_ssize_t branches=1, bint stops=False):
         """Return what to ask of a source for a slot in the next pass, an Asked.
 
         Args:
@@ -225,6 +226,7 @@ cdef class Arbiter:
             parents: Where the free draft is a tree: int32, shape (n,), as in AutoPolicy.choose_tree, its first tokens
                 those that would be sent.
             branches: Most branches of a draft.
+            stops: The source asks `pays` after each token: it may draft as long as that says so.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
@@ -246,7 +248,7 @@ cdef class Arbiter:
         if not 1 <= decoding <= batch_tokens or sharing < 1 or not backlog >= 0.0:
             raise InputError(f"expected 1 <= decoding <= batch_tokens, sharing >= 1 and backlog >= 0, got {decoding}, "
                              f"{batch_tokens}, {sharing} and {backlog}")
-        lane.stake = 0.0
+        lane.stake = lane.least = 0.0
         if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)
         self.value(&given, free, claims, links, chosen, room, batch_tokens, decoding)
@@ -254,6 +256,10 @@ cdef class Arbiter:
         given.stands = given.sent and given.branches < branches
         priced.expect(lane, p)
         asked = self.best(priced, p, &given, most, sharing, read / DRAFTS)
+        if asked.tokens and stops:
+            most = max(min(most, room - (given.sent if asked.after else 0)), asked.tokens)
+            lane.least = self.least_of(priced, &given, &asked, most, sharing)
+            asked.tokens = most
         if asked.tokens:
             return Asked(asked.after, asked.tokens, False, bool(asked.beside))
         lane.credit = min(lane.credit + TRIALS * self.policy._costs.at(batch_tokens + chosen) / self.policy._costs.at(1),
@@ -271,6 +277,27 @@ cdef class Arbiter:
         lane.credit -= took
         lane.stake = took
         return Asked(0, 1, True)
+
+    def pays(self, Py_ssize_t slot, str source not None, list claims not None):
+        """Return whether another token after these is worth its time, in the draft that was asked for last.
+
+        Args:
+            slot: The slot.
+            source: A source with a price.
+            claims: What it claims of each token that it has drafted, probabilities.
+
+        Raises:
+            InputError: The source has no price, or the slot is out of its bounds.
+
+        Cost: O(tokens).
+        """
+        cdef Priced priced = self.source(source)
+        cdef CalibrationC* calibration = self.policy.calibrations.of(source)
+        cdef double least = priced.of(slot).least, right = 1.0
+        cdef Py_ssize_t i
+        for i in range(len(claims)):
+            right *= calibration_apply(calibration, i, claims[i])
+        return right >= least
 
     def mix(self, str source not None, claimed, draft, bint after, str free not None, confidence, parents, tokens,
             Py_ssize_t room, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t branches=1):
@@ -479,9 +506,28 @@ cdef class Arbiter:
             gain += reached * missing
             twice += reached * level
             net = gain - given.rate * ((self.policy._costs.at(given.base + min(given.sent + k, given.room)) - bare)
-                                       * (1.0 - twice / <double>k) + self.policy._costs.branch + self.time_of(source, k, sharing) + read)
+                                       * (1.0 - twice / <double>k) + self.policy._costs.branch
+                                       + self.time_of(source, k, sharing) + read)
             if net > found.gain:
                 found[0] = AskedC(0, k, True, net)
+
+    cdef double least_of(self, Priced source, const FreeC* given, const AskedC* asked, Py_ssize_t most,
+                         Py_ssize_t sharing) noexcept nogil:
+        """Return how probable all tokens of a draft must be for another one to pay.
+
+        That is worth a token where it and all before it are right, the free draft's included that come first, and
+        where a free draft beside it has no right one there.
+        """
+        cdef double counts = 1.0, price
+        cdef Py_ssize_t i, sent = given.sent if asked.after or asked.beside else 0
+        for i in range(asked.after):
+            counts *= given.p[i]
+        i = asked.tokens + 1
+        if asked.beside and i <= given.deepest:
+            counts -= min(given.levels[i], 1.0)
+        price = (self.policy._costs.at(given.base + sent + most) - self.policy._costs.at(given.base + sent)) / <double>most
+        price += source.per_token / <double>sharing / self.policy._costs.pace
+        return given.rate * price / max(HOPED * counts, LEAST)
 
 
 cdef inline double later_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
