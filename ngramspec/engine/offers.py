@@ -213,8 +213,11 @@ class Offers:
             draft = drafts.get(slot)
             if draft is None:  # paid for nothing
                 self._arbiter.learn(slot.id, source.name, 0, 1)
-            else:
+                continue
+            try:
                 self._take(slot, source, draft, wish, proposer)
+            except Exception as error:
+                self._chain.shut_out(slot, source, error)
 
     def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Wish:
         """Return what to ask of a source for a slot."""
