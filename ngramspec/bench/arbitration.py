@@ -228,7 +228,7 @@ class _Walk:
             chosen = self._policy.choose(0, AUTO, claims, most, streak=streak) if len(draft) else 0
             asked = self._ask(claims, chosen, ours, known[done], room)
             own, right, drafted, theirs = chosen, min(ours, chosen), chosen, 0
-            if asked.tokens and (not asked.trial or chosen == 0):
+            if asked.tokens and not asked.trial:
                 if asked.after and right == chosen:
                     more = known[done + chosen] - 1 if done + chosen < length else 0
                     theirs = min(more, asked.tokens)
@@ -307,9 +307,11 @@ class _TreeWalk(_Walk):
                 theirs = np.full(asked.tokens, WRONG, np.int32)
                 right = min(known[there] - 1, asked.tokens, length - there) if said else 0
                 theirs[:right] = output[there : there + right]
-                if not own:
+                if asked.trial:
+                    pass  # judged without being sent
+                elif not own:
                     tokens, parents = theirs, np.arange(-1, theirs.size - 1, dtype=np.int32)
-                elif not asked.trial:
+                else:
                     made = self._mix(theirs, asked.after > 0, tokens, room)
                     if made.tokens.size > made.kept:
                         tokens, parents, kept = made

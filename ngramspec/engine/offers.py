@@ -272,11 +272,11 @@ class Offers:
         asked, free = wish.asked, wish.free
         offer = Offer(source, draft, claims, wish.before, beside=asked.beside)
         self._made[slot.id].append(offer)
+        if asked.trial:  # what is emitted tells as much as sending it would
+            self._shorten(slot, source, 0)
+            return
         if free is not None:
-            if asked.trial:
-                self._shorten(slot, source, 0)
-            else:
-                self._mix(slot, free, offer, proposer)
+            self._mix(slot, free, offer, proposer)
             return
         base, room = proposer.batch_tokens(), proposer.limit(slot, source.name)
         length = self._policy.choose(slot.id, source.name, claims, room, base, proposer.decoding)

@@ -153,7 +153,7 @@ def test_a_source_that_is_wrong_is_asked_less_the_dearer_it_is(timed: Timed) -> 
         run(Engine(target, own, policy=AutoPolicy(costs=PROFILES["moe"])))
         calls.append(own.calls)
     assert calls[0] > calls[1] >= calls[2]
-    assert calls[1] < 0.15 * LENGTH
+    assert calls[1] < 0.2 * LENGTH
 
 
 def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
@@ -237,6 +237,8 @@ def test_a_draft_model_is_asked_where_nothing_else_is_sent(timed: Timed) -> None
 
 def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None:
     target, model = timed(period=0), FakeTarget(period=5)
-    engine = Engine(target, None, draft_model=DraftModel(model), policy=AutoPolicy())
+    drafts = DraftModel(model)
+    drafts.price = lambda: (0.0, 0.1 * PROFILES["moe"].cost(1))  # type: ignore[method-assign]
+    engine = Engine(target, None, draft_model=drafts, policy=AutoPolicy(costs=PROFILES["moe"]))
     run(engine)
     assert 0 < engine.source_stats()["draft-model"].propose_calls < 0.35 * LENGTH

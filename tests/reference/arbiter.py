@@ -32,7 +32,7 @@ class Lane:
     """Drafts of this request with their weights; what trials may take, and the one under way."""
 
     drafts: list[tuple[float, Draft]] = field(default_factory=list)
-    lately: float = 0.7
+    recent: tuple[str, ...] = ()  # what came of its last two drafts
     credit: float = 0.5
     stake: float = 0.0
     least: float = 0.0
@@ -44,6 +44,7 @@ class Source:
     per_token: float = 0.0
     drafts: list[tuple[float, Draft]] = field(default_factory=list)
     apart: list[tuple[float, bool]] = field(default_factory=list)  # expected, right
+    after: dict[tuple[str, ...], list[tuple[float, Draft]]] = field(default_factory=dict)
     lanes: dict[int, Lane] = field(default_factory=dict)
 
     def lane(self, slot: int) -> Lane:
@@ -57,8 +58,11 @@ class Source:
             seen, right = counts(self.drafts, at)
             past = (right + 4 * past) / (seen + 4)
             prior = past if at == 0 or seen > 3 else made[-1]
+            similar, well = counts(self.after.get(self.lane(slot).recent, []), at)
+            prior = (well + 4 * prior) / (similar + 4)
+            weight = 4 + 10 * min(similar, 30)
             here, good = counts(self.lane(slot).drafts, at)
-            made.append((good + 4 * prior) / (here + 4))
+            made.append((good + weight * prior) / (here + weight))
         return made
 
     def beside_wrong(self) -> float:
@@ -116,8 +120,7 @@ class Arbiter:
     def begin(self, slot: int) -> None:
         for source in self.sources.values():
             lane = source.lane(slot)
-            lane.drafts, lane.stake = [], 0.0
-            lane.lately = source.expected(slot)[0]
+            lane.drafts, lane.recent, lane.stake = [], (), 0.0
 
     def outcomes(
         self, p: Sequence[float], go_on: Sequence[float], drafted: Sequence[float]
@@ -280,8 +283,6 @@ class Arbiter:
         if not self.best(known, [max(x, 0.9) for x in q], *ways)[1]:
             return 0, 0, False, False
         took = read + (known.start + known.per_token) / sharing / costs.pace
-        if not chosen:
-            took += costs.at(base + 1) - costs.at(base)
         took /= costs.at(1)
         if lane.credit < took:
             return 0, 0, False, False
@@ -300,9 +301,10 @@ class Arbiter:
         p = made.expected(slot)[0]
         if apart:
             made.apart.append((p, right > 0))
-        lane.lately += 0.4 * ((right > 0) - lane.lately)
-        changed = abs(lane.lately - p) > 0.45
-        lane.drafts = aged(lane.drafts, 0.0 if changed else 0.95, (right, known))
+        lane.drafts = aged(lane.drafts, 0.95, (right, known))
+        made.after[lane.recent] = aged(made.after.get(lane.recent, []), 0.99, (right, known))
+        outcome = "wrong" if not right else "right in part" if right < known else "right"
+        lane.recent = (*lane.recent, outcome)[-2:] if lane.recent else (outcome, outcome)
         made.drafts = aged(made.drafts, 0.99, (right, known))
         if lane.stake > 0 and right == known:
             lane.credit = min(lane.credit + 2 * (1 - p) * lane.stake, 2.0)

@@ -16,7 +16,7 @@ cdef struct RecordC:
 # What a source did for one slot.
 cdef struct LaneC:
     RecordC record  # of this request
-    double lately   # how often the first token of the last few drafts was right
+    int recent      # what came of its last two drafts: 0 = nothing yet, else 1 + 3 * the last but one + the last
     double credit   # time that drafts on trial may take, in passes over one token
     double stake    # what the draft on trial under way takes; 0 = none is
     double least    # below which probability of being right all through a draft that was asked for is not gone on with
@@ -53,6 +53,7 @@ cdef class Priced:
     cdef double start      # what a draft takes, in the unit of the policy's costs
     cdef double per_token  # what each of its tokens takes beside that
     cdef RecordC record    # of all slots
+    cdef RecordC[10] after  # the same by what came of the slot's last two drafts
     cdef double apart_seen   # how often its first token was to be right where a free draft beside it was wrong ...
     cdef double apart_right  # ... and how often it was
     cdef LaneC* lanes

@@ -4,12 +4,12 @@ An n-gram draft is free: it is there when a pass is planned. A draft model's has
 it is seen. So the arbiter expects of each such source what it did lately, by the depth in its drafts, and
 asks it for the tokens whose expected worth exceeds the time of drafting and of the larger pass: in place of
 the free draft, beside it as a branch, or after it where its likeliest path ends. A source that does not pay
-rests. Now and then it is put on trial with one token, sent only where no free draft would be, for a small
-part of the time. What is sent of a free draft and one that was paid for, Mixer decides.
+rests. Now and then it is put on trial with one token, judged without being sent, for a small part of the
+time. What is sent of a free draft and one that was paid for, Mixer decides.
 """
 
 cimport cython
-from libc.math cimport fabs, isfinite
+from libc.math cimport isfinite
 from libc.stdlib cimport calloc, free as release, realloc
 from libc.string cimport memset
 
@@ -30,8 +30,8 @@ cdef double FIRST = 0.7        # how often tokens are right that nothing is know
 cdef double PRIOR = 4.0        # observed tokens that the prior, the source's past or the depth before, counts as
 cdef double REQUEST = 0.95     # weight of a request's earlier drafts, draft by draft
 cdef double PAST = 0.99        # the same over all requests
-cdef double QUICK = 0.4        # step of the mean over the last few drafts
-cdef double CHANGED = 0.45     # when that is so far off, the request's earlier drafts are forgotten
+cdef double RECENT = 10.0      # weight of a token after two drafts like the last two, beside one of this request
+cdef double MOST_RECENT = 30.0  # such tokens that count, at most
 cdef double HOPED = 0.9        # how often tokens may be right at best: what a trial could show, or the next token of a draft
 cdef double TRIALS = 0.008     # part of the time that trials may take
 cdef double MOST_CREDIT = 2.0  # passes over one token that trials may take at once
@@ -47,7 +47,7 @@ cdef enum:
 class Asked(NamedTuple):
     """What to ask of a source: `tokens` after the first `after` of the free draft's likeliest path; 0 = nothing.
 
-    trial: To see whether it is right; the free draft is sent nevertheless, if there is one.
+    trial: To see whether it is right, which takes no sending: what goes into the pass is not its affair.
     beside: For a branch beside the free draft.
     """
 
@@ -72,6 +72,11 @@ cdef void record_add(RecordC* r, double kept, Py_ssize_t right, Py_ssize_t known
         r.right[depth_of(i)] += i < right
 
 
+cdef int recent_of(int recent, int outcome) noexcept nogil:
+    """Return what came of the last two drafts, after another: 0 wrong, 1 right in part, 2 right. The first counts twice."""
+    return 1 + 3 * ((recent - 1) % 3 if recent else outcome) + outcome
+
+
 @cython.final
 cdef class Priced:
     """Priced(name): a source that takes time, and what it did."""
@@ -94,22 +99,24 @@ cdef class Priced:
             memset(self.lanes + self.num_lanes, 0, <size_t>(slot + 1 - self.num_lanes) * sizeof(LaneC))
             while self.num_lanes <= slot:
                 self.lanes[self.num_lanes].credit = FIRST_CREDIT
-                self.lanes[self.num_lanes].lately = FIRST
                 self.num_lanes += 1
         return &self.lanes[slot]
 
     cdef void expect(self, const LaneC* lane, double* p) noexcept nogil:
         """Set by depth how probable a token is, if those before it are right.
 
-        Deep tokens are seen rarely: until they were, they are expected to be like those before them in this
-        request.
+        What came of the last two drafts says more than the many before them: sources are right in runs. Deep
+        tokens are seen rarely: until they were, they are expected to be like those before them in this request.
         """
         cdef Py_ssize_t i
-        cdef double past = FIRST, prior
+        cdef double past = FIRST, prior, weight
+        cdef const RecordC* after = &self.after[lane.recent]
         for i in range(NUM_DEPTHS):
             past = (self.record.right[i] + PRIOR * past) / (self.record.seen[i] + PRIOR)
             prior = past if i == 0 or self.record.seen[i] > 3.0 else p[i - 1]
-            p[i] = (lane.record.right[i] + PRIOR * prior) / (lane.record.seen[i] + PRIOR)
+            prior = (after.right[i] + PRIOR * prior) / (after.seen[i] + PRIOR)
+            weight = PRIOR + RECENT * min(after.seen[i], MOST_RECENT)
+            p[i] = (lane.record.right[i] + weight * prior) / (lane.record.seen[i] + weight)
 
     cdef double apart(self) noexcept nogil:
         """Return how much less often its first token is right where a free draft is wrong: both find the same hard."""
@@ -170,12 +177,10 @@ cdef class Arbiter:
         """
         cdef Priced priced
         cdef LaneC* lane
-        cdef double[NUM_DEPTHS] p
         for priced in self._sources.values():
             lane = priced.of(slot)
             memset(&lane.record, 0, sizeof(RecordC))
-            priced.expect(lane, p)
-            lane.lately = p[0]
+            lane.recent = 0
             lane.stake = 0.0
 
     def expected(self, Py_ssize_t slot, str source not None, Py_ssize_t tokens):
@@ -269,8 +274,6 @@ cdef class Arbiter:
         if self.best(priced, p, &given, most, sharing, read / DRAFTS).tokens == 0:
             return Asked(0, 0, False)
         took = read + self.time_of(priced, 1, sharing)
-        if chosen == 0:
-            took += self.policy._costs.at(batch_tokens + 1) - self.policy._costs.at(batch_tokens)
         took /= self.policy._costs.at(1)
         if lane.credit < took:
             return Asked(0, 0, False)
@@ -362,9 +365,10 @@ cdef class Arbiter:
         if apart:
             priced.apart_seen = PAST * priced.apart_seen + p[0]
             priced.apart_right = PAST * priced.apart_right + (1.0 if num_right else 0.0)
-        lane.lately += QUICK * ((1.0 if num_right else 0.0) - lane.lately)
-        record_add(&lane.record, REQUEST if fabs(lane.lately - p[0]) <= CHANGED else 0.0, num_right, num_known)
+        record_add(&lane.record, REQUEST, num_right, num_known)
         record_add(&priced.record, PAST, num_right, num_known)
+        record_add(&priced.after[lane.recent], PAST, num_right, num_known)
+        lane.recent = recent_of(lane.recent, 0 if num_right == 0 else 1 if num_right < num_known else 2)
         if lane.stake > 0.0 and num_right == num_known:
             lane.credit = min(lane.credit + SUCCESS * (1.0 - p[0]) * lane.stake, MOST_CREDIT)
         lane.stake = 0.0
