@@ -37,7 +37,7 @@ class _Sequence:
     ahead: How many another source has drafted, before the model's own draft.
     num_past: Of all these in the model's cache; drafted tokens may follow there.
     sent: How many tokens of the draft are verified.
-    pays: Whether another token pays, by the claims so far; None = as many as there may be.
+    pays: Tells from the claims so far whether another token is worth its time; None = all are.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
         back; 0 = none.
