@@ -35,7 +35,7 @@ def main() -> None:
     given = [
         "--tokenizer", tokenizer, "--out", checkpoint, "--minutes", options.minutes,
         "--threads", options.threads, "--device", options.device, "--budget", options.budget,
-        "--grow", 0.4, "--hold", 0.6, "--plain", 0.02,
+        "--grow", 0.5, "--hold", 0.5, "--plain", 0.02,
     ]  # fmt: skip
     run("train.py", *given, *(["--resume"] if checkpoint.exists() else []))
     run("export.py", checkpoint, "--tokenizer", tokenizer, "--out", folder / NAME)

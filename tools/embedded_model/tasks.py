@@ -123,13 +123,13 @@ class TaskMaker:
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
             "rename": (30, self.make_rename),
-            "repeat_code": (9, self.make_repeat_code),
-            "repeat_text": (5, self.make_repeat_text),
+            "repeat_code": (5, self.make_repeat_code),
+            "repeat_text": (4, self.make_repeat_text),
             "show": (12, self.make_show),
             "think": (12, self.make_think),
-            "json": (8, self.make_json),
-            "fix": (14, self.make_fix),
-            "two_turns": (5, self.make_two_turns),
+            "json": (10, self.make_json),
+            "fix": (16, self.make_fix),
+            "two_turns": (6, self.make_two_turns),
             "again": (5, self.make_again),
         }
 
@@ -152,7 +152,8 @@ class TaskMaker:
         return rng.choice(("", "py")) if self.varied and rng.random() < 0.15 else "python"
 
     def _length(self, rng: random.Random, longest: int) -> int:
-        tokens = 60 * (min(longest, self.longest) / 60) ** rng.random()
+        least = 25 if self.varied else 60
+        tokens = least * (min(longest, self.longest) / least) ** rng.random()
         return int(tokens * CHARACTERS_PER_TOKEN)
 
     def _function(self, rng: random.Random, limit: int) -> Function:
@@ -171,17 +172,31 @@ class TaskMaker:
 
     def _code(self, rng: random.Random, longest: int) -> str:
         """Join functions, or pieces of them, up to a random length."""
-        length = self._length(rng, longest)
-        pieces = self.varied and rng.random() < 0.25
+        length, least = self._length(rng, longest), 140 if self.varied else 200
+        pieces = self.varied and rng.random() < 0.5
         code = ""
         while len(code) < 0.6 * length:
-            source = self._function(rng, max(length - len(code), 200)).source
+            source = self._function(rng, max(length - len(code), least)).source
             if pieces:
                 lines = source.splitlines()
                 start = rng.randrange(len(lines))
                 source = "\n".join(lines[start : start + rng.randint(1, 8)])
             code += ("\n" if pieces else "\n\n\n") * bool(code) + source
         return self._scrambled(code, rng).strip("\n")
+
+    def _code_to_rename(self, rng: random.Random, longest: int) -> str:
+        """Return code for training in which one name often stands in for others.
+
+        A short text with many names to change teaches more than a long one with few.
+        """
+        code = self._code(rng, longest)
+        names = identifiers(code)
+        if self.varied and rng.random() < 0.65 and len(names) >= 3:
+            kept = names.pop(rng.randrange(len(names)))
+            code = rename(
+                code, dict.fromkeys(rng.sample(names, rng.randint(1, len(names) // 2)), kept)
+            )
+        return code
 
     def _change(self, code: str, rng: random.Random) -> tuple[str, str]:
         names = identifiers(code) or ["self"]
@@ -196,7 +211,9 @@ class TaskMaker:
 
     def make_rename(self, rng: random.Random) -> Sample:
         """Rename one identifier everywhere."""
-        return Sample("rename", (self._rename_turn(self._code(rng, self.longest), rng)[0],))
+        return Sample(
+            "rename", (self._rename_turn(self._code_to_rename(rng, self.longest), rng)[0],)
+        )
 
     def _rename_turn(self, code: str, rng: random.Random) -> tuple[tuple[str, str], str]:
         """Return a turn that renames in the code, and the code that it leads to."""
@@ -234,7 +251,7 @@ class TaskMaker:
 
     def make_think(self, rng: random.Random) -> Sample:
         """Write the renamed code between think tags, then repeat it as the answer."""
-        code = self._code(rng, min(self.longest, 420))
+        code = self._code_to_rename(rng, min(self.longest, 420))
         old, new = self._change(code, rng)
         ask = self._phrase("think", rng).format(old=old, new=new)
         done = rename(code, {old: new})
@@ -312,12 +329,12 @@ class TaskMaker:
 
     def make_two_turns(self, rng: random.Random) -> Sample:
         """Rename, then repeat the renamed code in a second turn."""
-        turn, _ = self._rename_turn(self._code(rng, min(self.longest, 380)), rng)
+        turn, _ = self._rename_turn(self._code_to_rename(rng, min(self.longest, 380)), rng)
         return Sample("two_turns", (turn, (self._phrase("repeat_again", rng), turn[1])))
 
     def make_again(self, rng: random.Random) -> Sample:
         """Rename one identifier, then another one in a second turn."""
-        turn, first = self._rename_turn(self._code(rng, min(self.longest, 380)), rng)
+        turn, first = self._rename_turn(self._code_to_rename(rng, min(self.longest, 380)), rng)
         old, new = self._change(first, rng)
         ask = self._phrase("again", rng).format(old=old, new=new)
         answer = turn[1].replace(first, rename(first, {old: new}))

@@ -52,10 +52,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--hold", type=float, default=0.3, help="share of time before the decay")
     parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
     parser.add_argument("--context", type=int, default=1536, help="longest conversation")
-    parser.add_argument("--first", type=int, default=120, help="longest copy at the beginning")
-    parser.add_argument("--last", type=int, default=600, help="longest copy at the end")
+    parser.add_argument("--first", type=int, default=60, help="longest copy at the beginning")
+    parser.add_argument("--last", type=int, default=500, help="longest copy at the end")
     parser.add_argument(
-        "--grow", type=float, default=0.5, help="share of time in which copies grow"
+        "--grow", type=float, default=0.5, help="share of time, at the end, in which copies grow"
     )
     parser.add_argument("--plain", type=float, default=0.1, help="share of plain text")
     parser.add_argument("--seed", type=int, default=0, help="seed of data and weights")
@@ -162,16 +162,16 @@ def run(
     stream.pool, total = progress.pool, options.minutes * 60
     before = progress.seconds
     begin = saved = time.monotonic()
-    mean = 0.0
+    mean: float | None = None
     bar = tqdm(total=total, unit="s", mininterval=10, initial=int(before))
     for batch in stream:
         done = min(progress.seconds / total, 1.0)
-        grown = min(done / options.grow, 1.0)
+        grown = max(1.0 - (1.0 - done) / options.grow, 0.0)
         stream.maker.longest = int(options.first + (options.last - options.first) * grown)
         loss = answer_loss(model, batch, options.device)
         loss.backward()
         optimizers.step(done, progress.step)
-        mean = 0.98 * mean + 0.02 * loss.item() if progress.step else loss.item()
+        mean = loss.item() if mean is None else 0.98 * mean + 0.02 * loss.item()
         now = time.monotonic()
         bar.update(now - begin + before - progress.seconds)
         progress.seconds, progress.pool = now - begin + before, stream.pool
