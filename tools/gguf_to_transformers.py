@@ -41,12 +41,15 @@ def read_config(reader: GGUFReader) -> Any:
     if value("general.architecture") != "llama":
         raise SystemExit(f"expected a llama, got {value('general.architecture')}")
     named = {tensor.name for tensor in reader.tensors}
+    width, heads = value("llama.embedding_length"), value("llama.attention.head_count")
+    own = "llama.attention.key_length" in reader.fields
     return LlamaConfig(
         vocab_size=len(reader.fields["tokenizer.ggml.tokens"].data),
-        hidden_size=value("llama.embedding_length"),
+        hidden_size=width,
         intermediate_size=value("llama.feed_forward_length"),
         num_hidden_layers=value("llama.block_count"),
-        num_attention_heads=value("llama.attention.head_count"),
+        num_attention_heads=heads,
+        head_dim=value("llama.attention.key_length") if own else width // heads,
         num_key_value_heads=value("llama.attention.head_count_kv"),
         max_position_embeddings=value("llama.context_length"),
         rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"),
