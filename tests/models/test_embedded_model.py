@@ -158,3 +158,29 @@ def test_answers_are_right(tools: tuple[ModuleType, ModuleType], library: Path) 
         names = names_in(answer)
         assert old not in names
         assert new in names
+
+
+def test_texts_to_learn_from_have_more_to_rename(
+    tools: tuple[ModuleType, ModuleType], library: Path
+) -> None:
+    """In training one name stands in for others, and every answer still follows from its code."""
+    corpus, tasks = tools
+    names_in = sys.modules["names"].NAME.findall
+    shares = []
+    for varied in (False, True):
+        maker = tasks.TaskMaker(corpus.load_corpus("eval", library), varied=varied)
+        places = renamed = 0
+        for seed in range(60):
+            ((question, answer),) = maker.make(f"{seed}", "rename").turns
+            asked, code = question.split("\n\n", 1)
+            before, after = names_in(code), names_in(answer)
+            changed = {pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]}
+            assert len(changed) == 1
+            old, new = changed.pop()
+            assert old in asked
+            assert new in asked
+            assert old not in after
+            places += len(before)
+            renamed += before.count(old)
+        shares.append(renamed / places)
+    assert shares[1] > 1.3 * shares[0], shares
