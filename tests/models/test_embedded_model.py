@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +186,48 @@ def test_texts_to_learn_from_have_more_to_rename(
             renamed += before.count(old)
         shares.append(renamed / places)
     assert shares[1] > 1.3 * shares[0], shares
+
+
+def test_later_turns_follow_from_earlier_ones(
+    tools: tuple[ModuleType, ModuleType], library: Path
+) -> None:
+    """In training a turn may ask once more of the same text; its answer follows from the last."""
+    corpus, tasks = tools
+    names_in = sys.modules["names"].NAME.findall
+    maker = tasks.TaskMaker(corpus.load_corpus("train", library))
+    counts = {"again": set[int](), "show": set[int]()}
+    for seed in range(60):
+        turns = maker.make(f"{seed}", "again").turns
+        counts["again"].add(len(turns))
+        for (_, before), (question, answer) in itertools.pairwise(turns):
+            changed = set(zip(names_in(before), names_in(answer), strict=True))
+            changed = {(old, new) for old, new in changed if old != new}
+            asked = question.split("`")[1::2]
+            assert changed == ({tuple(asked)} if asked else set())
+        turns = maker.make(f"{seed}", "show").turns
+        counts["show"].add(len(turns))
+        for _, answer in turns:
+            assert answer.split("\n", 1)[1].removesuffix("\n```") in turns[0][0]
+        assert len({answer for _, answer in turns}) == len(turns)
+    assert counts["again"] == {2, 3, 4, 5}
+    assert len(counts["show"]) > 2
+
+
+def test_attention_and_its_gradient_are_those_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    attention = load_tool("model").attention
+    torch.manual_seed(0)
+    shapes = {"query": 8, "key": 4, "value": 4}
+    for length in (7, 128, 300):
+        given = {name: torch.randn(2, heads, length, 16) for name, heads in shapes.items()}
+        made = []
+        theirs = functools.partial(
+            torch.nn.functional.scaled_dot_product_attention, is_causal=True, enable_gqa=True
+        )
+        for function in (attention, theirs):
+            leaves = [one.clone().requires_grad_() for one in given.values()]
+            mixed = function(*leaves)
+            mixed.square().sum().backward()
+            made.append([mixed, *(leaf.grad for leaf in leaves)])
+        for ours, wanted in zip(*made, strict=True):
+            torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> None:
     given = [
         "--tokenizer", tokenizer, "--out", checkpoint, "--minutes", options.minutes,
         "--threads", options.threads, "--device", options.device, "--budget", options.budget,
-        "--grow", 0.5, "--hold", 0.5, "--plain", 0.02,
+        *(["--compile"] if shutil.which("g++") else []),
     ]  # fmt: skip
     run("train.py", *given, *(["--resume"] if checkpoint.exists() else []))
     run("export.py", checkpoint, "--tokenizer", tokenizer, "--out", folder / NAME)

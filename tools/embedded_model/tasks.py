@@ -57,16 +57,13 @@ PHRASES = {
         "Show me {name} from this file:",
         "Where is `{name}` in this file? Show it:",
     ),
+    "show_again": ("Now show `{name}`.", "And `{name}`?", "Show `{name}`, too."),
     "think": (
         "Think, then rename `{old}` to `{new}` in this code:",
         "Think step by step, then rename `{old}` to `{new}`:",
     ),
     "json": ("Convert to JSON:", "Convert this CSV to JSON:", "Convert this table to JSON:"),
-    "fix": (
-        "Fix this function:\n- {first}\n- {second}",
-        "Change this function:\n- {first}\n- {second}",
-        "Apply these changes to the code:\n1. {first}\n2. {second}",
-    ),
+    "fix": ("Fix this function:", "Change this function:", "Apply these changes to the code:"),
 }
 COLUMNS = (
     "id", "name", "kind", "count", "city", "age", "price", "date", "color", "size", "email",
@@ -122,15 +119,15 @@ class TaskMaker:
         self.varied = varied
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
-            "rename": (30, self.make_rename),
-            "repeat_code": (5, self.make_repeat_code),
+            "rename": (26, self.make_rename),
+            "repeat_code": (9, self.make_repeat_code),
             "repeat_text": (4, self.make_repeat_text),
             "show": (12, self.make_show),
             "think": (12, self.make_think),
             "json": (10, self.make_json),
             "fix": (16, self.make_fix),
-            "two_turns": (6, self.make_two_turns),
-            "again": (5, self.make_again),
+            "two_turns": (4, self.make_two_turns),
+            "again": (16, self.make_again),
         }
 
     def make(self, seed: str, task: str = "") -> Sample:
@@ -184,10 +181,11 @@ class TaskMaker:
             code += ("\n" if pieces else "\n\n\n") * bool(code) + source
         return self._scrambled(code, rng).strip("\n")
 
-    def _code_to_rename(self, rng: random.Random, longest: int) -> str:
+    def _repetitive_code(self, rng: random.Random, longest: int) -> str:
         """Return code for training in which one name often stands in for others.
 
-        A short text with many names to change teaches more than a long one with few.
+        A short text with many names to change teaches more than a long one with few, and where
+        little tells two places apart, copying takes a longer look at what is before them.
         """
         code = self._code(rng, longest)
         names = identifiers(code)
@@ -212,7 +210,7 @@ class TaskMaker:
     def make_rename(self, rng: random.Random) -> Sample:
         """Rename one identifier everywhere."""
         return Sample(
-            "rename", (self._rename_turn(self._code_to_rename(rng, self.longest), rng)[0],)
+            "rename", (self._rename_turn(self._repetitive_code(rng, self.longest), rng)[0],)
         )
 
     def _rename_turn(self, code: str, rng: random.Random) -> tuple[tuple[str, str], str]:
@@ -224,7 +222,7 @@ class TaskMaker:
 
     def make_repeat_code(self, rng: random.Random) -> Sample:
         """Repeat code exactly."""
-        code = fence(self._code(rng, self.longest), self._language(rng))
+        code = fence(self._repetitive_code(rng, self.longest), self._language(rng))
         return Sample("repeat_code", ((f"{self._phrase('repeat_code', rng)}\n\n{code}", code),))
 
     def make_repeat_text(self, rng: random.Random) -> Sample:
@@ -234,7 +232,7 @@ class TaskMaker:
         return Sample("repeat_text", ((f"{self._phrase('repeat_text', rng)}\n\n{text}", text),))
 
     def make_show(self, rng: random.Random) -> Sample:
-        """Show one function out of a file of several."""
+        """Show one function out of a file of several; in training, often another one after it."""
         limit, most = max(self._length(rng, 450), 240), min(3400, 9 * self.longest)
         sources: dict[str, str] = {}
         while len(sources) < 2 or (len(sources) < 5 and rng.random() < 0.5):
@@ -247,11 +245,16 @@ class TaskMaker:
         name, language = rng.choice(list(sources)), self._language(rng)
         ask = self._phrase("show", rng).format(name=name)
         file = fence("\n\n\n".join(sources.values()), language)
-        return Sample("show", ((f"{ask}\n\n{file}", fence(sources[name], language)),))
+        turns = [(f"{ask}\n\n{file}", fence(sources.pop(name), language))]
+        while self.varied and sources and rng.random() < 0.6:
+            name = rng.choice(list(sources))
+            ask = self._phrase("show_again", rng).format(name=name)
+            turns.append((ask, fence(sources.pop(name), language)))
+        return Sample("show", tuple(turns))
 
     def make_think(self, rng: random.Random) -> Sample:
         """Write the renamed code between think tags, then repeat it as the answer."""
-        code = self._code_to_rename(rng, min(self.longest, 420))
+        code = self._repetitive_code(rng, min(self.longest, 420))
         old, new = self._change(code, rng)
         ask = self._phrase("think", rng).format(old=old, new=new)
         done = rename(code, {old: new})
@@ -281,7 +284,8 @@ class TaskMaker:
         return Sample("json", ((ask, answer),))
 
     def make_fix(self, rng: random.Random) -> Sample:
-        """Apply two instructions, each for one line of a function."""
+        """Apply two instructions, in training one to four, each for one line of a function."""
+        count = rng.randint(1, 4) if self.varied else 2
         while True:
             source = self._function(rng, max(self._length(rng, min(self.longest, 420)), 200)).source
             lines = self._scrambled(source, rng).splitlines()
@@ -290,10 +294,14 @@ class TaskMaker:
             free = [i for i in free if plain.count(plain[i]) == 1 and "`" not in plain[i]]
             if len(free) >= 2:
                 break
-        first, second = (self._edit(lines, i, rng) for i in rng.sample(free, 2))
-        ask = self._phrase("fix", rng).format(first=first.said, second=second.said)
-        language, done = self._language(rng), apply(lines, (first, second))
-        code = "\n".join(lines)
+        chosen = rng.sample(free, min(count, len(free)))
+        edits = [self._edit(lines, i, rng) for i in chosen]
+        asks = [self._phrase("fix", rng)]
+        numbered = self.varied and rng.random() < 0.3
+        for number, edit in enumerate(edits, 1):
+            asks.append(f"{number}. {edit.said}" if numbered else f"- {edit.said}")
+        ask, language, code = "\n".join(asks), self._language(rng), "\n".join(lines)
+        done = apply(lines, edits)
         return Sample("fix", ((f"{ask}\n\n{fence(code, language)}", fence(done, language)),))
 
     def _edit(self, lines: list[str], i: int, rng: random.Random) -> Edit:
@@ -329,13 +337,24 @@ class TaskMaker:
 
     def make_two_turns(self, rng: random.Random) -> Sample:
         """Rename, then repeat the renamed code in a second turn."""
-        turn, _ = self._rename_turn(self._code_to_rename(rng, min(self.longest, 380)), rng)
+        turn, _ = self._rename_turn(self._repetitive_code(rng, min(self.longest, 380)), rng)
         return Sample("two_turns", (turn, (self._phrase("repeat_again", rng), turn[1])))
 
     def make_again(self, rng: random.Random) -> Sample:
-        """Rename one identifier, then another one in a second turn."""
-        turn, first = self._rename_turn(self._code_to_rename(rng, min(self.longest, 380)), rng)
-        old, new = self._change(first, rng)
-        ask = self._phrase("again", rng).format(old=old, new=new)
-        answer = turn[1].replace(first, rename(first, {old: new}))
-        return Sample("again", (turn, (ask, answer)))
+        """Rename one identifier, then another one in a second turn.
+
+        Training has up to five turns, some of which repeat: more answers for one text to read.
+        """
+        more = rng.randint(1, 4) if self.varied else 1
+        longest = min(self.longest, 380, 1300 // (more + 2))
+        turn, done = self._rename_turn(self._repetitive_code(rng, longest), rng)
+        turns = [turn]
+        for _ in range(more):
+            if self.varied and rng.random() < 0.2:
+                turns.append((self._phrase("repeat_again", rng), turns[-1][1]))
+                continue
+            old, new = self._change(done, rng)
+            ask = self._phrase("again", rng).format(old=old, new=new)
+            before, done = done, rename(done, {old: new})
+            turns.append((ask, turns[-1][1].replace(before, done)))
+        return Sample("again", tuple(turns))

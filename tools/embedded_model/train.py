@@ -48,16 +48,17 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--device", default="cpu", help="torch device")
+    parser.add_argument("--compile", action="store_true", help="compile the layers: needs g++")
     parser.add_argument("--rate", type=float, default=0.005, help="peak learning rate of Muon")
-    parser.add_argument("--hold", type=float, default=0.3, help="share of time before the decay")
+    parser.add_argument("--hold", type=float, default=0.5, help="share of time before the decay")
     parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
     parser.add_argument("--context", type=int, default=1536, help="longest conversation")
     parser.add_argument("--first", type=int, default=60, help="longest copy at the beginning")
-    parser.add_argument("--last", type=int, default=500, help="longest copy at the end")
+    parser.add_argument("--last", type=int, default=600, help="longest copy at the end")
     parser.add_argument(
-        "--grow", type=float, default=0.5, help="share of time, at the end, in which copies grow"
+        "--grow", type=float, default=0.6, help="share of time, at the end, in which copies grow"
     )
-    parser.add_argument("--plain", type=float, default=0.1, help="share of plain text")
+    parser.add_argument("--plain", type=float, default=0.03, help="share of plain text")
     parser.add_argument("--seed", type=int, default=0, help="seed of data and weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="checkpoint interval")
     parser.add_argument("--samples", type=int, default=12, help="held-out answers of each task")
@@ -200,6 +201,9 @@ def main() -> None:
     sizes = ModelConfig(layers=options.layers, feed_forward=options.feed_forward)
     model = load_gguf(options.init) if options.init else wired(TinyLlama(sizes))
     tokenizer = load_tokenizer(options.tokenizer or options.init)
+    if options.compile:
+        for block in model.blk:
+            block.compile(dynamic=True)
     maker = TaskMaker(load_corpus("train"))
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed
