@@ -137,7 +137,7 @@ def test_a_prediction_is_verified_as_a_draft() -> None:
 
 def test_more_prompts_than_slots_and_queue_are_run_in_order(llm: LLM) -> None:
     prompts = [[i % 50 + 5] for i in range(150)]
-    made = llm.generate(prompts, max_tokens=2, temperature=0)
+    made = llm.generate(prompts, max_tokens=2, temperature=0, ignore_eos=True)
     assert [one.request.prompt_ids.tolist() for one in made] == prompts
     assert all(one.error is None and one.num_tokens for one in made)
 

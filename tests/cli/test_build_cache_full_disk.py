@@ -40,7 +40,7 @@ def test_what_was_counted_outlives_a_full_disk(invoke: Any, build: Any, kind: st
     build(*FEW, "--kind", kind)
     expected = bytes_of()
     os.remove("out.ngc")
-    result = full(invoke, FOR_A_RUN if kind == "ngram-cache" else 33_000, "--kind", kind)
+    result = full(invoke, FOR_A_RUN if kind == "ngram-cache" else 50_000, "--kind", kind)
     message = "out.ngc: File too large: make room there, then run the same command with --resume"
     assert_one_error(result, message, 1)
     assert os.listdir() == [".out.ngc.build"]

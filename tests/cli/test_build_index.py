@@ -175,8 +175,8 @@ def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
         assert isinstance(index, SuffixIndex)
         drafter = create_drafter("suffix", params=params)
         tokens = texts_of("code.ngx")
-        drafter.begin(0, np.array(tokens[100:120], np.int32))
-        assert drafter.propose(0, 8).tolist() == tokens[120:128]
+        drafter.begin(0, np.array(tokens[110:150], np.int32))
+        assert drafter.propose(0, 8).tolist() == tokens[150:158]
         data = bytearray(bytes_of("code.ngx"))
         data[32] ^= 1  # of the fingerprint
         Path("code.ngx").unlink()  # it is mapped

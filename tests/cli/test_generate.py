@@ -213,7 +213,7 @@ def test_characters_of_several_tokens_are_whole() -> None:
 
 @pytest.mark.parametrize("spec", [*DRAFTER_NAMES, "ngram-mod,ngram-cache"])
 def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) -> None:
-    prompt = "def area(width, height):\n    return width * height\n\ndef one("
+    prompt = "def area(width, height):\n    return width * height\n\n" * 3
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
     given = ("generate", "--raw", "-p", prompt, "-n", "67", "--spec-type", spec)
     given += ("--temp", "0", "--policy", "fixed")

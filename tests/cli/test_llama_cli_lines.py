@@ -74,7 +74,7 @@ def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
 
 def test_a_stretched_context_may_be_longer(invoke: Any, tmp_path: Path) -> None:
     long = tmp_path / "long.txt"
-    long.write_text("word " * 2100)
+    long.write_text("word " * 1100)
     line = f"-m MODEL --raw -t 1 -n 1 -c 4096 -f {long}"
     refused = invoke("generate", *shlex.split(line.replace("MODEL", MODEL)))
     assert refused.exit_code == 2

@@ -121,7 +121,7 @@ def test_a_model_beside_a_tree_says_what_plain_decoding_says(
     with LLM(tree=4, draft_model=str(embedded_model()), calibrate=0, **given) as both:
         made = both.generate(PROMPTS, max_tokens=40, temperature=0)
         sources = both.engine.source_stats()
-    assert sources["draft-model"].num_accepted_tokens > 10
+    assert sources["draft-model"].num_accepted_tokens > 2
     assert sources["suffix"].num_accepted_tokens > 10
     assert any(branches)
     for one in made:

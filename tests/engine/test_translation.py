@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
+from helpers.paths import VOCABULARY_WITH_SPACES
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.spelling import MOST_CONTEXT, Exchange, Speller, whole
@@ -27,7 +28,7 @@ PIECES = [
     "the ", "quick", " fox", "\n", "  ", "<|im_start|>", "<|im_end|>", "<|im", "_start|>", "<", "a",
     "b", "abc", "ab", "é", "漢字", "😀", "1234", "();", "x" * 50, " word" * 9,
 ]  # fmt: skip
-KINDS = ["embedded", "llama 3", "qwen", "words", "llama", "llama with a space"]
+KINDS = ["embedded", "with spaces", "llama 3", "qwen", "words", "llama", "llama with a space"]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,9 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
     folder = tmp_path_factory.mktemp("vocabularies")
     paths = {
         "embedded": embedded_model(),
-        "llama 3": permuted(folder / "llama3.gguf", pre="llama-bpe"),
-        "qwen": permuted(folder / "qwen.gguf", pre="qwen2"),
+        "with spaces": VOCABULARY_WITH_SPACES,
+        "llama 3": permuted(folder / "llama3.gguf", pre="llama-bpe", source=VOCABULARY_WITH_SPACES),
+        "qwen": permuted(folder / "qwen.gguf", pre="qwen2", source=VOCABULARY_WITH_SPACES),
         "words": chain_model(folder / "words.gguf", parts=2),
         "llama": spm_vocabulary(folder / "spm.gguf", add_space=False),
         "llama with a space": spm_vocabulary(folder / "prefix.gguf", add_space=True),
@@ -203,8 +205,8 @@ def test_tokens_after_a_text_spell_what_follows(
 
 
 def test_a_word_that_was_begun_is_completed(vocabularies: dict[str, Any]) -> None:
-    speller = Speller(vocabularies["embedded"])
-    vocabulary = vocabularies["embedded"]
+    speller = Speller(vocabularies["with spaces"])
+    vocabulary = vocabularies["with spaces"]
 
     def ids(text: str) -> list[int]:
         made: list[int] = vocabulary.tokenize(text, add_special=False, parse_special=False).tolist()
@@ -257,7 +259,7 @@ def translator(vocabularies: dict[str, Any], own: str, other: str, **options: An
 def test_claims_are_products_of_those_of_the_tokens_that_begin_there(
     vocabularies: dict[str, Any],
 ) -> None:
-    both = translator(vocabularies, "words", "embedded")
+    both = translator(vocabularies, "words", "with spaces")
     own, other = both.target, both.draft
     ids = [other.tokenize(text, begins=True)[0] for text in (b" A", b"a", b" B", b"b")]
     assert [len(one) for one in ids] == [1, 1, 1, 1]
@@ -267,7 +269,7 @@ def test_claims_are_products_of_those_of_the_tokens_that_begin_there(
     assert own.spell(made) == b" Aa Bb"
     assert len(made) == 4  # " A", "a", " B", "b"
     assert claims == chances
-    back = translator(vocabularies, "embedded", "words")
+    back = translator(vocabularies, "with spaces", "words")
     word = other.tokenize(b" return", begins=True)[0]
     assert len(word) == 1
     letters = own.tokenize(b" return", begins=True)[0]

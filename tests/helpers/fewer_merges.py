@@ -1,4 +1,4 @@
-"""Models over the embedded vocabulary with fewer merges: one text in shorter tokens."""
+"""Models over one vocabulary with fewer merges: one text in shorter tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFWriter
 
 from helpers.gguf_models import attention_block, finish
-from ngramspec import embedded_model
+from helpers.paths import VOCABULARY_WITH_SPACES
 from ngramspec.tokenizers.llama import LlamaTokenizer
 
 CONTROL = 3
@@ -31,8 +31,8 @@ class Bpe(NamedTuple):
 
 
 def with_merges(count: int) -> Bpe:
-    """Return the embedded model's vocabulary with its first merges, and what these make."""
-    fields = GGUFReader(embedded_model()).fields
+    """Return a vocabulary with its first merges, and what these make."""
+    fields = GGUFReader(VOCABULARY_WITH_SPACES).fields
     names = ("tokens", "token_type", "merges")
     tokens, types, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in names)
     made = {merge.replace(" ", "") for merge in merges[:count]}

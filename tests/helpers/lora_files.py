@@ -8,7 +8,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 RANK = 4
-SHAPES = {"attn_q": (256, 256), "ffn_down": (704, 256)}  # inputs and outputs
+SHAPES = {"attn_q": (256, 512), "ffn_down": (384, 256)}  # inputs and outputs
 
 
 def write_lora(path: Path, seed: int = 1, *, inputs: int = 0, task: str = "") -> Path:

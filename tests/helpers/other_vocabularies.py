@@ -18,12 +18,13 @@ TWO_BYTES = [bytes([0xC3 + i, 0xA1 + i]).decode() for i in range(8)]
 WORDS = [f" {upper}{upper.lower()}" for upper in "ABCDEFGHIJKLMN"] + [f" {c}" for c in TWO_BYTES]
 
 
-def permuted(path: Path, seed: int = 1, pre: str = "gpt-2") -> Path:
-    """Write the embedded model with other token ids: the same texts, the same probabilities.
+def permuted(path: Path, seed: int = 1, pre: str = "gpt-2", source: Path | None = None) -> Path:
+    """Write a model with other token ids: the same texts, the same probabilities.
 
     pre: How text is split into words.
+    source: Its file; None = the embedded model.
     """
-    reader = GGUFReader(embedded_model())
+    reader = GGUFReader(source or embedded_model())
     count = len(reader.fields["tokenizer.ggml.tokens"].contents())
     old_of = np.random.default_rng(seed).permutation(count)
     new_of = np.argsort(old_of)

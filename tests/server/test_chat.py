@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from helpers.serving import CHAT, CODE, Serving
+from helpers.serving import CHAT, CODE, REPEAT, Serving
 from ngramspec.engine.sampling import SAMPLERS
 
 OPEN = [{"role": "user", "content": "Tell me about rivers"}]  # the model has no idea
@@ -289,8 +289,10 @@ def test_a_system_message_joins_the_next_where_the_template_takes_none(
 
 
 def test_a_line_with_too_little_indent_ends_an_answer(server: Serving) -> None:
-    made = server.post("/completion", prompt=CODE, n_predict=60, temperature=0, n_indent=3).json()
-    whole = server.post("/completion", prompt=CODE, n_predict=60, temperature=0).json()["content"]
+    begun = f"<|im_start|>user\n{REPEAT}<|im_end|>\n<|im_start|>assistant\n```python\ndef area("
+    given = {"prompt": begun, "n_predict": 60, "temperature": 0}
+    made = server.post("/completion", **given, n_indent=3).json()
+    whole = server.post("/completion", **given).json()["content"]
     assert made["stop_type"] == "limit"
     assert whole.startswith(made["content"])
     assert len(made["content"]) < len(whole)

@@ -147,7 +147,7 @@ def test_the_pooling_none_gives_a_vector_per_token(model: LlamaModel) -> None:
         last = server.post("/api/embeddings", model="tiny", prompt="hello hello hello").json()
         assert close(last["embedding"], raw[-1])
         most = embedding_limit(each)
-        rows = server.post("/embeddings", input=["x " * 100] * (most // 100 + 1))
+        rows = server.post("/embeddings", input=["x " * 50] * (most // 100 + 1))
         assert rows.status_code == 400
         assert "vectors, the most is" in rows.json()["error"]["message"]
 

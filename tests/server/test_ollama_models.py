@@ -35,7 +35,7 @@ def test_the_served_model_is_listed(server: Serving, client: ollama.Client) -> N
     assert listed.details.format == "gguf"
     assert listed.details.family == "llama"
     assert listed.details.families == ["llama"]
-    assert listed.details.parameter_size == "5.48M"
+    assert listed.details.parameter_size == "6.56M"
     assert listed.details.quantization_level == "Q8_0"
     raw = server.client.get("/api/tags").json()["models"][0]
     assert raw["capabilities"] == ["completion"]
@@ -61,7 +61,7 @@ def test_show_tells_all_about_it(server: Serving, client: ollama.Client) -> None
     assert shown.modelinfo["general.architecture"] == "llama"
     assert shown.modelinfo["general.parameter_count"] == server.served.model.num_params
     assert shown.modelinfo["llama.context_length"] == 2048
-    assert shown.modelinfo["llama.rope.freq_base"] == 10000.0
+    assert shown.modelinfo["llama.rope.freq_base"] == 1e10
     assert shown.modelinfo["tokenizer.ggml.add_bos_token"] is False
     assert shown.modelinfo["tokenizer.ggml.model"] == "gpt2"
     written = parse_modelfile(shown.modelfile)

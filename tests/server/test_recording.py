@@ -30,14 +30,14 @@ SAID = [{"role": "user", "content": "def area(width, height):"}]
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": SAID, "max_tokens": 8}),
     "chat stream": ("/v1/chat/completions", {"messages": SAID, "max_tokens": 8, "stream": True}),
-    "completions": ("/v1/completions", {"prompt": "def area(", "max_tokens": 8}),
-    "responses": ("/v1/responses", {"input": "def area(", "max_output_tokens": 8}),
+    "completions": ("/v1/completions", {"prompt": "x = 1\n", "max_tokens": 8}),
+    "responses": ("/v1/responses", {"input": "x = 1\n", "max_output_tokens": 8}),
     "messages": ("/v1/messages", {"messages": SAID, "max_tokens": 8}),
-    "completion": ("/completion", {"prompt": "def area(", "n_predict": 8}),
-    "completion stream": ("/completion", {"prompt": "def area(", "n_predict": 8, "stream": True}),
+    "completion": ("/completion", {"prompt": "x = 1\n", "n_predict": 8}),
+    "completion stream": ("/completion", {"prompt": "x = 1\n", "n_predict": 8, "stream": True}),
     "infill": ("/infill", {"input_prefix": "def f(", "input_suffix": "f()", "n_predict": 8}),
     "ollama chat": ("/api/chat", {"messages": SAID, "options": {"num_predict": 8}}),
-    "ollama generate": ("/api/generate", {"prompt": "def area(", "options": {"num_predict": 8}}),
+    "ollama generate": ("/api/generate", {"prompt": "x = 1\n", "options": {"num_predict": 8}}),
 }
 Record = Callable[..., Serving]
 
@@ -129,7 +129,7 @@ def test_every_api_is_recorded(record: Record, path: Path) -> None:
     assert len(found) == len(REQUESTS)
     said = server.served.model.tokenize_prompt(server.served.model.render_chat(SAID)).tolist()
     assert found[0].prompt.tolist() == found[1].prompt.tolist() == said
-    tokens = server.post("/completion", prompt="def area(", n_predict=8, temperature=0,
+    tokens = server.post("/completion", prompt="x = 1\n", n_predict=8, temperature=0,
                          return_tokens=True).json()["tokens"]  # fmt: skip
     assert written(server, len(REQUESTS) + 1)[-1].output.tolist() == tokens
     for one in records(path):
@@ -149,14 +149,14 @@ def test_what_generates_nothing_is_not_recorded(record: Record, path: Path) -> N
     server.post("/tokenize", content="a")
     server.post("/completion", prompt="a", n_predict=0)
     assert server.post("/completion", prompt=5.5).status_code == 400
-    server.complete(max_tokens=4)
+    server.complete(prompt="x = 1\n", max_tokens=4)
     assert len(written(server, 1)) == 1
     assert stats(server).waiting == 0
 
 
 def test_no_recorder_means_no_file_and_no_metrics(model: Path) -> None:
     with serving(model, metrics=True) as server:
-        server.complete(max_tokens=4)
+        server.complete(prompt="x = 1\n", max_tokens=4)
         assert "record" not in server.client.get("/metrics").text.replace("recorded", "")
 
 
@@ -187,7 +187,7 @@ def test_an_answer_that_nobody_waits_for_is_recorded_as_far_as_it_came(
     record: Record, path: Path
 ) -> None:
     server = record()
-    body = {"prompt": "def area(", "n_predict": 1500, "stream": True, "ignore_eos": True}
+    body = {"prompt": "x = 1\n", "n_predict": 1500, "stream": True, "ignore_eos": True}
     with server.client.stream("POST", "/completion", json=body) as answer:
         next(answer.iter_lines())
     written(server, 1)
@@ -220,12 +220,12 @@ def test_what_the_queue_cannot_hold_is_dropped_and_requests_do_not_wait(record: 
     assert server.served.recorder is not None
     file: Any = server.served.recorder._file
     for _ in range(5):
-        server.complete(max_tokens=4)
+        server.complete(prompt="x = 1\n", max_tokens=4)
     assert stats(server).dropped == {"queue": 3, "long": 0, "error": 0}
     assert stats(server).waiting == 2
     file.open.set()
     wait_until(lambda: stats(server).written == 2)
-    server.complete(max_tokens=4)
+    server.complete(prompt="x = 1\n", max_tokens=4)
     wait_until(lambda: stats(server).written == 3)
 
 
@@ -249,11 +249,11 @@ def test_a_disk_that_fails_costs_records_only(
     file.open.set()
     file.error = OSError(28, "No space left on device")
     for _ in range(3):
-        assert server.complete(max_tokens=4).usage.completion_tokens == 4
+        assert server.complete(prompt="x = 1\n", max_tokens=4).usage.completion_tokens == 4
     wait_until(lambda: stats(server).dropped["error"] == 3)
     assert stats(server).failing
     file.error = None
-    server.complete(max_tokens=4)
+    server.complete(prompt="x = 1\n", max_tokens=4)
     wait_until(lambda: stats(server).written == 1)
     assert not stats(server).failing
     said = [one.message for one in caplog.records if "recorded to" in one.message]
@@ -267,7 +267,7 @@ def test_prompts_that_fit_no_file_and_broken_texts(record: Record, path: Path) -
     assert server.served.recorder is not None
     file: Any = server.served.recorder._file
     file._max_bytes = 4096  # so that a prompt of a second is too long
-    server.complete(prompt="a b c " * 400, max_tokens=2)
+    server.complete(prompt="a b c " * 300, max_tokens=2)
     wait_until(lambda: stats(server).dropped["long"] == 1)
     body = b'{"prompt": "a\\ud800 b\\u0000c\\n{\\"session\\": 0}", "n_predict": 4}'
     server.client.post("/completion", content=body).raise_for_status()

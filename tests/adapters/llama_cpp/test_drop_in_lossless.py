@@ -137,7 +137,8 @@ def test_chat_ends_where_it_ends_without_drafts(
         attach(llama, draft)
     turns: list[dict[str, str]] = []
     reasons = set()
-    for content in ("Repeat this text: abcd bcd", "Repeat this text: abcd bcd", "again abcd"):
+    text = "Repeat this text:\n\nThe files hold the names, and the names hold the files."
+    for content in (text, text, "again abcd"):
         turns.append({"role": "user", "content": content})
         answers = [_chat(model, turns, stream, seed=len(turns)) for model in (plain, llama)]
         assert answers[0] == answers[1]

@@ -33,14 +33,15 @@ def test_compare_gives_the_text_of_no_drafts(
     for _ in range(2):  # the second time the whole text is drafted
         assert sampled(model, inputs, drafter=speculator, **options).equal(wanted)
     stats = speculator.stats()["suffix"]
-    assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
+    assert 0 < stats.num_accepted_tokens <= stats.num_draft_tokens
+    assert rows == 1 or stats.num_accepted_tokens < stats.num_draft_tokens
 
 
 def test_seeds_decide_texts(model: Any, batch: Any) -> None:
     import torch
 
     inputs = {key: values[:1] for key, values in batch.items()}
-    options = {"num_return_sequences": 3, "temperature": 1.5, "max_new_tokens": 30}
+    options = {"num_return_sequences": 3, "temperature": 4.0, "max_new_tokens": 30}
     made = sampled(model, inputs, seeds=[5, 6, 5], **options)
     assert made[0].equal(made[2])
     assert not made[0].equal(made[1])
@@ -85,7 +86,8 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
         for text in made[:, len(prompt) :].tolist():
             seen[tuple(text)] += 1
     stats = speculator.stats()["ngram-simple"]
-    assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
+    assert 0 < stats.num_accepted_tokens <= stats.num_draft_tokens
+    assert rows == 1 or stats.num_accepted_tokens < stats.num_draft_tokens
     total = rows * rounds
     error = sum((seen[text] - total * p) ** 2 / (total * p) for text, p in exact.items())
     # 80 degrees of freedom: the mean is 80, and 140 is passed once in 30,000 times.
