@@ -67,7 +67,7 @@ def test_view_without_a_terminal(spawn: Any) -> None:
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("«") for line in lines)
+    assert any("«def push(self, »" in line for line in lines)
     row = next(line for line in lines if line.lstrip().startswith("ngram-mod,ngram-cache"))
     assert re.fullmatch(r" *ngram-mod,ngram-cache +\d+ +[\d.]+x +\d+% +[\d.]+ +\d+ +1/1 *", row)
     assert "1 of 1 texts equal those without drafts" in done.stdout

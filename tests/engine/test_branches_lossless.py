@@ -119,9 +119,9 @@ def test_a_model_beside_a_tree_says_what_plain_decoding_says(
     monkeypatch.setattr(offers, "FIRST_PRICE", 0.01)
     given: dict[str, Any] = {"slots": 2, "context_size": 512, "policy": AutoPolicy(62, FLAT)}
     with LLM(tree=4, draft_model=str(embedded_model()), calibrate=0, **given) as both:
-        made = both.generate(PROMPTS, max_tokens=40, temperature=0)
+        made = both.generate(PROMPTS, max_tokens=100, temperature=0)
         sources = both.engine.source_stats()
-    assert sources["draft-model"].num_accepted_tokens > 2
+    assert sources["draft-model"].num_accepted_tokens > 10
     assert sources["suffix"].num_accepted_tokens > 10
     assert any(branches)
     for one in made:

@@ -15,7 +15,7 @@ from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, FixedLength, Request, Sampling, Speculation
 
 # Keys longer than what two questions share by themselves: a draft needs an answer seen before.
-MOD = {"n_match": 8, "n_min": 2, "n_max": 32, "capacity": 1 << 16}
+MOD = {"n_match": 12, "n_min": 2, "n_max": 32, "capacity": 1 << 16}
 DOCUMENTS = (1, 4, 7)  # questions for new names: what the first answer says is not in the prompt
 
 
@@ -58,7 +58,7 @@ def accepted(model: Any, second_namespace: str, pool: Path | None = None) -> tup
 def test_a_second_user_gets_drafts_that_the_first_ones_request_taught(model: LlamaModel) -> None:
     first, shared = accepted(model, "")
     _, separate = accepted(model, "another tenant")
-    assert shared > 1.05 * first
+    assert shared > 1.1 * first
     assert abs(separate - first) < 0.1 * (shared - first)
 
 

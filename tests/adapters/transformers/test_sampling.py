@@ -27,14 +27,14 @@ def test_compare_gives_the_text_of_no_drafts(
     model: Any, batch: Any, rows: int, cache: Any, options: Any
 ) -> None:
     inputs = {key: values[:rows] for key, values in batch.items()}
-    options = {**options, "cache_implementation": cache, "seeds": 11}
+    # Hot enough that the sure model says something else than the draft now and then.
+    options = {**options, "temperature": 5.0, "cache_implementation": cache, "seeds": 11}
     wanted = sampled(model, inputs, max_draft=0, **options)
     speculator = NgramSpeculator("suffix", policy="fixed")
     for _ in range(2):  # the second time the whole text is drafted
         assert sampled(model, inputs, drafter=speculator, **options).equal(wanted)
     stats = speculator.stats()["suffix"]
-    assert 0 < stats.num_accepted_tokens <= stats.num_draft_tokens
-    assert rows == 1 or stats.num_accepted_tokens < stats.num_draft_tokens
+    assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
 
 
 def test_seeds_decide_texts(model: Any, batch: Any) -> None:
@@ -86,8 +86,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
         for text in made[:, len(prompt) :].tolist():
             seen[tuple(text)] += 1
     stats = speculator.stats()["ngram-simple"]
-    assert 0 < stats.num_accepted_tokens <= stats.num_draft_tokens
-    assert rows == 1 or stats.num_accepted_tokens < stats.num_draft_tokens
+    assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
     total = rows * rounds
     error = sum((seen[text] - total * p) ** 2 / (total * p) for text, p in exact.items())
     # 80 degrees of freedom: the mean is 80, and 140 is passed once in 30,000 times.
