@@ -251,7 +251,8 @@ AMBIGUOUS: dict[str, dict[str, Any]] = {
     "pattern": {"json_schema": {"pattern": "^" + "d?\\s?" * 17 + "dé_]"}},
     "alternatives": {"grammar": "root ::= " + " | ".join(f'"{i}"' for i in range(20_000))},
     "right recursion": {"grammar": 'root ::= [a-z ] root "x" | [a-z ]'},
-    "doubles": {"grammar": 'root ::= [a-z] root x | [a-z] root y | "0"\nx ::= "c"\ny ::= "c"'},
+    # No text of this one ends, however it is sampled: it always gets too long.
+    "doubles": {"grammar": 'root ::= [a-z] root x | [a-z] root y\nx ::= "c"\ny ::= "c"'},
 }
 
 
