@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def load_tool(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def tools() -> Iterator[tuple[ModuleType, ModuleType]]:
     """Yield the modules `corpus` and `tasks`, and forget them afterwards."""
-    before = {name: sys.modules.get(name) for name in ("corpus", "names", "tasks")}
+    before = {name: sys.modules.get(name) for name in ("copies", "corpus", "names", "tasks")}
     loaded = {name: load_tool(name) for name in before}
     yield loaded["corpus"], loaded["tasks"]
     for name, module in before.items():
@@ -211,6 +212,65 @@ def test_later_turns_follow_from_earlier_ones(
         assert len({answer for _, answer in turns}) == len(turns)
     assert counts["again"] == {2, 3, 4, 5}
     assert len(counts["show"]) > 2
+
+
+def test_a_copy_is_followed_over_what_is_different(tools: tuple[ModuleType, ModuleType]) -> None:
+    follow = sys.modules["copies"].follow
+    text = list(range(100, 150))
+    assert follow(text, text) == list(range(50))
+    assert follow(text, [1, 2, *text[10:30]]) == [-1, -1, *range(10, 30)]
+    replaced = [*text[:20], 7, 8, *text[21:]]
+    assert follow(text, replaced) == [*range(20), 20, -1, *range(21, 50)]
+    left_out = [*text[:20], *text[25:]]
+    assert follow(text, left_out) == [*range(20), *range(25, 50)]
+    turned = [*text[30:], *text[:30]]
+    assert follow(text, turned) == [*range(30, 50), *range(30)]
+    assert follow(text, [7] * 9) == [-1] * 9
+    assert follow([], text) == [-1] * 50
+
+
+def pieces_of(sample: Any) -> tuple[list[Any], list[str]]:
+    """Cut a conversation into words and signs; return its pieces and their texts in a row."""
+    ids: dict[str, int] = {}
+    pieces, words = list[Any](), list[str]()
+    for turn in sample.turns:
+        for answer, text in enumerate(turn):
+            found = [*re.finditer(r"\w+|\W", text + ("<|im_end|>" if answer else "\n"))]
+            pieces.append(
+                sys.modules["copies"].Piece(
+                    text,
+                    [ids.setdefault(one[0], len(ids)) for one in found],
+                    [one.span() for one in found],
+                    len(words),
+                    bool(answer),
+                )
+            )
+            words += [one[0] for one in found]
+    return pieces, words
+
+
+def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
+    """A place lies before its token and, where nothing was replaced, holds the same."""
+    corpus, tasks = tools
+    maker = tasks.TaskMaker(corpus.load_corpus("train", library))
+    if not maker.corpus.prose:
+        maker.corpus.prose = ["some words and others " * 20]
+    for task in maker.makers:
+        copied = replaced = answers = 0
+        for seed in range(20):
+            pieces, words = pieces_of(maker.make(f"{seed}", task))
+            places = sys.modules["copies"].find_copies(pieces)
+            said = [one for one in pieces if one.answer]
+            answered = {i for one in said for i in range(one.start, one.start + len(one.ids))}
+            assert {position + 1 for position in places} <= answered
+            answers += len(said)
+            for position, found in places.items():
+                assert max(found) <= position
+                same = any(words[place] == words[position + 1] for place in found)
+                copied, replaced = copied + same, replaced + (not same)
+        assert copied > 5 * replaced, task
+        if task in {"repeat_code", "repeat_text", "json"}:
+            assert replaced <= answers  # the end of an answer stands where the text goes on
 
 
 def test_attention_and_its_gradient_are_those_of_torch() -> None:

@@ -7,13 +7,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from copies import Piece, Places, find_copies
 from tasks import Sample, TaskMaker
 from tokenizers import Tokenizer
 from torch import Tensor
 
-Row = tuple[list[int], list[bool]]
 IGNORED = -100
 END = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """A text's token ids.
+
+    wanted: True on the tokens that bear a loss.
+    copies: For positions that predict a copied token, the places that it may be copied from.
+    """
+
+    ids: list[int]
+    wanted: list[bool]
+    copies: Places
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copied tokens of one row of a batch.
+
+    positions: The positions that predict them, [copied tokens].
+    which, places: Index of a copied token and one place that it may be copied from, both [places].
+    """
+
+    positions: Tensor
+    which: Tensor
+    places: Tensor
 
 
 @dataclass(frozen=True)
@@ -22,17 +48,19 @@ class Batch:
 
     tokens: Tensor
     targets: Tensor
+    copies: list[Copies]
 
 
 def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
-    """Return the ids of a conversation and a mask that is true on the assistant's tokens."""
-    ids: list[int] = []
-    mask: list[bool] = []
+    """Return a conversation whose answers are wanted."""
+    pieces: list[Piece] = []
+    start = 0
 
     def extend(text: str, answer: bool) -> None:
-        part = tokenizer.encode(text).ids
-        ids.extend(part)
-        mask.extend([answer] * len(part))
+        nonlocal start
+        part = tokenizer.encode(text)
+        pieces.append(Piece(text, part.ids, part.offsets, start, answer))
+        start += len(part.ids)
 
     if sample.system:
         extend(f"<|im_start|>system\n{sample.system}<|im_end|>\n", False)
@@ -40,20 +68,29 @@ def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
         head = "\n" if index else ""
         extend(f"{head}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n", False)
         extend(f"{assistant}<|im_end|>", True)
-    return ids, mask
+    ids = [token for piece in pieces for token in piece.ids]
+    wanted = [piece.answer for piece in pieces for _ in piece.ids]
+    return Row(ids, wanted, find_copies(pieces))
 
 
 def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
     """Pad rows on the right to a common length and shift the targets by one."""
-    length = max(len(ids) for ids, _ in rows) - 1
+    length = max(len(row.ids) for row in rows) - 1
     length = -(-length // multiple) * multiple
     tokens = torch.zeros(len(rows), length, dtype=torch.long)
     targets = torch.full((len(rows), length), IGNORED)
-    for row, (ids, mask) in enumerate(rows):
-        tokens[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        labels = [i if m else IGNORED for i, m in zip(ids[1:], mask[1:], strict=True)]
-        targets[row, : len(ids) - 1] = torch.tensor(labels)
-    return Batch(tokens, targets)
+    copies = []
+    for index, row in enumerate(rows):
+        ids = torch.tensor(row.ids)
+        tokens[index, : len(ids) - 1] = ids[:-1]
+        labels = torch.where(torch.tensor(row.wanted), ids, IGNORED)
+        targets[index, : len(ids) - 1] = labels[1:]
+        found = sorted(row.copies.items())
+        flat = [(which, at) for which, (_, places) in enumerate(found) for at in places]
+        pairs = torch.tensor(flat, dtype=torch.long).view(-1, 2)
+        positions = torch.tensor([position for position, _ in found], dtype=torch.long)
+        copies.append(Copies(positions, pairs[:, 0], pairs[:, 1]))
+    return Batch(tokens, targets, copies)
 
 
 class BatchStream:
@@ -78,21 +115,21 @@ class BatchStream:
         if rng.random() < self.plain and rng.random() < 0.8:
             texts = rng.sample(self.maker.corpus.prose, 4)
             ids = self.tokenizer.encode("\n\n".join(texts)).ids[: self.context // 3]
-            return ids, [True] * len(ids)
+            return Row(ids, [True] * len(ids), {})
         if rng.random() < self.plain / 5:
             functions = rng.sample(self.maker.corpus.functions, 4)
             text = "\n\n\n".join(function.source for function in functions)
             ids = self.tokenizer.encode(text).ids[: self.context // 2]
-            return ids, [True] * len(ids)
+            return Row(ids, [True] * len(ids), {})
         return encode_sample(self.maker.make(name), self.tokenizer)
 
     def _draw(self) -> list[Row]:
         rows = []
         for index in range(self.size):
-            ids, mask = self._row(f"train-{self.seed}-{self.pool}-{index}")
-            if len(ids) <= self.context:
-                rows.append((ids, mask))
-        return sorted(rows, key=lambda row: len(row[0]))
+            row = self._row(f"train-{self.seed}-{self.pool}-{index}")
+            if len(row.ids) <= self.context:
+                rows.append(row)
+        return sorted(rows, key=lambda row: len(row.ids))
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches for ever; `pool` tells where a resumed run goes on."""
@@ -100,7 +137,7 @@ class BatchStream:
             batches: list[Batch] = []
             current: list[Row] = []
             for row in self._draw():
-                if current and (len(current) + 1) * len(row[0]) > self.budget:
+                if current and (len(current) + 1) * len(row.ids) > self.budget:
                     batches.append(pad_batch(current))
                     current = []
                 current.append(row)

@@ -119,13 +119,13 @@ class TaskMaker:
         self.varied = varied
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
-            "rename": (26, self.make_rename),
+            "rename": (24, self.make_rename),
             "repeat_code": (9, self.make_repeat_code),
-            "repeat_text": (4, self.make_repeat_text),
-            "show": (12, self.make_show),
+            "repeat_text": (5, self.make_repeat_text),
+            "show": (11, self.make_show),
             "think": (12, self.make_think),
-            "json": (10, self.make_json),
-            "fix": (16, self.make_fix),
+            "json": (14, self.make_json),
+            "fix": (18, self.make_fix),
             "two_turns": (4, self.make_two_turns),
             "again": (16, self.make_again),
         }

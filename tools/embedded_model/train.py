@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from batches import Batch, BatchStream, encode_sample, pad_batch
+from batches import Batch, BatchStream, Copies, encode_sample, pad_batch
 from corpus import load_corpus
 from model import ModelConfig, TinyLlama, load_gguf
 from tasks import TaskMaker
@@ -24,6 +24,31 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm import tqdm
 from wiring import wired
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Heads of a layer that are taught to look at the place that the next token is copied from.
+
+    ahead: Or at the place so many tokens behind it.
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    ahead: int = 0
+
+
+# The first ones compare the last tokens. Those of the second layer tell whether what comes is what
+# is to be replaced; the later ones know more, such as what a name was called before.
+TAUGHT = (
+    Taught(1, (1, 2, 3, 4, 5, 7)),
+    Taught(2, (0, 1), ahead=1),
+    Taught(2, (2, 3), ahead=2),
+    Taught(2, (4, 5), ahead=4),
+    Taught(3, (2, 3, 4, 5)),
+    Taught(5, (2, 3, 4, 5, 6, 7)),
+)
+EVERY = 3  # one copied token of so many is looked at, chosen anew each time: it costs a tenth then
 
 
 @dataclass
@@ -59,6 +84,9 @@ def parse_options() -> argparse.Namespace:
         "--grow", type=float, default=0.6, help="share of time, at the end, in which copies grow"
     )
     parser.add_argument("--plain", type=float, default=0.03, help="share of plain text")
+    parser.add_argument(
+        "--looking", type=float, default=0.5, help="weight of where heads are taught to look"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of data and weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="checkpoint interval")
     parser.add_argument("--samples", type=int, default=12, help="held-out answers of each task")
@@ -96,14 +124,56 @@ class Optimizers:
         self.adam.load_state_dict(states[1])
 
 
-def answer_loss(model: TinyLlama, batch: Batch, device: str) -> Tensor:
-    """Return the mean cross entropy on the assistant's tokens, computed under bfloat16."""
+def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]:
+    """Return the mean cross entropy on the assistant's tokens, and the `look_loss` of those taught.
+
+    Both are computed under bfloat16.
+    """
     tokens, targets = batch.tokens.to(device), batch.targets.to(device)
+    inputs: list[Tensor] = []
     with torch.autocast(torch.device(device).type, torch.bfloat16):
-        hidden = model.hidden(tokens)
+        hidden = model.hidden(tokens, inputs)
         wanted = targets >= 0
         logits = model.logits(hidden[wanted])
-        return F.cross_entropy(logits.float(), targets[wanted])
+        length = tokens.shape[1]
+        looking = [
+            look_loss(
+                *block.compared(block.attn_norm(x), model.cos[:length], model.sin[:length]),
+                taught,
+                batch.copies,
+            )
+            for taught in TAUGHT
+            for block, x in ((model.blk[taught.layer], inputs[taught.layer]),)
+        ]
+    return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
+
+
+def look_loss(query: Tensor, key: Tensor, taught: Taught, copies: list[Copies]) -> Tensor:
+    """Return how little some heads look at the places that tokens are copied from.
+
+    It is the mean, over heads and some of the copied tokens, of the negative logarithm of the
+    attention that the places of a token have together. Queries [batch, heads, length, width]; fewer
+    keys.
+    """
+    group, scale = query.shape[1] // key.shape[1], query.shape[3] ** -0.5
+    asking, asked = list(taught.heads), [head // group for head in taught.heads]
+    columns = torch.arange(query.shape[2], device=query.device)
+    lost: list[Tensor] = []
+    for queries, keys, row in zip(query, key, copies, strict=True):
+        first = int(torch.randint(EVERY, ()))
+        chosen = row.which % EVERY == first
+        at, which = row.positions[first::EVERY], row.which[chosen] // EVERY
+        places = row.places[chosen] + taught.ahead
+        seen = places <= at[which]  # not a place that is yet to come
+        at, which, places, seen = (x.to(query.device) for x in (at, which, places, seen))
+        scores = (queries[asking][:, at] @ keys[asked].transpose(1, 2)).float() * scale
+        looks = scores.masked_fill(columns > at[:, None], -1e9).log_softmax(-1)
+        allowed = looks.new_full(looks.shape[1:], -1e9)
+        allowed[which[seen], places[seen]] = 0
+        known = which[seen].unique()
+        lost.append((looks + allowed)[:, known].logsumexp(-1).flatten())
+    every = torch.cat(lost)
+    return -every.sum() / max(every.numel(), 1)
 
 
 class HeldOut:
@@ -116,7 +186,7 @@ class HeldOut:
         for task in maker.makers:
             samples = (maker.make(f"held-{task}-{index}", task) for index in range(count))
             rows = [encode_sample(sample, tokenizer) for sample in samples]
-            self.rows[task] = [pad_batch([row]) for row in rows if len(row[0]) <= context]
+            self.rows[task] = [pad_batch([row]) for row in rows if len(row.ids) <= context]
 
     @torch.no_grad()
     def right(self, model: TinyLlama, device: str) -> dict[str, int]:
@@ -163,26 +233,35 @@ def run(
     stream.pool, total = progress.pool, options.minutes * 60
     before = progress.seconds
     begin = saved = time.monotonic()
-    mean: float | None = None
+    mean: Tensor | None = None
     bar = tqdm(total=total, unit="s", mininterval=10, initial=int(before))
     for batch in stream:
         done = min(progress.seconds / total, 1.0)
         grown = max(1.0 - (1.0 - done) / options.grow, 0.0)
         stream.maker.longest = int(options.first + (options.last - options.first) * grown)
-        loss = answer_loss(model, batch, options.device)
-        loss.backward()
+        loss, looking = losses(model, batch, options.device)
+        (loss + options.looking * looking.mean()).backward()
         optimizers.step(done, progress.step)
-        mean = loss.item() if mean is None else 0.98 * mean + 0.02 * loss.item()
+        now_lost = torch.cat((loss[None], looking)).detach()
+        mean = now_lost if mean is None else 0.98 * mean + 0.02 * now_lost
         now = time.monotonic()
         bar.update(now - begin + before - progress.seconds)
         progress.seconds, progress.pool = now - begin + before, stream.pool
         progress.step += 1
         progress.tokens += batch.tokens.numel()
-        bar.set_postfix(loss=f"{mean:.4f}", step=progress.step, tokens=progress.tokens)
+        looks = " ".join(f"{lost:.3f}" for lost in mean[1:].tolist())
+        bar.set_postfix(
+            loss=f"{mean[0]:.4f}", looking=looks, step=progress.step, tokens=progress.tokens
+        )
         if now - saved > options.save_minutes * 60 or progress.seconds >= total:
             save(path, model, optimizers, progress)
             right = held_out.right(model, options.device)
-            shown = {"loss": round(mean, 4), **vars(progress), "right": right}
+            shown = {
+                "loss": mean[0].item(),
+                "looking": mean[1:].tolist(),
+                **vars(progress),
+                "right": right,
+            }
             with path.with_suffix(".jsonl").open("a") as log:
                 log.write(json.dumps(shown) + "\n")
             bar.write(" ".join(f"{task} {count}" for task, count in right.items()))

@@ -1,0 +1,185 @@
+"""Which earlier token each token of an answer is a copy of.
+
+Most of an answer stands in the text before it. The loss on the next token hardly teaches a model to
+tell two places apart that say nearly the same. Where to look can be taught by itself, with these
+places.
+
+An answer is followed through an earlier text, over what is different. At a name that was replaced
+the place is the old name's, since that is where the copy goes on. The tokens of what is new have a
+place too if they stand elsewhere in the request.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+SEED = 6  # tokens that begin a copy, where nothing is being followed
+NEAR = 16  # tokens that may be left out or put in before the copy goes on
+AGREE = 3  # tokens that must be equal there
+THOUGHT = "</think>"
+TABLE = "```csv\n"
+
+Places = dict[int, list[int]]  # position that predicts a token: the positions that hold it
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One side's turn in a conversation.
+
+    start: Position of its first token in the conversation.
+    offsets: First and last character of each token, the last one excluded.
+    """
+
+    text: str
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    start: int
+    answer: bool
+
+    def tokens(self, begin: int, end: int) -> list[int]:
+        """Return the positions of the tokens that have any of these characters."""
+        found = enumerate(self.offsets, self.start)
+        return [at for at, (first, last) in found if first < end and begin < last]
+
+
+def find_copies(pieces: Iterable[Piece]) -> Places:
+    """Find the places for every answer of a conversation."""
+    places: Places = {}
+    earlier: list[Piece] = []
+    for piece in pieces:
+        if piece.answer and TABLE in earlier[-1].text:
+            _add_cells(places, earlier[-1], piece)
+        elif piece.answer:
+            for other in earlier:
+                _add_copies(places, other, piece, request=other is earlier[-1])
+            if THOUGHT in piece.text:
+                _add_copies(places, *_halves(piece))
+        earlier.append(piece)
+    return places
+
+
+def _halves(piece: Piece) -> tuple[Piece, Piece]:
+    """Return a thought and what is said after it."""
+    end = piece.tokens(0, piece.text.index(THOUGHT) + len(THOUGHT))[-1] + 1 - piece.start
+    return (
+        Piece("", piece.ids[:end], piece.offsets[:end], piece.start, True),
+        Piece("", piece.ids[end:], piece.offsets[end:], piece.start + end, True),
+    )
+
+
+def _add_copies(places: Places, source: Piece, answer: Piece, request: bool = False) -> None:
+    """Add where an answer's tokens come from in one earlier text.
+
+    A text that has less than half of the answer is left alone, unless it is the request.
+    """
+    said = answer.ids
+    found = follow(source.ids, said)
+    equal = [j >= 0 and source.ids[j] == said[i] for i, j in enumerate(found)]
+    if not request and sum(equal) < 0.5 * len(said):
+        return
+    pairs = [(i, j) for i, j in enumerate(found) if j >= 0]
+    if request:
+        pairs += [(i, j) for i, j in _put_in(source.ids, said, equal) if found[i] < 0]
+    for i, j in pairs:
+        places.setdefault(answer.start + i - 1, []).append(source.start + j)
+
+
+def follow(source: Sequence[int], answer: Sequence[int]) -> list[int]:
+    """Return for each token of an answer the index of its counterpart in the source, or -1."""
+    found = [-1] * len(answer)
+    seeds = defaultdict(list)
+    for j in range(len(source) - AGREE):
+        seeds[tuple(source[j : j + AGREE + 1])].append(j)
+    i, j = 0, -1
+    while i < len(answer):
+        if j < 0:
+            rest = answer[i:]
+            begun = seeds.get(tuple(rest[: AGREE + 1]), ())
+            length, j = max(((_equal(source, rest, at), at) for at in begun), default=(0, 0))
+            if length < min(SEED, len(rest)):
+                i, j = i + 1, -1
+                continue
+        if j >= len(source):
+            j = -1
+            continue
+        found[i] = j
+        more = left_out = 1
+        if answer[i] != source[j]:
+            more, left_out = _resume(source, answer, j, i)
+        i, j = i + more, j + left_out if left_out >= 0 else -1
+    return found
+
+
+def _equal(source: Sequence[int], said: Sequence[int], j: int) -> int:
+    """Return how many tokens of the source, from one on, are what is said."""
+    length, most = 0, min(len(source) - j, len(said))
+    while length < most and source[j + length] == said[length]:
+        length += 1
+    return length
+
+
+def _resume(source: Sequence[int], answer: Sequence[int], j: int, i: int) -> tuple[int, int]:
+    """Return how many tokens to pass over in answer and source, or (1, -1) where a copy ends."""
+    for total in range(1, 2 * NEAR + 1):
+        for more in range(max(0, total - NEAR), min(total, NEAR) + 1):
+            wanted, at = answer[i + more : i + more + AGREE], j + total - more
+            if len(wanted) == AGREE and wanted == source[at : at + AGREE]:
+                return more, total - more
+    return 1, -1
+
+
+def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[tuple[int, int]]:
+    """Find what was not copied in order elsewhere, each run from its second token on."""
+    i = 0
+    while i < len(said):
+        end = i
+        while end < len(said) and not equal[end]:
+            end += 1
+        while i < end - 1:
+            length, j = max((_equal(source, said[i:end], j), j) for j in range(len(source)))
+            for more in range(1, length):
+                yield i + more, j + more
+            i += max(length, 1)
+        i = end + 1
+
+
+def _add_cells(places: Places, table: Piece, answer: Piece) -> None:
+    """Add the places of a table's cells in its JSON, and of the columns' names.
+
+    A name may also be read from any earlier row of the JSON.
+    """
+    rows = _cells(table.text)
+    names: list[list[list[int]]] = [[table.tokens(*cell)] for cell in rows[0]]
+    at = 0
+    for row in rows[1:]:
+        for (begin, end), known, header in zip(row, names, rows[0], strict=True):
+            name = table.text[slice(*header)]
+            at = answer.text.index(f'"{name}": ', at) + 1
+            known.append(answer.tokens(at, at + len(name)))
+            at += len(name) + len('": ')
+            at += answer.text[at] == '"'
+            _add_equal(places, known[-1], known[:-1])
+            _add_equal(places, answer.tokens(at, at + end - begin), [table.tokens(begin, end)])
+
+
+def _add_equal(places: Places, said: list[int], sources: list[list[int]]) -> None:
+    """Add places token by token where a source was cut into as many tokens."""
+    for source in sources:
+        if len(source) == len(said):
+            for position, place in zip(said, source, strict=True):
+                places.setdefault(position - 1, []).append(place)
+
+
+def _cells(text: str) -> list[list[tuple[int, int]]]:
+    """Return where each cell of the table in a text begins and ends; no cell is quoted."""
+    begin = text.index(TABLE) + len(TABLE)
+    rows = []
+    for line in text[begin : text.rindex("\n```")].split("\n"):
+        row = []
+        for cell in line.split(","):
+            row.append((begin, begin + len(cell)))
+            begin += len(cell) + 1
+        rows.append(row)
+    return rows
