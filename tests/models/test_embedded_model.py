@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import random
 import re
 import sys
 from collections.abc import Iterator
@@ -173,7 +174,7 @@ def test_texts_to_learn_from_have_more_to_rename(
     for varied in (False, True):
         maker = tasks.TaskMaker(corpus.load_corpus("eval", library), varied=varied)
         places = renamed = 0
-        for seed in range(60):
+        for seed in range(240):
             ((question, answer),) = maker.make(f"{seed}", "rename").turns
             asked, code = question.split("\n\n", 1)
             before, after = names_in(code), names_in(answer)
@@ -187,6 +188,32 @@ def test_texts_to_learn_from_have_more_to_rename(
             renamed += before.count(old)
         shares.append(renamed / places)
     assert shares[1] > 1.3 * shares[0], shares
+
+
+def test_texts_to_learn_from_have_every_token(
+    tools: tuple[ModuleType, ModuleType], library: Path
+) -> None:
+    """A tokenizer's tokens are words of names, each as often as any other."""
+    corpus, tasks = tools
+    pieces = [f"Zq{first}{second}x" for first in "abcdefgh" for second in "abcdefgh"]
+    library_of_names = corpus.load_corpus("train", library)
+    maker = tasks.TaskMaker(library_of_names, pieces=[*pieces, " + ", "\n"])
+    plain = tasks.TaskMaker(library_of_names)
+    said = [
+        " ".join(one.make(f"{seed}", "repeat_code").turns[0][1].lower() for seed in range(300))
+        for one in (maker, plain)
+    ]
+    assert all(piece.lower() in said[0] for piece in pieces)
+    assert not any(piece.lower() in said[1] for piece in pieces)
+
+
+def test_names_that_begin_alike_are_told_apart(tools: tuple[ModuleType, ModuleType]) -> None:
+    names = sys.modules["names"].NameMaker(["def area(width): return width"])
+    rng = random.Random(0)
+    text = "area = area_width + areas + area0"
+    made = {names.like("area", text, rng) for _ in range(200)}
+    assert not made & {"area", "area_width", "areas", "area0"}
+    assert sum(name.startswith("area") for name in made) > 5
 
 
 def test_later_turns_follow_from_earlier_ones(
@@ -259,7 +286,13 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
         copied = replaced = answers = 0
         for seed in range(20):
             pieces, words = pieces_of(maker.make(f"{seed}", task))
-            places = sys.modules["copies"].find_copies(pieces)
+            found_places = sys.modules["copies"].find_places(pieces)
+            places = found_places.copied
+            assert bool(found_places.ended) == (task == "json")
+            for position, (end,) in found_places.ended.items():
+                assert end < position
+                assert re.fullmatch(r"\w+", words[end])
+                assert words[end + 1] in {",", "\n", '"'}
             said = [one for one in pieces if one.answer]
             answered = {i for one in said for i in range(one.start, one.start + len(one.ids))}
             assert {position + 1 for position in places} <= answered
@@ -267,6 +300,7 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
             for position, found in places.items():
                 assert max(found) <= position
                 same = any(words[place] == words[position + 1] for place in found)
+                same = same or (position in found_places.ended and words[position + 1] in ' "')
                 copied, replaced = copied + same, replaced + (not same)
         assert copied > 5 * replaced, task
         if task in {"repeat_code", "repeat_text", "json"}:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from copies import Piece, Places, find_copies
+from copies import Found, Piece, Places, find_places
 from tasks import Sample, TaskMaker
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -21,20 +21,20 @@ class Row:
     """A text's token ids.
 
     wanted: True on the tokens that bear a loss.
-    copies: For positions that predict a copied token, the places that it may be copied from.
+    places: Where to look for the tokens of answers.
     """
 
     ids: list[int]
     wanted: list[bool]
-    copies: Places
+    places: Found = field(default_factory=Found)
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Copied tokens of one row of a batch.
+class Looks:
+    """Where some positions of a row are to look.
 
-    positions: The positions that predict them, [copied tokens].
-    which, places: Index of a copied token and one place that it may be copied from, both [places].
+    positions: The positions, [positions].
+    which, places: Index of a position and one place to look at, both [places].
     """
 
     positions: Tensor
@@ -44,11 +44,15 @@ class Copies:
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids and next-token targets, both [rows, length]; `IGNORED` targets bear no loss."""
+    """Token ids and next-token targets, both [rows, length]; `IGNORED` targets bear no loss.
+
+    copied, ended: As `Found` has them, for each row.
+    """
 
     tokens: Tensor
     targets: Tensor
-    copies: list[Copies]
+    copied: list[Looks]
+    ended: list[Looks]
 
 
 def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
@@ -70,7 +74,7 @@ def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
         extend(f"{assistant}<|im_end|>", True)
     ids = [token for piece in pieces for token in piece.ids]
     wanted = [piece.answer for piece in pieces for _ in piece.ids]
-    return Row(ids, wanted, find_copies(pieces))
+    return Row(ids, wanted, find_places(pieces))
 
 
 def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
@@ -79,18 +83,21 @@ def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
     length = -(-length // multiple) * multiple
     tokens = torch.zeros(len(rows), length, dtype=torch.long)
     targets = torch.full((len(rows), length), IGNORED)
-    copies = []
     for index, row in enumerate(rows):
         ids = torch.tensor(row.ids)
         tokens[index, : len(ids) - 1] = ids[:-1]
         labels = torch.where(torch.tensor(row.wanted), ids, IGNORED)
         targets[index, : len(ids) - 1] = labels[1:]
-        found = sorted(row.copies.items())
-        flat = [(which, at) for which, (_, places) in enumerate(found) for at in places]
-        pairs = torch.tensor(flat, dtype=torch.long).view(-1, 2)
-        positions = torch.tensor([position for position, _ in found], dtype=torch.long)
-        copies.append(Copies(positions, pairs[:, 0], pairs[:, 1]))
-    return Batch(tokens, targets, copies)
+    copied = [_looks(row.places.copied) for row in rows]
+    return Batch(tokens, targets, copied, [_looks(row.places.ended) for row in rows])
+
+
+def _looks(places: Places) -> Looks:
+    found = sorted(places.items())
+    flat = [(which, at) for which, (_, several) in enumerate(found) for at in several]
+    pairs = torch.tensor(flat, dtype=torch.long).view(-1, 2)
+    positions = torch.tensor([position for position, _ in found], dtype=torch.long)
+    return Looks(positions, pairs[:, 0], pairs[:, 1])
 
 
 class BatchStream:
@@ -115,12 +122,12 @@ class BatchStream:
         if rng.random() < self.plain and rng.random() < 0.8:
             texts = rng.sample(self.maker.corpus.prose, 4)
             ids = self.tokenizer.encode("\n\n".join(texts)).ids[: self.context // 3]
-            return Row(ids, [True] * len(ids), {})
+            return Row(ids, [True] * len(ids))
         if rng.random() < self.plain / 5:
             functions = rng.sample(self.maker.corpus.functions, 4)
             text = "\n\n\n".join(function.source for function in functions)
             ids = self.tokenizer.encode(text).ids[: self.context // 2]
-            return Row(ids, [True] * len(ids), {})
+            return Row(ids, [True] * len(ids))
         return encode_sample(self.maker.make(name), self.tokenizer)
 
     def _draw(self) -> list[Row]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SEED = 6  # tokens that begin a copy, where nothing is being followed
 NEAR = 16  # tokens that may be left out or put in before the copy goes on
@@ -21,7 +21,19 @@ AGREE = 3  # tokens that must be equal there
 THOUGHT = "</think>"
 TABLE = "```csv\n"
 
-Places = dict[int, list[int]]  # position that predicts a token: the positions that hold it
+Places = dict[int, list[int]]  # position that predicts a token: the positions to look at
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where to look for the tokens of a conversation's answers.
+
+    copied: The places that hold the token, or begin the cell that is to be quoted or not.
+    ended: For what begins a cell of JSON: the place where the cell before it ended.
+    """
+
+    copied: Places = field(default_factory=dict)
+    ended: Places = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,20 +56,21 @@ class Piece:
         return [at for at, (first, last) in found if first < end and begin < last]
 
 
-def find_copies(pieces: Iterable[Piece]) -> Places:
+def find_places(pieces: Iterable[Piece]) -> Found:
     """Find the places for every answer of a conversation."""
-    places: Places = {}
+    found = Found()
+    places = found.copied
     earlier: list[Piece] = []
     for piece in pieces:
         if piece.answer and TABLE in earlier[-1].text:
-            _add_cells(places, earlier[-1], piece)
+            _add_cells(found, earlier[-1], piece)
         elif piece.answer:
             for other in earlier:
                 _add_copies(places, other, piece, request=other is earlier[-1])
             if THOUGHT in piece.text:
                 _add_copies(places, *_halves(piece))
         earlier.append(piece)
-    return places
+    return found
 
 
 def _halves(piece: Piece) -> tuple[Piece, Piece]:
@@ -145,23 +158,28 @@ def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[t
         i = end + 1
 
 
-def _add_cells(places: Places, table: Piece, answer: Piece) -> None:
+def _add_cells(found: Found, table: Piece, answer: Piece) -> None:
     """Add the places of a table's cells in its JSON, and of the columns' names.
 
     A name may also be read from any earlier row of the JSON.
     """
     rows = _cells(table.text)
     names: list[list[list[int]]] = [[table.tokens(*cell)] for cell in rows[0]]
+    before = names[-1][0][-1]
     at = 0
     for row in rows[1:]:
         for (begin, end), known, header in zip(row, names, rows[0], strict=True):
             name = table.text[slice(*header)]
             at = answer.text.index(f'"{name}": ', at) + 1
             known.append(answer.tokens(at, at + len(name)))
+            _add_equal(found.copied, known[-1], known[:-1])
             at += len(name) + len('": ')
             at += answer.text[at] == '"'
-            _add_equal(places, known[-1], known[:-1])
-            _add_equal(places, answer.tokens(at, at + end - begin), [table.tokens(begin, end)])
+            said, cell = answer.tokens(at, at + end - begin), table.tokens(begin, end)
+            _add_equal(found.copied, said, [cell])
+            found.copied.setdefault(said[0] - 2, []).append(cell[0])
+            found.ended.update({said[0] - 2: [before], said[0] - 1: [before]})
+            before = said[-1]
 
 
 def _add_equal(places: Places, said: list[int], sources: list[list[int]]) -> None:

@@ -15,6 +15,7 @@ ba be bo ca co da de do fi fo ga go ha he ki ko la le lo ma me mi mo na ne ni no
 ra re ri ro sa se si so ta te ti to tu va ve vi wo xa xe yo za zo zu
 """
 SYLLABLES = NONSENSE.split()
+PIECES = 0.4  # share of words that are tokens, where these are known
 
 
 def identifiers(code: str) -> list[str]:
@@ -30,16 +31,23 @@ def rename(code: str, changes: dict[str, str]) -> str:
 class NameMaker:
     """Makes up identifiers out of the words of a corpus and out of nonsense."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        """Collect the words that occur in the identifiers of the texts."""
+    def __init__(self, texts: Iterable[str], pieces: Iterable[str] = ()) -> None:
+        """Collect the words that occur in the identifiers of the texts.
+
+        pieces: A tokenizer's tokens. Those that a name can have are words, too, each as often as
+            any other: a token that is hardly ever seen is not copied either.
+        """
         words: set[str] = set()
         for text in texts:
             for name in identifiers(text):
                 words.update(word.lower() for word in WORD.findall(name))
         self.words = sorted(words) or ["name"]
+        self.pieces = [piece for piece in pieces if re.fullmatch(r"[A-Za-z_]+", piece)]
 
     def word(self, rng: random.Random) -> str:
         """Draw a word of the corpus, or make up a nonsense word."""
+        if self.pieces and rng.random() < PIECES:
+            return rng.choice(self.pieces)
         style = rng.random()
         if style < 0.75:
             return rng.choice(self.words)
@@ -68,6 +76,12 @@ class NameMaker:
         while (name := self.name(rng)) in taken:
             pass
         return name
+
+    def like(self, name: str, text: str, rng: random.Random) -> str:
+        """Make up an identifier that begins like another one and does not occur in the text."""
+        ends = ("s", "_", str(rng.randint(0, 9)), "_" + self.word(rng), self.word(rng))
+        new = name + rng.choice(ends)
+        return new if new not in set(NAME.findall(text)) | KEPT else self.fresh(text, rng)
 
     def scramble(self, code: str, rng: random.Random, share: float) -> str:
         """Replace about `share` of the identifiers, so that only copying helps."""

@@ -7,7 +7,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from corpus import Corpus, Function
@@ -112,10 +112,16 @@ def apply(lines: list[str], edits: Iterable[Edit]) -> str:
 class TaskMaker:
     """Draws conversations from a corpus; equal seeds give equal samples."""
 
-    def __init__(self, corpus: Corpus, varied: bool = True, longest: int = 900) -> None:
-        """Keep the corpus; `varied` allows other phrases, plain names and a system message."""
+    def __init__(
+        self, corpus: Corpus, varied: bool = True, longest: int = 900, pieces: Sequence[str] = ()
+    ) -> None:
+        """Keep the corpus; `varied` allows other phrases, plain names and a system message.
+
+        pieces: A tokenizer's tokens, for texts that hold all of them.
+        """
         self.corpus = corpus
-        self.names = NameMaker(function.source for function in corpus.functions)
+        self.names = NameMaker((function.source for function in corpus.functions), pieces)
+        self.pieces = [piece for piece in pieces if piece.isprintable()]
         self.varied = varied
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
@@ -185,7 +191,8 @@ class TaskMaker:
         """Return code for training in which one name often stands in for others.
 
         A short text with many names to change teaches more than a long one with few, and where
-        little tells two places apart, copying takes a longer look at what is before them.
+        little tells two places apart, copying takes a longer look at what is before them. Or some
+        names begin like another one, so that the first token does not tell which one comes.
         """
         code = self._code(rng, longest)
         names = identifiers(code)
@@ -194,6 +201,9 @@ class TaskMaker:
             code = rename(
                 code, dict.fromkeys(rng.sample(names, rng.randint(1, len(names) // 2)), kept)
             )
+        elif self.varied and len(names) >= 3:
+            kept, *others = rng.sample(names, rng.randint(2, min(4, len(names))))
+            code = rename(code, {name: self.names.like(kept, code, rng) for name in others})
         return code
 
     def _change(self, code: str, rng: random.Random) -> tuple[str, str]:
@@ -228,6 +238,8 @@ class TaskMaker:
     def make_repeat_text(self, rng: random.Random) -> Sample:
         """Repeat prose exactly; some of its words are invented."""
         text = rng.choice(self.corpus.prose)[: self._length(rng, self.longest)].rstrip()
+        if self.pieces and rng.random() < 0.3:
+            text = "".join(rng.choices(self.pieces, k=rng.randint(20, 120))).strip()
         text = self.names.scramble(text, rng, rng.choice((0.05, 0.15, 0.4)))
         return Sample("repeat_text", ((f"{self._phrase('repeat_text', rng)}\n\n{text}", text),))
 

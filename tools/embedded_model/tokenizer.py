@@ -69,6 +69,12 @@ def load_tokenizer(path: str) -> Tokenizer:
     return from_gguf(path) if path.endswith(".gguf") else Tokenizer.from_file(path)
 
 
+def pieces_of(tokenizer: Tokenizer) -> list[str]:
+    """Return the text of every token that is one: no special token, no part of a character."""
+    texts = (tokenizer.decode([index]) for index in range(tokenizer.get_vocab_size()))
+    return [text for text in texts if text and "\ufffd" not in text]
+
+
 def main() -> None:
     """Train the tokenizer on the corpus and save it as JSON."""
     from corpus import load_corpus

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from batches import Batch, BatchStream, Copies, encode_sample, pad_batch
+from batches import Batch, BatchStream, Looks, encode_sample, pad_batch
 from corpus import load_corpus
 from model import ModelConfig, TinyLlama, load_gguf
 from tasks import TaskMaker
-from tokenizer import load_tokenizer
+from tokenizer import load_tokenizer, pieces_of
 from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm import tqdm
@@ -31,11 +31,13 @@ class Taught:
     """Heads of a layer that are taught to look at the place that the next token is copied from.
 
     ahead: Or at the place so many tokens behind it.
+    ended: Or, where a cell begins, at the end of the cell before it.
     """
 
     layer: int
     heads: tuple[int, ...]
     ahead: int = 0
+    ended: bool = False
 
 
 # The first ones compare the last tokens. Those of the second layer tell whether what comes is what
@@ -45,10 +47,11 @@ TAUGHT = (
     Taught(2, (0, 1), ahead=1),
     Taught(2, (2, 3), ahead=2),
     Taught(2, (4, 5), ahead=4),
+    Taught(3, (0, 1), ended=True),
     Taught(3, (2, 3, 4, 5)),
     Taught(5, (2, 3, 4, 5, 6, 7)),
 )
-EVERY = 3  # one copied token of so many is looked at, chosen anew each time: it costs a tenth then
+EVERY = 3  # one position of so many is looked at, chosen anew each time: it costs a tenth then
 
 
 @dataclass
@@ -140,7 +143,7 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
             look_loss(
                 *block.compared(block.attn_norm(x), model.cos[:length], model.sin[:length]),
                 taught,
-                batch.copies,
+                batch.ended if taught.ended else batch.copied,
             )
             for taught in TAUGHT
             for block, x in ((model.blk[taught.layer], inputs[taught.layer]),)
@@ -148,18 +151,18 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
     return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
 
 
-def look_loss(query: Tensor, key: Tensor, taught: Taught, copies: list[Copies]) -> Tensor:
-    """Return how little some heads look at the places that tokens are copied from.
+def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: list[Looks]) -> Tensor:
+    """Return how little some heads look where they should.
 
-    It is the mean, over heads and some of the copied tokens, of the negative logarithm of the
-    attention that the places of a token have together. Queries [batch, heads, length, width]; fewer
-    keys.
+    It is the mean, over heads and some of the positions, of the negative logarithm of the
+    attention that the places of a position have together. Queries [batch, heads, length, width];
+    fewer keys.
     """
     group, scale = query.shape[1] // key.shape[1], query.shape[3] ** -0.5
     asking, asked = list(taught.heads), [head // group for head in taught.heads]
     columns = torch.arange(query.shape[2], device=query.device)
     lost: list[Tensor] = []
-    for queries, keys, row in zip(query, key, copies, strict=True):
+    for queries, keys, row in zip(query, key, wanted, strict=True):
         first = int(torch.randint(EVERY, ()))
         chosen = row.which % EVERY == first
         at, which = row.positions[first::EVERY], row.which[chosen] // EVERY
@@ -283,7 +286,7 @@ def main() -> None:
     if options.compile:
         for block in model.blk:
             block.compile(dynamic=True)
-    maker = TaskMaker(load_corpus("train"))
+    maker = TaskMaker(load_corpus("train"), pieces=pieces_of(tokenizer))
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed
     )
