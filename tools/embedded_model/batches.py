@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from copies import Found, Piece, Places, find_places
@@ -46,13 +46,12 @@ class Looks:
 class Batch:
     """Token ids and next-token targets, both [rows, length]; `IGNORED` targets bear no loss.
 
-    copied, ended: As `Found` has them, for each row.
+    looks: Of each kind that `Found` has, each row's.
     """
 
     tokens: Tensor
     targets: Tensor
-    copied: list[Looks]
-    ended: list[Looks]
+    looks: dict[str, list[Looks]]
 
 
 def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
@@ -88,8 +87,9 @@ def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
         tokens[index, : len(ids) - 1] = ids[:-1]
         labels = torch.where(torch.tensor(row.wanted), ids, IGNORED)
         targets[index, : len(ids) - 1] = labels[1:]
-    copied = [_looks(row.places.copied) for row in rows]
-    return Batch(tokens, targets, copied, [_looks(row.places.ended) for row in rows])
+    kinds = [one.name for one in fields(Found)]
+    looks = {kind: [_looks(getattr(row.places, kind)) for row in rows] for kind in kinds}
+    return Batch(tokens, targets, looks)
 
 
 def _looks(places: Places) -> Looks:

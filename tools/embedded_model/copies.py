@@ -22,17 +22,21 @@ THOUGHT = "</think>"
 TABLE = "```csv\n"
 
 Places = dict[int, list[int]]  # position that predicts a token: the positions to look at
+Run = tuple[int, int, int]  # index in an answer, index in a source, number of equal tokens
 
 
 @dataclass(frozen=True)
 class Found:
     """Where to look for the tokens of a conversation's answers.
 
-    copied: The places that hold the token, or begin the cell that is to be quoted or not.
+    copied: The places that hold the token, or begin the cell that is to be quoted or not. Where
+        something is put in, the place is what it replaces, for its first token.
+    put_in: For that token: its place in the request.
     ended: For what begins a cell of JSON: the place where the cell before it ended.
     """
 
     copied: Places = field(default_factory=dict)
+    put_in: Places = field(default_factory=dict)
     ended: Places = field(default_factory=dict)
 
 
@@ -59,16 +63,15 @@ class Piece:
 def find_places(pieces: Iterable[Piece]) -> Found:
     """Find the places for every answer of a conversation."""
     found = Found()
-    places = found.copied
     earlier: list[Piece] = []
     for piece in pieces:
         if piece.answer and TABLE in earlier[-1].text:
             _add_cells(found, earlier[-1], piece)
         elif piece.answer:
             for other in earlier:
-                _add_copies(places, other, piece, request=other is earlier[-1])
+                _add_copies(found, other, piece, request=other is earlier[-1])
             if THOUGHT in piece.text:
-                _add_copies(places, *_halves(piece))
+                _add_copies(found, *_halves(piece))
         earlier.append(piece)
     return found
 
@@ -82,20 +85,21 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
     )
 
 
-def _add_copies(places: Places, source: Piece, answer: Piece, request: bool = False) -> None:
+def _add_copies(found: Found, source: Piece, answer: Piece, request: bool = False) -> None:
     """Add where an answer's tokens come from in one earlier text.
 
     A text that has less than half of the answer is left alone, unless it is the request.
     """
     said = answer.ids
-    found = follow(source.ids, said)
-    equal = [j >= 0 and source.ids[j] == said[i] for i, j in enumerate(found)]
+    copied = follow(source.ids, said)
+    equal = [j >= 0 and source.ids[j] == said[i] for i, j in enumerate(copied)]
     if not request and sum(equal) < 0.5 * len(said):
         return
-    pairs = [(i, j) for i, j in enumerate(found) if j >= 0]
-    if request:
-        pairs += [(i, j) for i, j in _put_in(source.ids, said, equal) if found[i] < 0]
-    for i, j in pairs:
+    pairs = [(found.copied, i, j) for i, j in enumerate(copied) if j >= 0]
+    for i, j, more in _put_in(source.ids, said, equal) if request else ():
+        pairs.append((found.put_in, i, j))
+        pairs += [(found.copied, i + k, j + k) for k in range(1, more) if copied[i + k] < 0]
+    for places, i, j in pairs:
         places.setdefault(answer.start + i - 1, []).append(source.start + j)
 
 
@@ -143,17 +147,18 @@ def _resume(source: Sequence[int], answer: Sequence[int], j: int, i: int) -> tup
     return 1, -1
 
 
-def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[tuple[int, int]]:
-    """Find what was not copied in order elsewhere, each run from its second token on."""
+def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[Run]:
+    """Find what was not copied in order elsewhere in the source."""
     i = 0
     while i < len(said):
         end = i
         while end < len(said) and not equal[end]:
             end += 1
-        while i < end - 1:
-            length, j = max((_equal(source, said[i:end], j), j) for j in range(len(source)))
-            for more in range(1, length):
-                yield i + more, j + more
+        while i < end:
+            # With what comes after it, which tells where a single token is from.
+            length, j = max((_equal(source, said[i : end + 1], j), j) for j in range(len(source)))
+            if length >= 2:
+                yield i, j, min(length, end - i)
             i += max(length, 1)
         i = end + 1
 

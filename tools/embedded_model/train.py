@@ -28,16 +28,15 @@ from wiring import wired
 
 @dataclass(frozen=True)
 class Taught:
-    """Heads of a layer that are taught to look at the place that the next token is copied from.
+    """Heads of a layer that are taught to look at places of one kind (`copies.Found`).
 
-    ahead: Or at the place so many tokens behind it.
-    ended: Or, where a cell begins, at the end of the cell before it.
+    ahead: Or at those so many tokens behind them.
     """
 
     layer: int
     heads: tuple[int, ...]
+    kind: str = "copied"
     ahead: int = 0
-    ended: bool = False
 
 
 # The first ones compare the last tokens. Those of the second layer tell whether what comes is what
@@ -47,9 +46,10 @@ TAUGHT = (
     Taught(2, (0, 1), ahead=1),
     Taught(2, (2, 3), ahead=2),
     Taught(2, (4, 5), ahead=4),
-    Taught(3, (0, 1), ended=True),
+    Taught(3, (0, 1), "ended"),
     Taught(3, (2, 3, 4, 5)),
     Taught(5, (2, 3, 4, 5, 6, 7)),
+    Taught(6, (0, 1, 2, 3, 4, 5), "put_in"),
 )
 EVERY = 3  # one position of so many is looked at, chosen anew each time: it costs a tenth then
 
@@ -143,7 +143,7 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
             look_loss(
                 *block.compared(block.attn_norm(x), model.cos[:length], model.sin[:length]),
                 taught,
-                batch.ended if taught.ended else batch.copied,
+                batch.looks[taught.kind],
             )
             for taught in TAUGHT
             for block, x in ((model.blk[taught.layer], inputs[taught.layer]),)
