@@ -325,3 +325,40 @@ def test_attention_and_its_gradient_are_those_of_torch() -> None:
             made.append([mixed, *(leaf.grad for leaf in leaves)])
         for ours, wanted in zip(*made, strict=True):
             torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Yield the module `train`, and forget it and what it imports afterwards."""
+    pytest.importorskip("torch")
+    pytest.importorskip("tokenizers")
+    monkeypatch.syspath_prepend(str(TOOLS))
+    names = [path.stem for path in TOOLS.glob("*.py")]
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    yield load_tool("train")
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(before)
+
+
+def test_the_loss_of_looking_is_that_of_its_definition(
+    train: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(train, "EVERY", 1)
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8)
+    wanted = [{3: [1], 5: [0, 4], 8: [8]}, {}]  # the last one's place, one ahead, is yet to come
+    looks = []
+    for places in wanted:
+        pairs = [(n, at) for n, several in enumerate(places.values()) for at in several]
+        found = torch.tensor(pairs, dtype=torch.long).view(-1, 2)
+        looks.append(train.Looks(torch.tensor([*places], dtype=torch.long), *found.T))
+    lost = []
+    for head in (1, 2):
+        for at, places in ((3, [2]), (5, [1, 5])):
+            scores = key[0, head // 2, : at + 1] @ query[0, head, at] / 8**0.5
+            lost.append(-scores.softmax(0)[places].sum().log())
+    made = train.look_loss(query, key, train.Taught(0, (1, 2), ahead=1), looks)
+    torch.testing.assert_close(made, torch.stack(lost).mean())
+    assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), looks[1:]) == 0

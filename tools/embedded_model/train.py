@@ -30,7 +30,7 @@ from wiring import wired
 class Taught:
     """Heads of a layer that are taught to look at places of one kind (`copies.Found`).
 
-    ahead: Or at those so many tokens behind them.
+    ahead: How many tokens after them to look instead.
     """
 
     layer: int
@@ -51,7 +51,7 @@ TAUGHT = (
     Taught(5, (2, 3, 4, 5, 6, 7)),
     Taught(6, (0, 1, 2, 3, 4, 5), "put_in"),
 )
-EVERY = 3  # one position of so many is looked at, chosen anew each time: it costs a tenth then
+EVERY = 3  # positions from one that is taught to the next; all of them would take much longer
 
 
 @dataclass
@@ -146,6 +146,7 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
                 batch.looks[taught.kind],
             )
             for taught in TAUGHT
+            if taught.layer < len(model.blk)
             for block, x in ((model.blk[taught.layer], inputs[taught.layer]),)
         ]
     return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
