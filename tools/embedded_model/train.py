@@ -39,8 +39,8 @@ class Taught:
     ahead: int = 0
 
 
-# The first ones compare the last tokens. Those of the second layer tell whether what comes is what
-# is to be replaced; the later ones know more, such as what a name was called before.
+# Layer 1 compares the last tokens. Layer 2 looks ahead: is what comes what is to be replaced? Later
+# layers know more, such as what a name was called before.
 TAUGHT = (
     Taught(1, (1, 2, 3, 4, 5, 7)),
     Taught(2, (0, 1), ahead=1),
