@@ -276,6 +276,36 @@ def pieces_of(sample: Any) -> tuple[list[Any], list[str]]:
     return pieces, words
 
 
+def test_what_is_to_be_changed_is_told_from_what_begins_alike(
+    tools: tuple[ModuleType, ModuleType],
+) -> None:
+    """Here each character is a token."""
+    copies = sys.modules["copies"]
+    request = "Rename `ab` to `xyz`:\n```python\ndo_ab = abc + (ab)  # ab, other words\n```\n"
+    answer = "```python\ndo_ab = abc + (xyz)  # xyz, other words\n```"
+    texts, pieces = request + answer, []
+    for start, text in ((0, request), (len(request), answer)):
+        offsets = [(at, at + 1) for at in range(len(text))]
+        pieces.append(copies.Piece(text, [*map(ord, text)], offsets, start, bool(start)))
+    found = copies.find_places(pieces)
+    end = request.index("` to")
+    marked = {texts[at - 3 : at + 1]: places for at, places in found.marked.items()}
+    assert marked == {"_ab ": [0], " abc": [0], "(ab)": [end], " ab,": [end]}
+    asked = {texts[at - 3 : at + 2]: places for at, places in found.asked.items()}
+    assert asked == {
+        " + (x": [end], "(xyz)": [end], "  # x": [end], " xyz,": [end],
+        "\ndo_a": [0], "b = a": [0],
+    }  # fmt: skip
+    new = request.index("xyz")
+    assert {texts[at - 3 : at + 2]: places for at, places in found.put_in.items()} == {
+        " + (x": [new], "  # x": [new],
+    }  # fmt: skip
+    put_in = [at for at in found.kept if texts[at + 1] in "xyz" and new in found.kept[at]]
+    assert len(put_in) == 2
+    for at in put_in:
+        assert [found.kept[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+
+
 def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
     """A place lies before its token and, where nothing was replaced, holds the same."""
     corpus, tasks = tools
@@ -289,6 +319,12 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
             found_places = sys.modules["copies"].find_places(pieces)
             places = found_places.copied
             assert bool(found_places.ended) == (task == "json")
+            for kept in (found_places.kept, found_places.put_in):
+                for position, found in kept.items():
+                    assert {words[place] for place in found} == {words[position + 1]}
+            assert found_places.cell.keys() == found_places.ended.keys()
+            for position, (begin,) in found_places.cell.items():
+                assert words[begin] in words[position + 1 : position + 3]
             for position, (end,) in found_places.ended.items():
                 assert end < position
                 assert re.fullmatch(r"\w+", words[end])
@@ -330,35 +366,34 @@ def test_attention_and_its_gradient_are_those_of_torch() -> None:
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Yield the module `train`, and forget it and what it imports afterwards."""
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
     monkeypatch.syspath_prepend(str(TOOLS))
     names = [path.stem for path in TOOLS.glob("*.py")]
     before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    yield load_tool("train")
+    with torch.compiler.set_stance("force_eager"):
+        yield load_tool("train")
     for name in names:
         sys.modules.pop(name, None)
     sys.modules.update(before)
 
 
-def test_the_loss_of_looking_is_that_of_its_definition(
-    train: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_of_looking_is_that_of_its_definition(train: ModuleType) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(train, "EVERY", 1)
     torch.manual_seed(0)
     query, key = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8)
-    wanted = [{3: [1], 5: [0, 4], 8: [8]}, {}]  # the last one's place, one ahead, is yet to come
-    looks = []
-    for places in wanted:
-        pairs = [(n, at) for n, several in enumerate(places.values()) for at in several]
-        found = torch.tensor(pairs, dtype=torch.long).view(-1, 2)
-        looks.append(train.Looks(torch.tensor([*places], dtype=torch.long), *found.T))
+    positions = torch.tensor([[3, 5, 8], [0, 0, 0]])
+    # The last one's place, one ahead, is yet to come; the second row has none.
+    places = torch.tensor([[[1, -1], [0, 4], [8, -1]], [[-1, -1]] * 3])
+    looks = train.Looks(positions, places)
     lost = []
     for head in (1, 2):
-        for at, places in ((3, [2]), (5, [1, 5])):
+        for at, found in ((3, [2]), (5, [1, 5])):
             scores = key[0, head // 2, : at + 1] @ query[0, head, at] / 8**0.5
-            lost.append(-scores.softmax(0)[places].sum().log())
+            lost.append(-scores.softmax(0)[found].sum().log())
     made = train.look_loss(query, key, train.Taught(0, (1, 2), ahead=1), looks)
     torch.testing.assert_close(made, torch.stack(lost).mean())
-    assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), looks[1:]) == 0
+    nowhere = train.Looks(positions[1:], places[1:])
+    assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), nowhere) == 0
+    empty = train.Looks(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, 0, dtype=torch.long))
+    assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), empty) == 0

@@ -31,27 +31,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Looks:
-    """Where some positions of a row are to look.
+    """Where some positions of each row are to look.
 
-    positions: The positions, [positions].
-    which, places: Index of a position and one place to look at, both [places].
+    positions: The positions, [rows, positions]; those past a row's own have no places.
+    places: Places for each, [rows, positions, places]; -1 where there are fewer.
     """
 
     positions: Tensor
-    which: Tensor
     places: Tensor
+
+    def some(self, every: int, first: int) -> Looks:
+        """Return one position of every few."""
+        return Looks(self.positions[:, first::every], self.places[:, first::every])
 
 
 @dataclass(frozen=True)
 class Batch:
     """Token ids and next-token targets, both [rows, length]; `IGNORED` targets bear no loss.
 
-    looks: Of each kind that `Found` has, each row's.
+    looks: Of each kind that `Found` has.
     """
 
     tokens: Tensor
     targets: Tensor
-    looks: dict[str, list[Looks]]
+    looks: dict[str, Looks]
 
 
 def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
@@ -88,16 +91,21 @@ def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
         labels = torch.where(torch.tensor(row.wanted), ids, IGNORED)
         targets[index, : len(ids) - 1] = labels[1:]
     kinds = [one.name for one in fields(Found)]
-    looks = {kind: [_looks(getattr(row.places, kind)) for row in rows] for kind in kinds}
+    looks = {kind: _looks([getattr(row.places, kind) for row in rows]) for kind in kinds}
     return Batch(tokens, targets, looks)
 
 
-def _looks(places: Places) -> Looks:
-    found = sorted(places.items())
-    flat = [(which, at) for which, (_, several) in enumerate(found) for at in several]
-    pairs = torch.tensor(flat, dtype=torch.long).view(-1, 2)
-    positions = torch.tensor([position for position, _ in found], dtype=torch.long)
-    return Looks(positions, pairs[:, 0], pairs[:, 1])
+def _looks(rows: list[Places]) -> Looks:
+    """Pad positions and places of all rows to common lengths."""
+    several = max((len(places) for row in rows for places in row.values()), default=0)
+    positions = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    places = torch.full((*positions.shape, several), -1)
+    for n, row in enumerate(rows):
+        found = sorted(row.items())
+        positions[n, : len(found)] = torch.tensor([at for at, _ in found], dtype=torch.long)
+        filled = [[*seen, *[-1] * (several - len(seen))] for _, seen in found]
+        places[n, : len(found)] = torch.tensor(filled, dtype=torch.long).view(len(found), several)
+    return Looks(positions, places)
 
 
 class BatchStream:

@@ -11,6 +11,7 @@ place too if they stand elsewhere in the request.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,16 @@ from dataclasses import dataclass, field
 SEED = 6  # tokens that begin a copy, where nothing is being followed
 NEAR = 16  # tokens that may be left out or put in before the copy goes on
 AGREE = 3  # tokens that must be equal there
+LONG = 48  # tokens of the longest change
 THOUGHT = "</think>"
 TABLE = "```csv\n"
+FENCE = "```"
+QUOTED = re.compile(r"`([^`\n]+)`")
+PART_OF_NAME = re.compile(r"\w")
 
 Places = dict[int, list[int]]  # position that predicts a token: the positions to look at
 Run = tuple[int, int, int]  # index in an answer, index in a source, number of equal tokens
+Change = tuple[int, int, int]  # where it begins and ends in an answer, and what it stands for
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,42 @@ class Found:
 
     copied: The places that hold the token, or begin the cell that is to be quoted or not. Where
         something is put in, the place is what it replaces, for its first token.
-    put_in: For that token: its place in the request.
+    kept: The places that hold the token, without those of what is replaced; in what the request
+        says to put in, too.
+    put_in: For the first token of what is put in: its place in the request.
     ended: For what begins a cell of JSON: the place where the cell before it ended.
+    cell: For the same: the cell's place in the table.
+    asked: Where a change begins and where the copy goes on after it: the end of what the request
+        says to change. Where the text begins like that and is not changed: the first token.
+    marked: For what comes after such a text in the request itself: the same.
     """
 
     copied: Places = field(default_factory=dict)
+    kept: Places = field(default_factory=dict)
     put_in: Places = field(default_factory=dict)
     ended: Places = field(default_factory=dict)
+    cell: Places = field(default_factory=dict)
+    asked: Places = field(default_factory=dict)
+    marked: Places = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """What a request says in backquotes.
+
+    end: Position of what comes after it in the conversation.
+    """
+
+    ids: list[int]
+    end: int
+
+    def begins(self, text: list[int], start: int) -> bool:
+        """Return whether a text goes on with it."""
+        return text[start : start + len(self.ids)] == self.ids
+
+    def places(self, text: list[int]) -> list[int]:
+        """Return where it begins in a text."""
+        return [j for j, token in enumerate(text) if token == self.ids[0] and self.begins(text, j)]
 
 
 @dataclass(frozen=True)
@@ -64,14 +99,18 @@ def find_places(pieces: Iterable[Piece]) -> Found:
     """Find the places for every answer of a conversation."""
     found = Found()
     earlier: list[Piece] = []
+    quoted: list[Quoted] = []
     for piece in pieces:
         if piece.answer and TABLE in earlier[-1].text:
             _add_cells(found, earlier[-1], piece)
         elif piece.answer:
             for other in earlier:
-                _add_copies(found, other, piece, request=other is earlier[-1])
+                _add_copies(found, other, piece, quoted, request=other is earlier[-1])
             if THOUGHT in piece.text:
-                _add_copies(found, *_halves(piece))
+                _add_copies(found, *_halves(piece), [])
+        else:
+            quoted = _quoted(piece)
+            _add_marks(found, piece, quoted)
         earlier.append(piece)
     return found
 
@@ -85,7 +124,35 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
     )
 
 
-def _add_copies(found: Found, source: Piece, answer: Piece, request: bool = False) -> None:
+def _quoted(request: Piece) -> list[Quoted]:
+    """Return what a request says in backquotes before its code, if tokens end with it."""
+    made = []
+    for one in QUOTED.finditer(request.text.split(FENCE, 1)[0]):
+        where = request.tokens(*one.span(1))
+        begin, end = where[0] - request.start, where[-1] + 1 - request.start
+        if (request.offsets[begin][0], request.offsets[end - 1][1]) == one.span(1):
+            made.append(Quoted(request.ids[begin:end], request.start + end))
+    return made
+
+
+def _add_marks(found: Found, request: Piece, quoted: list[Quoted]) -> None:
+    """Add where a request has itself what it says in backquotes."""
+    for one in quoted:
+        for j in one.places(request.ids):
+            after = j + len(one.ids)
+            if request.start + after <= one.end or after >= len(request.ids):
+                continue
+            first, last = request.offsets[j][0], request.offsets[after - 1][1]
+            inside = any(
+                PART_OF_NAME.match(request.text[at - 1]) and PART_OF_NAME.match(request.text[at])
+                for at in (first, last)
+            )
+            found.marked[request.start + after] = [0 if inside else one.end]
+
+
+def _add_copies(
+    found: Found, source: Piece, answer: Piece, quoted: list[Quoted], request: bool = False
+) -> None:
     """Add where an answer's tokens come from in one earlier text.
 
     A text that has less than half of the answer is left alone, unless it is the request.
@@ -96,11 +163,63 @@ def _add_copies(found: Found, source: Piece, answer: Piece, request: bool = Fals
     if not request and sum(equal) < 0.5 * len(said):
         return
     pairs = [(found.copied, i, j) for i, j in enumerate(copied) if j >= 0]
+    pairs += [(found.kept, i, j) for i, j in enumerate(copied) if equal[i]]
     for i, j, more in _put_in(source.ids, said, equal) if request else ():
         pairs.append((found.put_in, i, j))
         pairs += [(found.copied, i + k, j + k) for k in range(1, more) if copied[i + k] < 0]
+        pairs += [(found.kept, i + k, j + k) for k in range(more)]
     for places, i, j in pairs:
-        places.setdefault(answer.start + i - 1, []).append(source.start + j)
+        _add(places, answer.start + i - 1, source.start + j)
+    _add_changes(found, source, answer, quoted, copied, equal)
+
+
+def _add_changes(
+    found: Found,
+    source: Piece,
+    answer: Piece,
+    quoted: list[Quoted],
+    copied: list[int],
+    equal: list[bool],
+) -> None:
+    """Add what the request says in backquotes: what is to be changed, and into what."""
+    spans = [(j, j + len(one.ids), one) for one in quoted for j in one.places(source.ids)]
+    ends: dict[int, int] = {}  # by where in the source what is changed begins
+    alike: set[int] = set()
+    before = answer.start - 1  # the position that predicts the answer's first token
+    for i, back, j in _changes(copied, equal):
+        # It is what is changed, or what has just ended where something is added.
+        near = [(max(j - end, -1), begin, one) for begin, end, one in spans if begin <= j < end + 3]
+        if not near:
+            continue
+        _, begin, old = min(near, key=lambda span: span[:2])
+        found.asked[before + i] = found.asked[before + back] = [old.end]
+        ends[begin] = old.end
+        alike.add(old.ids[0])
+        for start in (i - (j - begin), *range(i, i + 3)):
+            new = next(
+                (one for one in quoted if one is not old and one.begins(answer.ids, start)), None
+            )
+            if new is not None:
+                place = new.end - len(new.ids) - start
+                found.put_in[before + max(i, start)] = [place + max(i, start)]
+                for k in range(start, start + len(new.ids)):
+                    _add(found.kept, before + k, place + k)
+                break
+    for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
+        if same and source.ids[j] in alike:
+            found.asked.setdefault(before + i, [ends.get(j, 0)])
+
+
+def _changes(copied: list[int], equal: list[bool]) -> Iterator[Change]:
+    """Find where a copy is left and where it goes on, both in the answer, and what was next."""
+    last, j = -1, -1
+    for i, place in enumerate(copied):
+        if not equal[i]:
+            continue
+        more, left_out = i - last - 1, place - j - 1
+        if j >= 0 and more + left_out > 0 and more <= LONG and 0 <= left_out <= LONG:
+            yield last + 1, i, j + 1
+        last, j = i, place
 
 
 def follow(source: Sequence[int], answer: Sequence[int]) -> list[int]:
@@ -163,6 +282,12 @@ def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[R
         i = end + 1
 
 
+def _add(places: Places, position: int, place: int) -> None:
+    known = places.setdefault(position, [])
+    if place not in known:
+        known.append(place)
+
+
 def _add_cells(found: Found, table: Piece, answer: Piece) -> None:
     """Add the places of a table's cells in its JSON, and of the columns' names.
 
@@ -177,12 +302,15 @@ def _add_cells(found: Found, table: Piece, answer: Piece) -> None:
             name = table.text[slice(*header)]
             at = answer.text.index(f'"{name}": ', at) + 1
             known.append(answer.tokens(at, at + len(name)))
-            _add_equal(found.copied, known[-1], known[:-1])
+            for places in (found.copied, found.kept):
+                _add_equal(places, known[-1], known[:-1])
             at += len(name) + len('": ')
             at += answer.text[at] == '"'
             said, cell = answer.tokens(at, at + end - begin), table.tokens(begin, end)
-            _add_equal(found.copied, said, [cell])
-            found.copied.setdefault(said[0] - 2, []).append(cell[0])
+            for places in (found.copied, found.kept):
+                _add_equal(places, said, [cell])
+            _add(found.copied, said[0] - 2, cell[0])
+            found.cell.update({said[0] - 2: [cell[0]], said[0] - 1: [cell[0]]})
             found.ended.update({said[0] - 2: [before], said[0] - 1: [before]})
             before = said[-1]
 
@@ -192,7 +320,7 @@ def _add_equal(places: Places, said: list[int], sources: list[list[int]]) -> Non
     for source in sources:
         if len(source) == len(said):
             for position, place in zip(said, source, strict=True):
-                places.setdefault(position - 1, []).append(place)
+                _add(places, position - 1, place)
 
 
 def _cells(text: str) -> list[list[tuple[int, int]]]:

@@ -43,15 +43,23 @@ class Taught:
 # layers know more, such as what a name was called before.
 TAUGHT = (
     Taught(1, (1, 2, 3, 4, 5, 7)),
+    Taught(1, (0, 6), "marked"),
     Taught(2, (0, 1), ahead=1),
-    Taught(2, (2, 3), ahead=2),
+    Taught(2, (2,), ahead=2),
+    Taught(2, (3,), ahead=3),
     Taught(2, (4, 5), ahead=4),
     Taught(3, (0, 1), "ended"),
     Taught(3, (2, 3, 4, 5)),
-    Taught(5, (2, 3, 4, 5, 6, 7)),
+    Taught(4, (0, 1, 2, 3, 4, 5), "asked"),
+    Taught(4, (6, 7), "cell"),
+    Taught(5, (0, 1), "cell"),
+    Taught(5, (2, 3, 4, 5, 6, 7), "kept"),
+    Taught(5, (2, 3, 4, 5, 6, 7), "put_in"),
     Taught(6, (0, 1, 2, 3, 4, 5), "put_in"),
 )
-EVERY = 3  # positions from one that is taught to the next; all of them would take much longer
+UNSEEN = -1e9  # score of a place that is not to be looked at
+MANY = {"copied", "kept"}  # for nearly every token
+EVERY = 4  # positions of these from one that is taught to the next; all would take much longer
 
 
 @dataclass
@@ -76,7 +84,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--device", default="cpu", help="torch device")
-    parser.add_argument("--compile", action="store_true", help="compile the layers: needs g++")
+    parser.add_argument("--compile", action="store_true", help="compile: needs g++")
     parser.add_argument("--rate", type=float, default=0.005, help="peak learning rate of Muon")
     parser.add_argument("--hold", type=float, default=0.5, help="share of time before the decay")
     parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
@@ -139,11 +147,16 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
         wanted = targets >= 0
         logits = model.logits(hidden[wanted])
         length = tokens.shape[1]
+        first = int(torch.randint(EVERY, ()))
+        looks = {
+            kind: all_of if kind not in MANY else all_of.some(EVERY, first)
+            for kind, all_of in batch.looks.items()
+        }
         looking = [
             look_loss(
                 *block.compared(block.attn_norm(x), model.cos[:length], model.sin[:length]),
                 taught,
-                batch.looks[taught.kind],
+                looks[taught.kind],
             )
             for taught in TAUGHT
             if taught.layer < len(model.blk)
@@ -152,32 +165,35 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
     return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
 
 
-def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: list[Looks]) -> Tensor:
+def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: Looks) -> Tensor:
     """Return how little some heads look where they should.
 
-    It is the mean, over heads and some of the positions, of the negative logarithm of the
-    attention that the places of a position have together. Queries [batch, heads, length, width];
-    fewer keys.
+    It is the mean, over heads and positions, of the negative logarithm of the attention that the
+    places of a position have together. Queries [batch, heads, length, width]; fewer keys.
     """
-    group, scale = query.shape[1] // key.shape[1], query.shape[3] ** -0.5
-    asking, asked = list(taught.heads), [head // group for head in taught.heads]
-    columns = torch.arange(query.shape[2], device=query.device)
-    lost: list[Tensor] = []
-    for queries, keys, row in zip(query, key, wanted, strict=True):
-        first = int(torch.randint(EVERY, ()))
-        chosen = row.which % EVERY == first
-        at, which = row.positions[first::EVERY], row.which[chosen] // EVERY
-        places = row.places[chosen] + taught.ahead
-        seen = places <= at[which]  # not a place that is yet to come
-        at, which, places, seen = (x.to(query.device) for x in (at, which, places, seen))
-        scores = (queries[asking][:, at] @ keys[asked].transpose(1, 2)).float() * scale
-        looks = scores.masked_fill(columns > at[:, None], -1e9).log_softmax(-1)
-        allowed = looks.new_full(looks.shape[1:], -1e9)
-        allowed[which[seen], places[seen]] = 0
-        known = which[seen].unique()
-        lost.append((looks + allowed)[:, known].logsumexp(-1).flatten())
-    every = torch.cat(lost)
-    return -every.sum() / max(every.numel(), 1)
+    device, group = query.device, query.shape[1] // key.shape[1]
+    at, places = wanted.positions.to(device), wanted.places.to(device)
+    if places.numel() == 0:
+        return query.new_zeros((), dtype=torch.float)
+    ahead = places + taught.ahead
+    seen = (places >= 0) & (ahead <= at[..., None])  # not a place that is yet to come
+    asking = torch.tensor(taught.heads, device=device)
+    rows = torch.arange(len(at), device=device)[:, None, None]
+    queries = query[rows, asking[:, None], at[:, None]]  # [rows, heads, positions, width]
+    scores = queries @ key[:, asking // group].transpose(2, 3)
+    return _lost(scores * query.shape[3] ** -0.5, at, ahead * seen, seen)
+
+
+@torch.compile(dynamic=True)
+def _lost(scores: Tensor, at: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+    """Return what `look_loss` says, from scores [rows, heads, positions, columns]."""
+    columns = torch.arange(scores.shape[3], device=scores.device)
+    scores = scores.float().masked_fill(columns > at[:, None, :, None], UNSEEN)
+    index = places[:, None].expand(-1, scores.shape[1], -1, -1)
+    right = scores.gather(3, index).masked_fill(~seen[:, None], UNSEEN)
+    lost = scores.logsumexp(3) - right.logsumexp(3)
+    known = seen.any(2)[:, None].expand_as(lost)
+    return torch.where(known, lost, 0).sum() / known.sum().clamp(1)
 
 
 class HeldOut:
@@ -284,9 +300,9 @@ def main() -> None:
     sizes = ModelConfig(layers=options.layers, feed_forward=options.feed_forward)
     model = load_gguf(options.init) if options.init else wired(TinyLlama(sizes))
     tokenizer = load_tokenizer(options.tokenizer or options.init)
-    if options.compile:
-        for block in model.blk:
-            block.compile(dynamic=True)
+    torch.compiler.set_stance("default" if options.compile else "force_eager")
+    for block in model.blk:
+        block.compile(dynamic=True)
     maker = TaskMaker(load_corpus("train"), pieces=pieces_of(tokenizer))
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed
