@@ -43,8 +43,11 @@ class Found:
     ended: For what begins a cell of JSON: the place where the cell before it ended.
     cell: For the same: the cell's place in the table.
     asked: Where a change begins and where the copy goes on after it: the end of what the request
-        says to change. Where the text begins like that and is not changed: the first token.
-    marked: For what comes after such a text in the request itself: the same.
+        says to change.
+    alike: Where the text begins like that and is not changed: the conversation's first token.
+    marked: In the request, for what comes after its own text that is to be changed: the end of what
+        it says to change.
+    inside: There, for what comes after the same characters inside a name: the first token.
     """
 
     copied: Places = field(default_factory=dict)
@@ -53,7 +56,9 @@ class Found:
     ended: Places = field(default_factory=dict)
     cell: Places = field(default_factory=dict)
     asked: Places = field(default_factory=dict)
+    alike: Places = field(default_factory=dict)
     marked: Places = field(default_factory=dict)
+    inside: Places = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,10 @@ def _add_marks(found: Found, request: Piece, quoted: list[Quoted]) -> None:
                 PART_OF_NAME.match(request.text[at - 1]) and PART_OF_NAME.match(request.text[at])
                 for at in (first, last)
             )
-            found.marked[request.start + after] = [0 if inside else one.end]
+            if inside:
+                found.inside[request.start + after] = [0]
+            else:
+                found.marked[request.start + after] = [one.end]
 
 
 def _add_copies(
@@ -184,7 +192,7 @@ def _add_changes(
     """Add what the request says in backquotes: what is to be changed, and into what."""
     spans = [(j, j + len(one.ids), one) for one in quoted for j in one.places(source.ids)]
     ends: dict[int, int] = {}  # by where in the source what is changed begins
-    alike: set[int] = set()
+    begun: set[int] = set()  # first tokens of these
     before = answer.start - 1  # the position that predicts the answer's first token
     for i, back, j in _changes(copied, equal):
         # It is what is changed, or what has just ended where something is added.
@@ -194,7 +202,7 @@ def _add_changes(
         _, begin, old = min(near, key=lambda span: span[:2])
         found.asked[before + i] = found.asked[before + back] = [old.end]
         ends[begin] = old.end
-        alike.add(old.ids[0])
+        begun.add(old.ids[0])
         for start in (i - (j - begin), *range(i, i + 3)):
             new = next(
                 (one for one in quoted if one is not old and one.begins(answer.ids, start)), None
@@ -206,8 +214,12 @@ def _add_changes(
                     _add(found.kept, before + k, place + k)
                 break
     for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
-        if same and source.ids[j] in alike:
-            found.asked.setdefault(before + i, [ends.get(j, 0)])
+        if not same or source.ids[j] not in begun or before + i in found.asked:
+            continue
+        if j in ends:
+            found.asked[before + i] = [ends[j]]
+        else:
+            found.alike[before + i] = [0]
 
 
 def _changes(copied: list[int], equal: list[bool]) -> Iterator[Change]:

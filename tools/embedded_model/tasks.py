@@ -191,19 +191,20 @@ class TaskMaker:
         """Return code for training in which one name often stands in for others.
 
         A short text with many names to change teaches more than a long one with few, and where
-        little tells two places apart, copying takes a longer look at what is before them. Or some
-        names begin like another one, so that the first token does not tell which one comes.
+        little tells two places apart, copying takes a longer look at what is before them. Often
+        names begin like that one, so that the first token does not tell which one comes.
         """
         code = self._code(rng, longest)
         names = identifiers(code)
-        if self.varied and rng.random() < 0.65 and len(names) >= 3:
-            kept = names.pop(rng.randrange(len(names)))
-            code = rename(
-                code, dict.fromkeys(rng.sample(names, rng.randint(1, len(names) // 2)), kept)
-            )
-        elif self.varied and len(names) >= 3:
-            kept, *others = rng.sample(names, rng.randint(2, min(4, len(names))))
-            code = rename(code, {name: self.names.like(kept, code, rng) for name in others})
+        if not self.varied or len(names) < 3:
+            return code
+        kept = names.pop(rng.randrange(len(names)))
+        rng.shuffle(names)
+        if rng.random() < 0.65:
+            same = names[: rng.randint(1, len(names) // 2)]
+            code, names = rename(code, dict.fromkeys(same, kept)), names[len(same) :]
+        if rng.random() < 0.6:
+            code = rename(code, {name: self.names.like(kept, code, rng) for name in names[:3]})
         return code
 
     def _change(self, code: str, rng: random.Random) -> tuple[str, str]:
