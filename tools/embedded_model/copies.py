@@ -42,12 +42,11 @@ class Found:
     put_in: For the first token of what is put in: its place in the request.
     ended: For what begins a cell of JSON: the place where the cell before it ended.
     cell: For the same: the cell's place in the table.
-    asked: Where a change begins and where the copy goes on after it: the end of what the request
-        says to change.
-    alike: Where the text begins like that and is not changed: the conversation's first token.
+    asked: Where a change begins: the end of what the request says to change. Where the text begins
+        like that and is not changed: the conversation's first token.
+    back: Where the copy goes on after a change: the end of what the request says to change.
     marked: In the request, for what comes after its own text that is to be changed: the end of what
-        it says to change.
-    inside: There, for what comes after the same characters inside a name: the first token.
+        it says to change. For what comes after the same characters inside a name: the first token.
     """
 
     copied: Places = field(default_factory=dict)
@@ -56,9 +55,8 @@ class Found:
     ended: Places = field(default_factory=dict)
     cell: Places = field(default_factory=dict)
     asked: Places = field(default_factory=dict)
-    alike: Places = field(default_factory=dict)
+    back: Places = field(default_factory=dict)
     marked: Places = field(default_factory=dict)
-    inside: Places = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,10 +150,7 @@ def _add_marks(found: Found, request: Piece, quoted: list[Quoted]) -> None:
                 PART_OF_NAME.match(request.text[at - 1]) and PART_OF_NAME.match(request.text[at])
                 for at in (first, last)
             )
-            if inside:
-                found.inside[request.start + after] = [0]
-            else:
-                found.marked[request.start + after] = [one.end]
+            found.marked[request.start + after] = [0 if inside else one.end]
 
 
 def _add_copies(
@@ -200,7 +195,7 @@ def _add_changes(
         if not near:
             continue
         _, begin, old = min(near, key=lambda span: span[:2])
-        found.asked[before + i] = found.asked[before + back] = [old.end]
+        found.asked[before + i] = found.back[before + back] = [old.end]
         ends[begin] = old.end
         begun.add(old.ids[0])
         for start in (i - (j - begin), *range(i, i + 3)):
@@ -214,12 +209,8 @@ def _add_changes(
                     _add(found.kept, before + k, place + k)
                 break
     for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
-        if not same or source.ids[j] not in begun or before + i in found.asked:
-            continue
-        if j in ends:
-            found.asked[before + i] = [ends[j]]
-        else:
-            found.alike[before + i] = [0]
+        if same and source.ids[j] in begun:
+            found.asked.setdefault(before + i, [ends.get(j, 0)])
 
 
 def _changes(copied: list[int], equal: list[bool]) -> Iterator[Change]:

@@ -203,7 +203,7 @@ class TaskMaker:
         if rng.random() < 0.65:
             same = names[: rng.randint(1, len(names) // 2)]
             code, names = rename(code, dict.fromkeys(same, kept)), names[len(same) :]
-        if rng.random() < 0.6:
+        if rng.random() < 0.45:
             code = rename(code, {name: self.names.like(kept, code, rng) for name in names[:3]})
         return code
 

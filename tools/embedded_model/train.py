@@ -44,7 +44,6 @@ class Taught:
 TAUGHT = (
     Taught(1, (1, 2, 3, 4, 5, 7)),
     Taught(1, (0, 6), "marked"),
-    Taught(1, (0, 6), "inside"),
     Taught(2, (0, 1), ahead=1),
     Taught(2, (2,), ahead=2),
     Taught(2, (3,), ahead=3),
@@ -52,7 +51,7 @@ TAUGHT = (
     Taught(3, (0, 1), "ended"),
     Taught(3, (2, 3, 4, 5)),
     Taught(4, (0, 1, 2, 3, 4, 5), "asked"),
-    Taught(4, (0, 1, 2, 3, 4, 5), "alike"),
+    Taught(4, (0, 1, 2, 3, 4, 5), "back"),
     Taught(4, (6, 7), "cell"),
     Taught(5, (0, 1), "cell"),
     Taught(5, (2, 3, 4, 5, 6, 7), "kept"),
