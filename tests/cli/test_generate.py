@@ -213,9 +213,10 @@ def test_characters_of_several_tokens_are_whole() -> None:
 
 @pytest.mark.parametrize("spec", [*DRAFTER_NAMES, "ngram-mod,ngram-cache"])
 def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) -> None:
-    prompt = "def area(width, height):\n    return width * height\n\n" * 3
+    code = "".join(f"    total_{name} = width * height\n" for name in ("one", "two", "three"))
+    prompt = f"Repeat this code:\n\n```python\ndef area(width, height):\n{code * 2}```"
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
-    given = ("generate", "--raw", "-p", prompt, "-n", "67", "--spec-type", spec)
+    given = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
     given += ("--temp", "0", "--policy", "fixed")
     result = invoke(*given)
     assert result.exit_code == 0, result.output

@@ -205,8 +205,8 @@ def test_headers_tell_thinking_also_where_it_is_not_asked_for() -> None:
 
 @pytest.fixture(scope="module")
 def calling(model: LlamaModel) -> Iterator[ollama.Client]:
-    """A client of a server whose model likes to begin with "<"; a grammar does the rest."""
-    bias = {int(model.tokenize("<", add_special=False)[0]): 50.0}
+    """A client of a server whose model likes to end, or else "<"; a grammar does the rest."""
+    bias = {int(model.tokenize("<", add_special=False)[0]): 50.0, model.eos: 60.0}
     sampling = Sampling(temperature=0, logit_bias=bias)
     settings = {"sampling": sampling}
     with serving(model, slots=1, served=settings) as made, ollama.Client(made.url) as client:
@@ -214,7 +214,8 @@ def calling(model: LlamaModel) -> Iterator[ollama.Client]:
 
 
 def test_calls_are_found_and_have_objects_as_arguments(calling: ollama.Client) -> None:
-    settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}, "options": GREEDY}
+    options = {**GREEDY, "num_predict": 300}
+    settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}, "options": options}
     whole = calling.chat("tiny", CHAT, **settings)
     (call,) = whole.message.tool_calls
     assert call.function.name == "get_weather"

@@ -26,7 +26,8 @@ from ngramspec.recordings.writer import LEAST_BYTES, RecordFile
 from ngramspec.server.recorder import Recorder
 from ngramspec.tokenizers import fingerprint_of
 
-SAID = [{"role": "user", "content": "def area(width, height):"}]
+SAID = [{"role": "user", "content": "Repeat this code:\n\n```python\nx = 1\ny = x + 2\n```"}]
+AGAIN = "Repeat the code."
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": SAID, "max_tokens": 8}),
     "chat stream": ("/v1/chat/completions", {"messages": SAID, "max_tokens": 8, "stream": True}),
@@ -162,10 +163,10 @@ def test_no_recorder_means_no_file_and_no_metrics(model: Path) -> None:
 
 def test_a_chat_is_one_session_and_choices_share_their_prompt(record: Record, path: Path) -> None:
     server = record()
-    messages = [{"role": "user", "content": "Say something that takes a few tokens, please."}]
+    messages = [*SAID]
     for _ in range(3):
-        answer = server.chat(messages=messages, max_tokens=8).choices[0].message.content
-        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]
+        answer = server.chat(messages=messages, max_tokens=40).choices[0].message.content
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": AGAIN}]
     server.complete(prompt="some text that is long enough to be kept " * 3, n=2, max_tokens=4)
     found = written(server, 5)
     made = records(path)

@@ -294,13 +294,13 @@ def test_spans_of_text_that_is_held_back_come_with_the_next_event() -> None:
 )  # fmt: skip
 def test_a_call_can_be_forced(server: Serving, choice: Any) -> None:
     tools = [WEATHER] if choice == "required" else [TIME, WEATHER]
-    made = ask(server, tools=tools, tool_choice=choice, max_output_tokens=200)
+    settings = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
+    made = ask(server, **settings, max_output_tokens=200)
     (call,) = made.output
     assert (call.type, call.name, call.status) == ("function_call", "get_weather", "completed")
     assert call.id.startswith("fc_")
     assert json.loads(call.arguments)["city"] in ("Oslo", "Rome")
-    events = events_of(server.client, tools=tools, tool_choice=choice, temperature=0,
-                       max_output_tokens=200)  # fmt: skip
+    events = events_of(server.client, **settings, temperature=0, max_output_tokens=200)
     assert kinds(events)[2:-1] == [
         "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
         "output_item.done",

@@ -58,7 +58,7 @@ def collect(events: list[Any]) -> tuple[str, list[dict[str, Any]], str]:
 @pytest.mark.parametrize("choice", ["required", ONE])
 def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
     tools = [WEATHER] if choice == "required" else TOOLS
-    made = server.chat(tools=tools, tool_choice=choice, max_tokens=200)
+    made = server.chat(tools=tools, tool_choice=choice, parallel_tool_calls=False, max_tokens=200)
     message = made.choices[0].message
     assert made.choices[0].finish_reason == "tool_calls"
     assert message.content is None
@@ -163,7 +163,8 @@ def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> 
         "type": "json_schema",
         "json_schema": {"name": "x", "schema": {"type": "boolean"}},
     }
-    settings = {"tools": [CLOCK], "response_format": wanted, "max_tokens": 60}
+    settings: Any = {"tools": [CLOCK], "response_format": wanted, "max_tokens": 60}
+    settings["parallel_tool_calls"] = False
     calls = server.chat(extra={"logit_bias": {"<": 50}}, **settings).choices[0]
     answers = server.chat(extra={"logit_bias": {"true": 50}}, **settings).choices[0]
     assert calls.finish_reason == "tool_calls"
