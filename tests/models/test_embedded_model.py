@@ -365,13 +365,12 @@ def test_attention_and_its_gradient_are_those_of_torch() -> None:
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Yield the module `train`, and forget it and what it imports afterwards."""
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
     monkeypatch.syspath_prepend(str(TOOLS))
     names = [path.stem for path in TOOLS.glob("*.py")]
     before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    with torch.compiler.set_stance("force_eager"):
-        yield load_tool("train")
+    yield load_tool("train")
     for name in names:
         sys.modules.pop(name, None)
     sys.modules.update(before)

@@ -21,7 +21,7 @@ from model import ModelConfig, TinyLlama, load_gguf
 from tasks import TaskMaker
 from tokenizer import load_tokenizer, pieces_of
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 from wiring import wired
 
@@ -85,7 +85,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=80.0, help="time budget")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--device", default="cpu", help="torch device")
-    parser.add_argument("--compile", action="store_true", help="compile: needs g++")
+    parser.add_argument("--compile", action="store_true", help="compile the layers: needs g++")
     parser.add_argument("--rate", type=float, default=0.005, help="peak learning rate of Muon")
     parser.add_argument("--hold", type=float, default=0.5, help="share of time before the decay")
     parser.add_argument("--budget", type=int, default=3072, help="padded tokens in a batch")
@@ -182,19 +182,25 @@ def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: Looks) -> Tens
     rows = torch.arange(len(at), device=device)[:, None, None]
     queries = query[rows, asking[:, None], at[:, None]]  # [rows, heads, positions, width]
     scores = queries @ key[:, asking // group].transpose(2, 3)
-    return _lost(scores * query.shape[3] ** -0.5, at, ahead * seen, seen)
+    lost: Tensor = LOST(scores * query.shape[3] ** -0.5, at, ahead * seen, seen)
+    return lost
 
 
-@torch.compile(dynamic=True)
-def _lost(scores: Tensor, at: Tensor, places: Tensor, seen: Tensor) -> Tensor:
-    """Return what `look_loss` says, from scores [rows, heads, positions, columns]."""
-    columns = torch.arange(scores.shape[3], device=scores.device)
-    scores = scores.float().masked_fill(columns > at[:, None, :, None], UNSEEN)
-    index = places[:, None].expand(-1, scores.shape[1], -1, -1)
-    right = scores.gather(3, index).masked_fill(~seen[:, None], UNSEEN)
-    lost = scores.logsumexp(3) - right.logsumexp(3)
-    known = seen.any(2)[:, None].expand_as(lost)
-    return torch.where(known, lost, 0).sum() / known.sum().clamp(1)
+class Lost(nn.Module):
+    """What `look_loss` says of scores; a module, so that it can be compiled as the layers are."""
+
+    def forward(self, scores: Tensor, at: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+        """Return the mean for scores [rows, heads, positions, columns]."""
+        columns = torch.arange(scores.shape[3], device=scores.device)
+        scores = scores.float().masked_fill(columns > at[:, None, :, None], UNSEEN)
+        index = places[:, None].expand(-1, scores.shape[1], -1, -1)
+        right = scores.gather(3, index).masked_fill(~seen[:, None], UNSEEN)
+        lost = scores.logsumexp(3) - right.logsumexp(3)
+        known = seen.any(2)[:, None].expand_as(lost)
+        return torch.where(known, lost, 0).sum() / known.sum().clamp(1)
+
+
+LOST = Lost()
 
 
 class HeldOut:
@@ -301,9 +307,9 @@ def main() -> None:
     sizes = ModelConfig(layers=options.layers, feed_forward=options.feed_forward)
     model = load_gguf(options.init) if options.init else wired(TinyLlama(sizes))
     tokenizer = load_tokenizer(options.tokenizer or options.init)
-    torch.compiler.set_stance("default" if options.compile else "force_eager")
-    for block in model.blk:
-        block.compile(dynamic=True)
+    if options.compile:
+        for module in (*model.blk, LOST):
+            module.compile(dynamic=True)
     maker = TaskMaker(load_corpus("train"), pieces=pieces_of(tokenizer))
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed

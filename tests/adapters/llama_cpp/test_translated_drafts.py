@@ -166,7 +166,7 @@ def test_other_ids_draft_as_well_as_the_same_ones(
     # A model may say tokens that its tokenizer would not make of their text: what was said is then
     # not what its text tells.
     everything = run("code", None, CODE, **options)
-    code = [CODE[index] for index in told_by_their_text(CODE, everything.texts)]
+    code = [CODE[index] for index in told_by_their_text(CODE, everything.texts)][:6]
     assert len(code) >= 4
     plain = run("code", None, code, **options)
     own, other = (run("code", small, code, **options) for small in ("code", "permuted"))

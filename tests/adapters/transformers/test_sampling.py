@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 from typing import Any
 
@@ -20,19 +21,29 @@ def sampled(model: Any, inputs: Any, **options: Any) -> Any:
     )
 
 
+@pytest.fixture(scope="module")
+def precise(model: Any) -> Any:
+    """The model in double precision.
+
+    In single precision a pass of another size may exchange two tokens whose chances are the same
+    but for the last bits, and with them what the nucleus holds.
+    """
+    return copy.deepcopy(model).double()
+
+
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("options", [{}, WARPED], ids=["plain", "warped"])
 def test_compare_gives_the_text_of_no_drafts(
-    model: Any, batch: Any, rows: int, cache: Any, options: Any
+    precise: Any, batch: Any, rows: int, cache: Any, options: Any
 ) -> None:
     inputs = {key: values[:rows] for key, values in batch.items()}
     # Hot enough that the sure model says something else than the draft now and then.
     options = {**options, "temperature": 5.0, "cache_implementation": cache, "seeds": 11}
-    wanted = sampled(model, inputs, max_draft=0, **options)
+    wanted = sampled(precise, inputs, max_draft=0, **options)
     speculator = NgramSpeculator("suffix", policy="fixed")
     for _ in range(2):  # the second time the whole text is drafted
-        assert sampled(model, inputs, drafter=speculator, **options).equal(wanted)
+        assert sampled(precise, inputs, drafter=speculator, **options).equal(wanted)
     stats = speculator.stats()["suffix"]
     assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
 
