@@ -119,7 +119,7 @@ def test_from_a_server_to_a_better_one(
     counts = {}
     for name, options in {"default": ["--model", str(embedded_model())], "new": line[2:]}.items():
         path = tmp_path / f"{name}.jsonl"
-        server = serve(*options, "--record", str(path))
+        server = serve(*options, "--exact", "--record", str(path))
         ask(server.url(), 12, 2)  # of the same kind, which the file does not know
         assert server.end() == 0
         counts[name] = passes(path)
