@@ -295,6 +295,11 @@ def test_what_is_to_be_changed_is_told_from_what_begins_alike(
     assert asked == {" + (x": [end], "  # x": [end], "\ndo_a": [0], "b = a": [0]}
     back = {texts[at - 3 : at + 2]: places for at, places in found.back.items()}
     assert back == {"(xyz)": [end], " xyz,": [end]}
+    resumed = {
+        texts[at - 3 : at + 2]: texts[places[0] : places[0] + 2]
+        for at, places in found.resumed.items()
+    }
+    assert resumed == {"(xyz)": ") ", " xyz,": ", "}
     new = request.index("xyz")
     assert {texts[at - 3 : at + 2]: places for at, places in found.put_in.items()} == {
         " + (x": [new], "  # x": [new],
@@ -303,6 +308,29 @@ def test_what_is_to_be_changed_is_told_from_what_begins_alike(
     assert len(put_in) == 2
     for at in put_in:
         assert [found.kept[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+        assert [found.said[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+    assert len(found.said) == 6
+
+
+def test_what_is_no_task_has_one_answer(
+    tools: tuple[ModuleType, ModuleType], library: Path
+) -> None:
+    """It is not looked for in the request, and requests of the measurement are not learned."""
+    corpus, tasks = tools
+    assert not {*tasks.NO_TASK} & {*tasks.HELD_OUT_NO_TASK}
+    asked = []
+    for split, varied in (("train", True), ("eval", False)):
+        maker = tasks.TaskMaker(corpus.load_corpus(split, library), varied)
+        maker.corpus.prose = ["It is able to rename a name, and to lose it. " * 5]
+        samples = [maker.make(f"{seed}", "other") for seed in range(60)]
+        asked.append({sample.turns[-1][0] for sample in samples})
+        assert {sample.turns[-1][1] for sample in samples} == {tasks.CANNOT}
+        for sample in samples:
+            pieces, _ = pieces_of(sample)
+            found = sys.modules["copies"].find_places(pieces)
+            assert not {at for at in found.copied if at >= pieces[-1].start - 1}
+        assert not any(re.search("{[a-z]+}", ask) for ask in asked[-1])
+    assert not asked[0] & asked[1]
 
 
 def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library: Path) -> None:

@@ -45,6 +45,8 @@ class Found:
     asked: Where a change begins: the end of what the request says to change. Where the text begins
         like that and is not changed: the conversation's first token.
     back: Where the copy goes on after a change: the end of what the request says to change.
+    resumed: For the same: the place in the text that is copied.
+    said: For every token of what is put in as the request says it: its place there.
     marked: In the request, for what comes after its own text that is to be changed: the end of what
         it says to change. For what comes after the same characters inside a name: the first token.
     """
@@ -56,6 +58,8 @@ class Found:
     cell: Places = field(default_factory=dict)
     asked: Places = field(default_factory=dict)
     back: Places = field(default_factory=dict)
+    resumed: Places = field(default_factory=dict)
+    said: Places = field(default_factory=dict)
     marked: Places = field(default_factory=dict)
 
 
@@ -158,12 +162,14 @@ def _add_copies(
 ) -> None:
     """Add where an answer's tokens come from in one earlier text.
 
-    A text that has less than half of the answer is left alone, unless it is the request.
+    A text that has less than half of the answer is left alone. Of the request a fifth is enough,
+    and any share if it says what to change.
     """
     said = answer.ids
     copied = follow(source.ids, said)
     equal = [j >= 0 and source.ids[j] == said[i] for i, j in enumerate(copied)]
-    if not request and sum(equal) < 0.5 * len(said):
+    least = 0.5 if not request else 0.2 if not quoted else 0.0
+    if sum(equal) < least * len(said):
         return
     pairs = [(found.copied, i, j) for i, j in enumerate(copied) if j >= 0]
     pairs += [(found.kept, i, j) for i, j in enumerate(copied) if equal[i]]
@@ -196,6 +202,7 @@ def _add_changes(
             continue
         _, begin, old = min(near, key=lambda span: span[:2])
         found.asked[before + i] = found.back[before + back] = [old.end]
+        found.resumed[before + back] = [source.start + copied[back]]
         ends[begin] = old.end
         begun.add(old.ids[0])
         for start in (i - (j - begin), *range(i, i + 3)):
@@ -207,6 +214,7 @@ def _add_changes(
                 found.put_in[before + max(i, start)] = [place + max(i, start)]
                 for k in range(start, start + len(new.ids)):
                     _add(found.kept, before + k, place + k)
+                    found.said[before + k] = [place + k]
                 break
     for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
         if same and source.ids[j] in begun:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 TASKS = (
     "repeat_code", "repeat_text", "rename", "show", "think", "json", "fix", "two_turns", "again",
+    "other",
 )  # fmt: skip
 PROSE = "prose"  # not a task: goes on with a held-out text for PROSE_TOKENS
 PROSE_TOKENS = 60

@@ -16,6 +16,10 @@ from names import NameMaker, identifiers, rename
 CHARACTERS_PER_TOKEN = 3.0
 SHARES = (0.2, 0.4, 0.7)
 SYSTEM = "You are a helpful assistant."
+CANNOT = (
+    "I am a tiny model: I only copy and edit text. Ask me to repeat code or text, to rename a "
+    "name, to show a function, to turn CSV into JSON, or to change lines."
+)
 PHRASES = {
     "repeat_code": (
         "Repeat this code:",
@@ -65,6 +69,29 @@ PHRASES = {
     "json": ("Convert to JSON:", "Convert this CSV to JSON:", "Convert this table to JSON:"),
     "fix": ("Fix this function:", "Change this function:", "Apply these changes to the code:"),
 }
+NO_TASK = (
+    "Hello!", "Hi", "Hi there!", "hello", "hey", "Hey, how are you?", "Who are you?",
+    "What are you?", "What can you do?", "Help", "Thanks!", "Thank you.", "Test", "ping", "ok",
+    "Yes", "No", "Why?", "Tell me a joke.", "Say hello.", "Tell me a story about a {word}.",
+    "What is {word}?", "What is a {word}?", "What does {word} mean?", "Why is the {word} {word}?",
+    "How many {word}s are in {word}?", "Who invented the {word}?", "Write a poem about {word}.",
+    "Write a function that {word}s a {word}.", "Write a Python program for {word}.",
+    "How do I {word} a {word} in Python?", "What is {number} + {number}?",
+    "What is {number} times {number}?", "Translate {word} to French.", "Give me a list of {word}s.",
+    "Explain {word} to me.", "Where is {word}?", "Can you {word} my {word}?",
+    "Please {word} the {word}.", "Summarize this: {prose}", "Is this right? {prose}", "{prose}",
+    "{prose} Why?", "What do you think of this?\n\n{prose}", "Explain this code:\n\n{code}",
+    "What does this code do?\n\n{code}", "Is there a bug in this code?\n\n{code}", "{code}",
+    "Write tests for this code:\n\n{code}", "Make this code faster:\n\n{code}",
+    "Translate this code to Go:\n\n{code}",
+)  # fmt: skip
+HELD_OUT_NO_TASK = (
+    "Good morning!", "What time is it?", "How old are you?", "Sing a song about {word}.",
+    "Which {word} is the best {word}?", "Count to {number}.", "When was the {word} built?",
+    "Draw a {word}.", "Should I {word} or {word}?", "Give me some advice about {word}.",
+    "Shorten this: {prose}", "Who wrote this?\n\n{prose}", "{prose} Do you agree?",
+    "Add type hints:\n\n{code}", "How fast is this code?\n\n{code}",
+)  # fmt: skip
 COLUMNS = (
     "id", "name", "kind", "count", "city", "age", "price", "date", "color", "size", "email",
 )  # fmt: skip
@@ -134,6 +161,7 @@ class TaskMaker:
             "fix": (18, self.make_fix),
             "two_turns": (4, self.make_two_turns),
             "again": (16, self.make_again),
+            "other": (7, self.make_other),
         }
 
     def make(self, seed: str, task: str = "") -> Sample:
@@ -347,6 +375,27 @@ class TaskMaker:
         if names and (not ways or rng.random() < 0.4):
             return rename(text, {rng.choice(names): self.names.fresh(text, rng)})
         return rng.choice(ways) if ways else text + "  # " + self.names.word(rng)
+
+    def make_other(self, rng: random.Random) -> Sample:
+        """Say what it can do when asked for something else, in training also after another turn."""
+        request = rng.choice(NO_TASK if self.varied else HELD_OUT_NO_TASK)
+        ask = re.sub(r"{(\w+)}", lambda found: self._filling(found[1], rng), request)
+        turns = [(ask, CANNOT)]
+        if self.varied and rng.random() < 0.3:
+            code = self._repetitive_code(rng, min(self.longest, 200))
+            turns.insert(0, self._rename_turn(code, rng)[0])
+        return Sample("other", tuple(turns))
+
+    def _filling(self, kind: str, rng: random.Random) -> str:
+        """Return what stands in for a word in braces in a request that is no task."""
+        prose = rng.choice(self.corpus.prose)
+        if kind == "word":
+            return rng.choice([*re.findall(r"[A-Za-z]{3,}", prose), self.names.word(rng)])
+        if kind == "number":
+            return str(rng.randint(0, 999))
+        if kind == "code":
+            return fence(self._code(rng, min(self.longest, 120)), self._language(rng))
+        return prose[: rng.randint(20, 240)].rsplit(" ", 1)[0]
 
     def make_two_turns(self, rng: random.Random) -> Sample:
         """Rename, then repeat the renamed code in a second turn."""
