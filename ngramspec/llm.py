@@ -78,7 +78,8 @@ class LLM:
         flash_attn: True, False or "auto".
         settings: Further fields of ContextSettings by name; not with `exact`.
         tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
-            share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
+            share a cache, as they do unless `exact`, `settings` or `context_size=0` says otherwise;
+            "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.

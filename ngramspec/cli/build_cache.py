@@ -65,7 +65,7 @@ Examples:
   ngramspec build-cache chats.jsonl.gz -o chats.ngc --tokenizer tokenizer.json \\
       --role assistant --min-count 2 --max-size 50M
   unzip -p posts.zip | ngramspec build-cache - --format jsonl -o posts.ngc
-  ngramspec build-cache src -o code.pool --kind hash-pool --n-match 16
+  ngramspec build-cache src -o code.ngp --kind hash-pool --n-match 16
   ngramspec build-cache src -o code.ngx --kind suffix
   ngramspec build-cache requests.jsonl -o answers.ngx --kind suffix --held-out 10%
 """

@@ -8,7 +8,7 @@ from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 
 AUTO, OFF = "auto", "off"
-USUAL_BRANCHES = 4  # more bring next to nothing: see docs/benchmarks.md
+USUAL_BRANCHES = 4  # more bring next to nothing: see docs/results/benchmarks.md
 
 
 def most_branches(tree: int | str, target: Target, policy: DraftPolicy) -> tuple[int, str]:

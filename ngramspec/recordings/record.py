@@ -1,4 +1,4 @@
-"""The lines of a file of recorded requests, heads and records; docs/formats.md describes them."""
+"""The lines of a file of recorded requests; docs/reference/formats.md describes them."""
 
 from __future__ import annotations
 

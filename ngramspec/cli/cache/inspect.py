@@ -30,7 +30,7 @@ EPILOG = """\b
 Examples:
   ngramspec cache inspect code.ngc
   ngramspec cache inspect code.ngc --top 3 --model model.gguf
-  ngramspec cache inspect code.pool --json
+  ngramspec cache inspect code.ngp --json
 """
 MOST_NAMES = 5
 Facts = dict[str, Any]

@@ -27,7 +27,7 @@ EPILOG = """\b
 Examples:
   ngramspec cache lookup code.ngc "def main("
   ngramspec cache lookup lookup.bin "once upon" --model model.gguf -n 16
-  head -c 2000 main.py | ngramspec cache lookup code.pool -
+  head -c 2000 main.py | ngramspec cache lookup code.ngp -
 """
 Facts = dict[str, Any]
 
