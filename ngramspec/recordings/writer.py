@@ -147,7 +147,7 @@ class RecordFile:
             salt = _salt_of(os.pread(self._fd, HEAD_BYTES, 0), self.path)
             self._size = _end_of_lines(self._fd, self._size)
             os.ftruncate(self._fd, self._size)
-            os.fchmod(self._fd, MODE)
+        os.fchmod(self._fd, MODE)  # also of a file that was there
         self._head = dataclasses.replace(self._head, salt=salt or secrets.token_hex(_SALT_BYTES))
         self._write_head()
 

@@ -24,6 +24,7 @@ from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.grammar import read_grammar
 from ngramspec.server.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.server.chat.calls.typed_value import types_of
 from ngramspec.server.chat.delta import ChatMessage
 from ngramspec.server.chat.format import ChatFormat, chat_format
 from ngramspec.server.chat.grammar import chat_grammar
@@ -317,6 +318,33 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
         else:
             text = FAMILIES[name].write([("now", {"x": ["b"]})])
             assert accepts(forced(format), text) == len(text.encode())
+
+
+@families()
+def test_parameters_whose_types_take_long_to_find_are_refused(name: str) -> None:
+    many = {"anyOf": [{"$ref": "#/$defs/y"}] * 127}
+    parameters = {
+        "type": "object",
+        "properties": {f"p{i}": {"$ref": "#/$defs/x"} for i in range(3000)},
+        "$defs": {"x": many, "y": {"type": "string"}},
+    }
+    tools = Tools((Tool("now", parameters, {}, strict=True),))
+    format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
+    with pytest.raises(ApiError, match=r"parts, repeated ones included|more than 4000 rules"):
+        forced(format)
+
+
+def test_references_deeper_than_schemas_are_not_followed() -> None:
+    root: Any = {"type": "string"}
+    for _ in range(80):
+        root = {"a": root}
+    for depth in (64, 65):
+        inner = root
+        for _ in range(80 - depth):
+            inner = inner["a"]
+        found = types_of({"$ref": "#" + "/a" * depth}, inner)
+        assert found == ({"string"} if depth == 64 else set())
+    assert types_of({"$ref": "#/" + "a/" * 10_000_000}, root) == set()
 
 
 @pytest.mark.parametrize(

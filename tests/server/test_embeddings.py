@@ -18,7 +18,7 @@ from helpers.serving import PATIENCE, Serving, serving, wait_until
 from ngramspec.adapters.llama_cpp.embeddings import Embedder
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.errors import BackendError, CapacityError
+from ngramspec.errors import BackendError, CapacityError, QuotaError
 from ngramspec.server.embeddings import queue as queues
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.errors import ApiError
@@ -334,6 +334,27 @@ def test_the_queue_is_bounded_and_ends_what_waits(monkeypatch: pytest.MonkeyPatc
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert [str(one) for one in results] == ["the server is closing"] * 2
         assert await queue.run([], stays) == []
+
+    asyncio.run(ask())
+
+
+def test_tenants_take_turns_and_none_has_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        monkeypatch.setattr(queues, "MOST_WAITING", 4)
+        slow = SlowEmbedder()
+        queue = EmbeddingQueue(slow)
+        calls = [queue.run(texts(n, n + 1, n + 2), stays, "a") for n in (20, 30, 40)]
+        asked = [asyncio.ensure_future(call) for call in calls]
+        await asyncio.sleep(0.05)
+        with pytest.raises(QuotaError, match="with this key"):
+            await queue.run(texts(50), stays, "a")
+        asked.append(asyncio.ensure_future(queue.run(texts(1, 2, 3), stays, "b")))
+        await asyncio.sleep(0.05)
+        slow.go_on.set()
+        await asyncio.gather(*asked)
+        assert slow.seen[:4] == [[20, 21], [30, 31], [1, 2], [40, 41]]
+        assert slow.seen[4:6] == [[3], [22]]
+        queue.close()
 
     asyncio.run(ask())
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.grammar import read_grammar
+from ngramspec.server.errors import ApiError
 from ngramspec.server.structured.gbnf import Rules
 from ngramspec.server.structured.until import until, without
 
@@ -34,6 +37,26 @@ def test_until_ends_with_the_first_mark(mark: str, text: str, ending: bool) -> N
     assert accepts(rules.grammar(until(rules, mark)), text) == (
         found >= 0 and found == len(text) - len(mark)
     )
+
+
+@pytest.mark.parametrize(
+    ("marks", "first", "reason"),
+    [
+        (["a" * 20_000], [], "4000 rules"),
+        (["x"], ["a" * 20_000], "4000 rules"),
+        (["b" * 1000, *map(chr, range(0x4E00, 0x5600))], [], "characters"),
+    ],
+)
+def test_marks_that_take_too_many_rules_are_refused_before_they_take_memory(
+    marks: list[str], first: list[str], reason: str
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match=reason):
+            without(Rules(), marks, first)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.sets(MARKS, min_size=1, max_size=4), TEXTS)

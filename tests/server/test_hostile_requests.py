@@ -130,6 +130,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "multiples": (COMPLETION, {"json_schema": {"properties": {
         f"p{i}": {"type": "integer", "multipleOf": 1990 + i} for i in range(2000)}}}, 400,
         "json_schema"),
+    "multiples of thousands of digits": (COMPLETION, {"json_schema": {
+        "type": "integer", "allOf": [{"multipleOf": 10**4200 + i} for i in range(200)]}}, 400,
+        "json_schema"),
+    "long name beside patterns of names": (COMPLETION, {"json_schema": {
+        "properties": {"x" * 2_000_000: {}}, "patternProperties": {
+            f"a{i}": {} for i in range(40)}}}, 400, "json_schema"),
     "patterns of names": (COMPLETION, {"json_schema": {
         "properties": MANY_PROPERTIES, "patternProperties": {
             f"(a|b|p)*{i}": {"type": "null"} for i in range(100)}}}, 400, "json_schema"),
@@ -249,6 +255,9 @@ def test_what_asks_for_too_much_is_refused_by_its_field(server: Serving, name: s
 AMBIGUOUS: dict[str, dict[str, Any]] = {
     "grammar": {"grammar": "root ::= [a-z ]* " + "[a-z ]? " * 20 + '"0"'},
     "pattern": {"json_schema": {"pattern": "^" + "d?\\s?" * 17 + "dé_]"}},
+    "nothing, often": {
+        "json_schema": {"enum": ["x"], "pattern": "(((){4000000000}){0,4000000000})"}
+    },
     "alternatives": {"grammar": "root ::= " + " | ".join(f'"{i}"' for i in range(20_000))},
     "right recursion": {"grammar": 'root ::= [a-z ] root "x" | [a-z ]'},
     # No text of this one ends, however it is sampled: it always gets too long.

@@ -144,6 +144,8 @@ def test_a_json_schema_shapes_the_answer(server: Serving) -> None:
 def test_infinite_biases_do_not_break_the_answers_json(server: Serving) -> None:
     made = complete(server, logit_bias=[[5, False]], n_predict=1)
     assert made["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
+    made = complete(server, logit_bias=[[5, -(10**400)]], n_predict=1)
+    assert made["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
 
 
 def test_tokenize_and_detokenize_are_inverse(server: Serving) -> None:

@@ -14,6 +14,7 @@ from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
+from ngramspec.server.ollama.events import read_calls
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -238,6 +239,13 @@ def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
         assert bool(made.message.content) != bool(made.message.tool_calls)
 
 
+def test_a_call_whose_arguments_are_nested_too_deep_is_text() -> None:
+    nested = '{"a": ' + "[" * 100_000
+    calls, loose = read_calls([{"name": "f", "arguments": nested}, {"name": "g", "arguments": ""}])
+    assert calls == [{"function": {"name": "g", "arguments": {}}}]
+    assert loose == '{"name": "f", "arguments": ' + nested
+
+
 def test_a_conversation_with_a_call_and_its_result_goes_on(client: ollama.Client) -> None:
     function = {"name": "get_weather", "arguments": {"city": "Oslo"}}
     ask: list[Any] = [
@@ -264,6 +272,31 @@ def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
     refused = server.post("/api/chat", model="tiny", messages=ask, truncate=False)
     assert refused.status_code == 400
     assert "maximum context length is 256" in refused.json()["error"]
+
+
+def test_a_chat_that_can_never_fit_is_refused_before_it_is_tokenized(
+    start: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(slots=1, context_size=256)
+    model, read = server.served.model, list[int]()
+    tokenize = model.tokenize_prompt
+    monkeypatch.setattr(
+        model, "tokenize_prompt", lambda text: (read.append(len(text)), tokenize(text))[1]
+    )
+    long = "a b c " * 20_000
+    system = {"role": "system", "content": long}
+    for ask, truncate in (
+        ([system, *CHAT * 50], True),
+        ([{"role": "user", "content": long}], True),
+        ([{"role": "user", "content": long}, *CHAT], False),
+    ):
+        made = server.post("/api/chat", model="tiny", messages=ask, truncate=truncate)
+        assert made.status_code == 400
+        assert "maximum context length is 256" in made.json()["error"]
+    assert not read
+    made = server.post("/api/chat", model="tiny", messages=[{**system, "role": "user"}, *CHAT])
+    assert made.status_code == 200
+    assert max(read) < len(long) / 2
 
 
 def test_log_probabilities_are_told(server: Serving) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ import numpy.typing as npt
 from starlette.types import Receive
 
 from ngramspec.engine.request import TokenIds
-from ngramspec.errors import CapacityError, StateError
-from ngramspec.server.bridge.preparation import until_gone
+from ngramspec.errors import CapacityError, QuotaError, StateError
+from ngramspec.server.bridge.preparation import TENANTS_SHARE, until_gone
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import Embedder
 
@@ -29,17 +30,19 @@ Vectors = npt.NDArray[np.float32]
 class _Job:
     """Texts of one request that are still to be computed, and the vectors so far.
 
+    tenant: Who asked, "" if there is only one.
     left: Nobody waits for it any more.
     """
 
     texts: deque[TokenIds]
+    tenant: str = ""
     left: bool = False
     done: Future[list[Vectors]] = field(default_factory=Future)
     made: list[Vectors] = field(default_factory=list)
 
 
 class EmbeddingQueue:
-    """Requests wait for their turns: each turn computes the next texts of one request.
+    """Tenants take turns, and so do the requests of each: a turn computes a request's next texts.
 
     Args:
         embedder: Computes vectors; it is only used by the queue's thread.
@@ -49,28 +52,33 @@ class EmbeddingQueue:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._jobs: deque[_Job] = deque()  # without the one that is computed
+        # By tenant, without the one that is computed; whose turn is next comes first.
+        self._jobs: dict[str, deque[_Job]] = {}
         self._now: _Job | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    async def run(self, texts: Sequence[TokenIds], receive: Receive) -> list[Vectors]:
+    async def run(
+        self, texts: Sequence[TokenIds], receive: Receive, tenant: str = ""
+    ) -> list[Vectors]:
         """Return the vectors of texts.
 
         Args:
             texts: Each has 1..embedder.most_tokens tokens.
             receive: The connection's; nothing more is computed if the client leaves.
+            tenant: Who asks; with one, it may not have all places.
 
         Raises:
             ApiError: The client left.
             CapacityError: Too many requests wait.
+            QuotaError: Too many of this tenant's do.
             StateError: It is closed.
             BackendError: The model failed.
         """
         if not texts:
             return []
-        job = _Job(deque(texts))
+        job = _Job(deque(texts), tenant)
         self._add(job)
         waiting = asyncio.ensure_future(asyncio.wrap_future(job.done))
         watch = asyncio.ensure_future(until_gone(receive))
@@ -94,13 +102,18 @@ class EmbeddingQueue:
 
     @property
     def _num_jobs(self) -> int:
-        return len(self._jobs) + (self._now is not None and not self._now.left)
+        return len(self._unfinished())
+
+    def _unfinished(self) -> list[_Job]:
+        """Return the requests that somebody waits for."""
+        now = [self._now] if self._now is not None and not self._now.left else []
+        return [*now, *itertools.chain(*self._jobs.values())]
 
     def close(self) -> None:
         """Refuse all requests, and wait for the texts that are being computed."""
         with self._changed:
             self._closed = True
-            jobs, thread = [*self._jobs, *filter(None, [self._now])], self._thread
+            jobs, thread = self._unfinished(), self._thread
             self._jobs.clear()
             self._changed.notify()
         for job in jobs:
@@ -115,7 +128,10 @@ class EmbeddingQueue:
                 raise StateError("the server is closing")
             if self._num_jobs >= MOST_WAITING:
                 raise CapacityError(f"{MOST_WAITING} requests for embeddings wait already")
-            self._jobs.append(job)
+            own = sum(other.tenant == job.tenant for other in self._unfinished())
+            if job.tenant and own >= TENANTS_SHARE * MOST_WAITING:
+                raise QuotaError(f"{own} requests for embeddings with this key wait already")
+            self._put(job)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="ngramspec-embeddings", daemon=True
@@ -124,9 +140,17 @@ class EmbeddingQueue:
             self._changed.notify()
 
     def _forget(self, job: _Job) -> None:
-        with self._changed, contextlib.suppress(ValueError):
+        with self._changed:
             job.left = True
-            self._jobs.remove(job)
+            jobs = self._jobs.get(job.tenant, deque())
+            with contextlib.suppress(ValueError):
+                jobs.remove(job)
+            if not jobs:
+                self._jobs.pop(job.tenant, None)
+
+    def _put(self, job: _Job) -> None:
+        """Put a request behind the others of its tenant."""
+        self._jobs.setdefault(job.tenant, deque()).append(job)
 
     def _work(self) -> None:
         while (turn := self._next()) is not None:
@@ -139,7 +163,7 @@ class EmbeddingQueue:
             with self._changed:
                 self._now = None
                 if error is None and job.texts and not job.left:
-                    self._jobs.append(job)  # behind those that wait
+                    self._put(job)
                     continue
             if error is not None:
                 _fail(job, error)
@@ -154,7 +178,11 @@ class EmbeddingQueue:
                 if self._closed:
                     return None
                 self._changed.wait()
-            self._now = job = self._jobs.popleft()
+            tenant, jobs = next(iter(self._jobs.items()))
+            self._now = job = jobs.popleft()
+            del self._jobs[tenant]
+            if jobs:
+                self._jobs[tenant] = jobs  # its next turn comes after those of all others
         texts = [job.texts.popleft()]
         room = self.embedder.most_tokens - len(texts[0])
         while job.texts and len(texts) < self.embedder.most_texts:

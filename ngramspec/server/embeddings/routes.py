@@ -131,7 +131,8 @@ async def _answer(
     )
     queue: EmbeddingQueue = request.app.state.embeddings
     try:
-        found = await queue.run(made.texts, request.receive)
+        tenant = service.tenant_of(request)
+        found = await queue.run(made.texts, request.receive, tenant)
     except Exception as error:
         raise api_error(error, service.settings.retry_after) from error
     return await service.bridge.finish(lambda: json_response(whole(made, found)))

@@ -41,7 +41,7 @@ def ollama_json(
         return _idle(plan)
     made = generations[0]
     message = read_message(plan.format.parser(), made.text)
-    calls, loose = _read_calls([call["function"] for call in message.calls])
+    calls, loose = read_calls([call["function"] for call in message.calls])
     shown = _shown(plan, message.content + loose, message.reasoning, calls)
     final = {**_head(plan), **shown, **_last(plan, served, made)}
     if made.logprobs:
@@ -125,7 +125,7 @@ class OllamaEvents:
         """Return calls that were not sent yet, and at the end the text of an incomplete call."""
         until = len(self._calls) if last else self._parser.num_calls
         fresh, self._num_told = self._calls[self._num_told : until], until
-        return _read_calls(fresh)
+        return read_calls(fresh)
 
     def _piece(
         self, content: str, reasoning: str, calls: list[dict[str, Any]], extras: dict[str, Any]
@@ -204,7 +204,7 @@ def _add_call(calls: list[dict[str, Any]], delta: Delta) -> None:
         calls[delta.index]["arguments"] += delta.text
 
 
-def _read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
     """Return calls with arguments as objects, and the text of incomplete calls."""
     made: list[dict[str, Any]] = []
     loose = ""
@@ -212,7 +212,7 @@ def _read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
         name, text = call["name"], call["arguments"]
         try:
             arguments = json.loads(text or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = None
         if isinstance(arguments, dict):
             made.append({"function": {"name": name, "arguments": arguments}})

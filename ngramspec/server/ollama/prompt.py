@@ -17,11 +17,11 @@ from ngramspec.server.chat.format import ChatFormat, chat_format
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
 from ngramspec.server.chat.reasoning import REASONING_FORMATS
 from ngramspec.server.chat.tools import Tools, tools_of
-from ngramspec.server.errors import bad_request
+from ngramspec.server.errors import bad_request, too_long
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
-from ngramspec.server.request.prompts import check_ids
+from ngramspec.server.request.prompts import check_ids, least_tokens
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")
@@ -152,25 +152,42 @@ def _fitting(
 
     A shortened chat leaves room for an answer: a quarter of the context, or num_predict tokens up
     to half of it.
-    """
 
-    def written(first: int) -> tuple[str, TokenIds]:
+    Raises:
+        ApiError: It is too long to tokenize it, and may not or cannot be made shorter.
+    """
+    size, last = view.engine.context_size, len(messages) - 1
+
+    def written(first: int) -> tuple[str, TokenIds | None, int]:
+        """Return a text, its tokens, None if they are certainly too many, and their number."""
         kept = [one for one in messages[:first] if one["role"] == "system"] + messages[first:]
         text = _text(kept, view, tools, think)
-        return text, view.model.tokenize_prompt(text)
+        if (least := least_tokens(text, view, size)) >= size:
+            return text, None, least
+        ids = view.model.tokenize_prompt(text)
+        return text, ids, int(ids.size)
 
-    size, last = view.engine.context_size, len(messages) - 1
-    made = written(0)
-    if made[1].size < size or body.truncate is False or not last:
-        return made
+    def whole(first: int) -> tuple[str, TokenIds]:
+        text, ids, count = written(first)
+        if ids is None:
+            raise too_long(count, size, "messages", at_least=True)
+        return text, ids
+
+    if body.truncate is False or not last:
+        return whole(0)
+    text, ids, count = written(0)
+    if ids is not None and count < size:
+        return text, ids
+    if written(last)[2] >= size:  # what is always kept is too long
+        return whole(last)
     wanted = body.parameters.get("num_predict")
     asked = int(wanted) if isinstance(wanted, int | float) and wanted > 0 else size // 4
     room = size - min(asked, size // 2)
     low, high = 1, last  # the last message stays whatever its size
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if written(middle)[1].size < room else (middle + 1, high)
-    return written(low)
+        low, high = (low, middle) if written(middle)[2] < room else (middle + 1, high)
+    return whole(low)
 
 
 def _text(

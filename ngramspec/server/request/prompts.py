@@ -90,10 +90,15 @@ def check_text(text: str, served: ServedModel, settings: ServerSettings, field: 
     """
     limit, size = settings.max_prompt_tokens, served.engine.context_size
     most = size - 1 if limit is None else min(limit, size - 1)
-    if len(text) > CHARS_PER_TOKEN * most:
-        least = served.model.least_tokens(text)
-        if least > most:
-            raise too_long(least, size if most == size - 1 else most, field, at_least=True)
+    if (least := least_tokens(text, served, most)) > most:
+        raise too_long(least, size if most == size - 1 else most, field, at_least=True)
+
+
+def least_tokens(text: str, served: ServedModel, most: int) -> int:
+    """Return how many tokens a text has at least; 0 where it may have no more than `most`."""
+    if len(text) <= CHARS_PER_TOKEN * most:
+        return 0
+    return served.model.least_tokens(text)
 
 
 def check_length(

@@ -240,18 +240,26 @@ def of_lengths(low: int, high: int | None, spend: Spend) -> Automaton:
 
 
 def lacking(mark: str, spend: Spend) -> Automaton:
-    """Return the texts in which a mark is not."""
-    tails = [mark[:size] for size in range(len(mark))]
+    """Return the texts in which a mark is not.
+
+    Raises:
+        TooLargeError: The mark is too long.
+
+    Source: Knuth, Morris and Pratt's automaton. State i ends with the mark's first i characters.
+    """
+    chars = sorted(set(map(ord, mark)))
+    if len(mark) * len(chars) > 10 * MAX_PARTS:
+        raise TooLargeError
+    others = [(low, high, 0) for low, high in without(WRITABLE, [(code, code) for code in chars])]
+    table: list[dict[int, int]] = []
+    behind = dict.fromkeys(chars, 0)  # where the text leads without its first character
+    for size, code in enumerate(map(ord, mark)):
+        table.append({**behind, code: size + 1})
+        behind = table[behind[code]]
 
     def moves_of(size: int) -> list[Move[int]]:
-        moves: list[Move[int]] = []
-        for char in set(mark):
-            text = tails[size] + char
-            if text != mark:
-                fits = (n for n in range(len(text), 0, -1) if text.endswith(mark[:n]))
-                moves.append((ord(char), ord(char), next(fits, 0)))
-        others = without(WRITABLE, sorted((ord(char), ord(char)) for char in set(mark)))
-        return [*moves, *((low, high, 0) for low, high in others)]
+        goes_on = [(code, code, to) for code, to in table[size].items() if to < len(mark)]
+        return [*goes_on, *others]
 
     return explored(0, moves_of, lambda size: 1, spend)
 
@@ -352,8 +360,7 @@ class _Graph:
         return start
 
     def _repeat(self, tree: Repeat, start: int) -> int:
-        for _ in range(tree.low):
-            start = self.add(tree.part, start)
+        start = self._times(tree.part, start, tree.low, [])
         end = self._state()
         self.free[start].append(end)
         if tree.high is None:
@@ -362,10 +369,17 @@ class _Graph:
             last = self.add(tree.part, again)
             self.free[last] += [again, end]
         else:
-            for _ in range(tree.high - tree.low):
-                start = self.add(tree.part, start)
-                self.free[start].append(end)
+            self._times(tree.part, start, tree.high - tree.low, [end])
         return end
+
+    def _times(self, part: Regular, start: int, times: int, ends: Sequence[int]) -> int:
+        """Add a tree several times and return its last state; each may lead to some ends."""
+        for _ in range(times):
+            before, start = start, self.add(part, start)
+            if start == before:  # only the empty text: once more is no other text
+                break
+            self.free[start] += ends
+        return start
 
     def _state(self) -> int:
         if len(self.read) >= MAX_PARTS:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ngramspec.server.errors import bad_request
+from ngramspec.server.errors import ApiError, bad_request
 
 MAX_RULES = 4000
 MAX_CHARS = 1 << 20  # of all rules
@@ -89,7 +89,7 @@ class Rules:
             free = f"{base}-{number}"
         self._numbers[base] = number
         if len(self._rules) >= MAX_RULES:
-            raise bad_request(f"the grammar would have more than {MAX_RULES} rules")
+            raise too_many_rules()
         self._rules[free] = NEVER
         return free
 
@@ -101,7 +101,7 @@ class Rules:
         """
         self._num_chars += len(text)
         if self._num_chars > MAX_CHARS:
-            raise bad_request(f"the grammar would have more than {MAX_CHARS} characters")
+            raise too_many_chars()
         self._rules[name] = text or '""'  # an empty line would continue on the next one
         return name
 
@@ -141,6 +141,16 @@ class Rules:
         """Return the grammar with the given text as its root rule."""
         lines = [f"{name} ::= {text}" for name, text in self._rules.items()]
         return "\n".join([f"root ::= {root}", *lines, ""])
+
+
+def too_many_rules() -> ApiError:
+    """Return the error of a grammar that would have too many rules."""
+    return bad_request(f"the grammar would have more than {MAX_RULES} rules")
+
+
+def too_many_chars() -> ApiError:
+    """Return the error of a grammar that would have too many characters."""
+    return bad_request(f"the grammar would have more than {MAX_CHARS} characters")
 
 
 def literal(text: str) -> str:

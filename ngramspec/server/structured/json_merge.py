@@ -86,7 +86,7 @@ class Merger:
         if word in _BOTH:
             return _BOTH[word](first, second)
         if word == "multipleOf":
-            return common_step(filter(None, (step_of(one), step_of(other))))
+            return common_step(step_of(one), step_of(other))
         if word in ("anyOf", "oneOf"):
             self._context.rules.spend(len(first))
             return [{"allOf": [part, {word: second}]} for part in first]

@@ -6,7 +6,7 @@ Numbers with bounds are written without an exponent. Both bounds and values are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -24,6 +24,7 @@ from ngramspec.server.structured.automaton import (
 
 MAX_DIGITS = 16  # before the point where no bound asks for more, as in the rule `digits`
 MAX_BOUND_DIGITS = 40  # before the point of a bound
+MAX_STEP_DIGITS = 1000  # of a number that several steps have as a multiple
 EXACT_DIGITS = 15  # that a float tells apart
 MAX_FRACTION = 30  # digits behind the point
 MAX_FACTORS = 20  # 2 or 5 in a step; what is beyond counts as another factor
@@ -85,14 +86,20 @@ def step_of(schema: Mapping[str, Any]) -> Fraction | None:
     return None if step is None else Fraction(step)
 
 
-def common_step(steps: Iterable[Fraction]) -> Fraction | None:
-    """Return the least number that is a multiple of all steps, None for no steps."""
-    found = None
-    for step in steps:
-        whole = math.lcm(found.numerator, step.numerator) if found else step.numerator
-        parts = math.gcd(found.denominator, step.denominator) if found else step.denominator
-        found = Fraction(whole, parts)
-    return found
+def common_step(one: Fraction | None, other: Fraction | None) -> Fraction | None:
+    """Return the least number that is a multiple of both steps; None is no step.
+
+    Raises:
+        ApiError: It has more than MAX_STEP_DIGITS digits.
+    """
+    if one is None or other is None:
+        return other if one is None else one
+    whole = math.lcm(one.numerator, other.numerator)
+    if whole >= 10**MAX_STEP_DIGITS:
+        raise bad_request(
+            f"the multiples of all multipleOf together have more than {MAX_STEP_DIGITS} digits"
+        )
+    return Fraction(whole, math.gcd(one.denominator, other.denominator))
 
 
 def exact(value: float) -> Fraction:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ngramspec.server.errors import bad_request
 from ngramspec.server.structured import automaton as automata
-from ngramspec.server.structured.automaton import Automaton, TooLargeError
+from ngramspec.server.structured.automaton import STEP, Automaton, TooLargeError
 from ngramspec.server.structured.context import Context, NothingError
 from ngramspec.server.structured.formats import FORMATS, format_tree
 from ngramspec.server.structured.lark_gbnf import LarkGrammar
@@ -94,13 +94,17 @@ def fits(text: str, schema: Mapping[str, Any], context: Context) -> bool:
     """Tell whether a text has the length that a schema asks for and matches its patterns.
 
     Raises:
-        ApiError: A keyword is not valid.
+        ApiError: A keyword is not valid, or nothing is left to spend.
         TooLargeError: A pattern is too large to tell.
     """
     low, high = length_bounds(schema)
     if len(text) < low or (high is not None and len(text) > high):
         return False
-    return all(context.automaton(tree).mask(text) for tree in _trees(schema, context))
+    for tree in _trees(schema, context):
+        context.rules.spend(len(text) // STEP)
+        if not context.automaton(tree).mask(text):
+            return False
+    return True
 
 
 def length_bounds(schema: Mapping[str, Any]) -> tuple[int, int | None]:

@@ -31,6 +31,7 @@ from ngramspec.server.chat.calls.typed_value import (
     add_string_parameter,
     member_schema,
     resolved,
+    spent_types_of,
     typed,
     types_of,
 )
@@ -205,7 +206,7 @@ class _Writer:
 
     def _value(self, key: str, schema: Any, close: str) -> str:
         """Return the grammar of a value and the tag that ends it."""
-        types = types_of(schema, self.tool.parameters)
+        types = spent_types_of(self.rules, schema, self.tool.parameters)
         if types == STRING:
             text = add_string_parameter(self.rules, schema, key, self.tool, close)
             if text is not None:

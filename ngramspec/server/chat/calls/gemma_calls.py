@@ -20,7 +20,7 @@ from ngramspec.server.chat.calls.typed_value import (
     STRING,
     add_string_parameter,
     parameters_of,
-    types_of,
+    spent_types_of,
 )
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
@@ -77,7 +77,7 @@ class GemmaCalls(CallFormat):
 def _call(rules: Rules, tool: Tool, items: dict[str, str], value: str) -> str:
     name, parts = tool.name[:80], list[tuple[str, bool]]()
     for key, schema, needed in parameters_of(tool):
-        types = types_of(schema, tool.parameters)
+        types = spent_types_of(rules, schema, tool.parameters)
         kinds = [items[kind] for kind in sorted(types) if kind in items]
         written = " | ".join(kinds) or value
         if types == STRING and (text := add_string_parameter(rules, schema, key, tool, QUOTE)):

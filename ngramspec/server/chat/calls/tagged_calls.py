@@ -24,6 +24,7 @@ from ngramspec.server.chat.calls.typed_value import (
     add_string_parameter,
     parameters_of,
     properties_of,
+    spent_types_of,
     typed,
     types_of,
 )
@@ -184,7 +185,7 @@ class TaggedCalls(CallFormat):
     def _call(self, rules: Rules, tool: Tool, string: str) -> str:
         name, parameters = tool.name[:80], list[str]()
         for key, schema, needed in parameters_of(tool):
-            types = types_of(schema, tool.parameters)
+            types = spent_types_of(rules, schema, tool.parameters)
             value: str | None = None
             if types == STRING:
                 value = add_string_parameter(rules, schema, key, tool, self.value_end.strip())

@@ -15,6 +15,7 @@ from ngramspec.server.structured.json_schema import add_schema, add_string
 Schema = Mapping[str, Any]
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
+MOST_PARTS = 64  # of a reference, as deep as schemas may be
 STRING = frozenset(("string",))
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
@@ -103,6 +104,18 @@ def types_of(schema: Any, root: Schema) -> frozenset[str]:
         root: The schema that it refers to.
     """
     return _types(schema, root, [MOST_VISITS])
+
+
+def spent_types_of(rules: Rules, schema: Any, root: Schema) -> frozenset[str]:
+    """Return what types_of does, for a grammar, which pays for the schemas that are looked at.
+
+    Raises:
+        ApiError: Nothing is left to spend.
+    """
+    left = [MOST_VISITS]
+    found = _types(schema, root, left)
+    rules.spend(MOST_VISITS - max(left[0], 0))
+    return found
 
 
 def resolved(schema: Any, root: Schema) -> Schema:
@@ -196,8 +209,13 @@ def _refuse(word: str) -> Any:
 
 
 def _referred(reference: str, root: Schema) -> Any:
+    """Return what a reference names; None if that is nothing, or too deep."""
     found: Any = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, dict) else None
+    parts = reference.removeprefix("#").split("/", MOST_PARTS + 1)[1:]
+    if len(parts) > MOST_PARTS:
+        return None
+    for part in parts:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(unquote(part).replace("~1", "/").replace("~0", "~"))
     return found
