@@ -261,6 +261,32 @@ def test_a_grammar_may_have_too_many_ways_to_begin() -> None:
         matcher_of(text + 'r40 ::= "a"\nroot ::= r0')
 
 
+@pytest.mark.parametrize("first", ["allows", "accept", "mask", "fits", "may_end"])
+def test_a_large_beginning_takes_no_memory_until_it_is_asked_for(first: str) -> None:
+    """Many requests may wait with a grammar each."""
+    many = " | ".join(f'a "{chr(0x4E00 + i)}"' for i in range(300))
+    each = " | ".join(f'"{chr(0x5E00 + i)}"' for i in range(300))
+    grammar = read_grammar(f'root ::= {many} | ""\na ::= {each}', lambda _: -1)
+    texts = [chr(0x5E00).encode(), chr(0x4E00).encode()]
+    tokens = Tokens([*texts, b""], [False, False, True])
+    matcher = Matcher(grammar, tokens)
+    assert matcher.nbytes < 1 << 16
+    said: dict[str, Any] = {
+        "allows": lambda: matcher.allows(0),
+        "accept": lambda: matcher.accept(0),
+        "mask": lambda: matcher.mask().tolist() == [True, False, True],
+        "fits": lambda: matcher.fits([0, 1]).all(),
+        "may_end": lambda: matcher.may_end,
+    }
+    assert said[first]()
+    assert matcher.nbytes > 1 << 20
+    if first != "accept":
+        assert matcher.accept(0)
+    assert matcher.accept(1)
+    assert matcher.may_end
+    assert matcher.problem == ""
+
+
 def test_rules_and_tokens_may_be_shared_by_threads() -> None:
     rules = read_grammar('root ::= ([a-c]+ " "?)* "0"', lambda text: -1)
     found: list[str] = []

@@ -1,11 +1,12 @@
 # Matcher: where one text is in a grammar, and which tokens may come next.
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint64_t
-from ngramspec._native.grammar.rules cimport Rules
+from ngramspec._native.grammar.rules cimport Rules, RulesC
 from ngramspec._native.grammar.stacks cimport StacksC
 from ngramspec._native.grammar.vocabulary cimport Tokens, TokensTreeC
 
 cdef struct MatcherC:
-    StacksC stacks
+    StacksC stacks          # empty while nobody asks: see REST_BYTES
+    const RulesC* rules
     const TokensTreeC* tokens
     int32_t* path           # the set at each depth of the tree
     int32_t now             # the set that the text has come to

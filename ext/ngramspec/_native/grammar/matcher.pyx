@@ -18,6 +18,7 @@ from ngramspec.errors import InputError
 cdef enum:
     MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
     KEPT_BYTES = 1 << 22    # sets are kept up to here
+    REST_BYTES = 1 << 16    # a larger beginning is made when it is asked for: many texts may wait for their turn
     DRAFT_STEPS = 1 << 13   # for a draft: what is not found out by then may fit
     UNKNOWN_SET = -2        # after a token of a draft that may fit
 
@@ -52,9 +53,18 @@ cdef bint _is_asked_for(MatcherC* m, token_t token) noexcept nogil:
     return False
 
 
+cdef bint _begun(MatcherC* m) noexcept nogil:
+    """Be before the first character if that is not made yet; False on a problem."""
+    if m.stacks.rules == NULL:
+        m.stacks.steps = MAX_STEPS
+        if stacks_open(&m.stacks, m.rules):
+            m.now = stacks_start(&m.stacks)
+    return m.stacks.problem == STACKS_WELL
+
+
 cdef bint matcher_allows(MatcherC* m, token_t token) noexcept nogil:
     """Whether a token may come next; False also on a problem."""
-    if m.stacks.problem:
+    if not _begun(m):
         return False
     if m.tokens.ends[token]:
         return m.stacks.sets[m.now].ends
@@ -113,7 +123,7 @@ cdef const uint64_t* matcher_mask(MatcherC* m) noexcept nogil:
     """
     cdef size_t num_bytes = <size_t>num_words(m.tokens) * sizeof(uint64_t)
     cdef uint64_t* mask
-    if m.stacks.problem:
+    if not _begun(m):
         return NULL
     if m.stacks.sets[m.now].mask != NULL:
         return m.stacks.sets[m.now].mask
@@ -147,7 +157,7 @@ cdef bint _make_room(MatcherC* m) noexcept nogil:
 cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil:
     """Go on by a token; False, and nothing changes, if it is not allowed or on a problem."""
     cdef int32_t number
-    if m.stacks.problem or not _make_room(m):
+    if not _begun(m) or not _make_room(m):
         return False
     if m.tokens.ends[token]:
         return m.stacks.sets[m.now].ends
@@ -175,10 +185,10 @@ cdef int32_t _after_drafted(MatcherC* m, token_t token) noexcept nogil:
 cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents, Py_ssize_t n,
                        int32_t* fits) noexcept nogil:
     """Cost: at most DRAFT_STEPS steps, whatever the grammar. What the text needs later may be remembered."""
-    cdef int32_t now = m.now
+    cdef int32_t now, parent
     cdef Py_ssize_t i
-    cdef int32_t parent
-    if not m.stacks.problem:
+    if _begun(m):
+        now = m.now
         m.stacks.steps = DRAFT_STEPS
         for i in range(n):
             parent = parents[i] if parents != NULL else <int32_t>(i - 1)
@@ -213,24 +223,26 @@ cdef class Matcher:
         InputError: The grammar has too many ways to begin.
         MemoryError: No room.
 
-    One thread at a time may use it. Memory: up to 4 MB in usual grammars, never above 64 MB.
+    One thread at a time may use it. Memory: at most 64 KB until it is first asked, then up to 4 MB in
+    usual grammars, never above 64 MB.
     """
 
     def __cinit__(self, Rules rules not None, Tokens tokens not None):
         self.rules, self.tokens = rules, tokens
         self.c.tokens = &tokens.c
+        self.c.rules = &rules.c
         self.c.most_bytes = KEPT_BYTES
-        self.c.stacks.steps = MAX_STEPS
         self.c.path = <int32_t*>malloc(<size_t>(tokens.c.deepest + 1) * sizeof(int32_t))
         if self.c.path == NULL:
             raise MemoryError("no memory for a grammar")
         with nogil:
-            if stacks_open(&self.c.stacks, &rules.c):
-                self.c.now = stacks_start(&self.c.stacks)
+            _begun(&self.c)
         if self.c.stacks.problem == STACKS_SLOW:
             raise InputError("the grammar has too many ways to begin")
         if self.c.stacks.problem:
             raise MemoryError("no memory for a grammar")
+        if self.c.stacks.num_bytes > REST_BYTES:
+            stacks_close(&self.c.stacks)
 
     def __dealloc__(self):
         stacks_close(&self.c.stacks)
@@ -246,7 +258,7 @@ cdef class Matcher:
     @property
     def may_end(self):
         """Return whether the grammar may end here."""
-        return bool(not self.c.stacks.problem and self.c.stacks.sets[self.c.now].ends)
+        return bool(_begun(&self.c) and self.c.stacks.sets[self.c.now].ends)
 
     @property
     def nbytes(self):
