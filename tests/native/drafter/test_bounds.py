@@ -178,6 +178,35 @@ def test_an_ngram_that_is_counted_is_not_the_one_that_goes() -> None:
     assert printed.split() == ["True", "True", "True"]
 
 
+def test_an_ngram_with_many_followers_does_not_displace_the_others() -> None:
+    cache = NgramCache(1, 1, 1024)
+    for other in range(200):
+        cache.update([1000 + other, 1, 2000 + other])
+        cache.update([1000 + other, 3])
+    before = len(cache)
+    for token in range(10_000, 16_000):
+        cache.update([5, token])
+    assert cache.check() == ""
+    assert len(cache) == before + 1
+    assert len(cache.followers([5])) > 1000
+    assert all(cache.followers([1000 + other]) == {1: 1, 3: 1} for other in range(200))
+    for _ in range(3):  # what is new and comes again is learned nevertheless
+        cache.update([5, 99])
+    assert cache.followers([5])[99] == 3
+
+
+def test_lists_that_are_not_used_make_room_for_new_ones() -> None:
+    cache = NgramCache(1, 1, 1024)
+    for token in range(10_000, 13_000):
+        cache.update([5, token])
+    for other in range(400):
+        for token in range(4):
+            cache.update([1000 + other, token])
+    assert cache.check() == ""
+    assert len(cache.followers([5])) == 0
+    assert all(len(cache.followers([1000 + other])) == 4 for other in range(390, 400))
+
+
 def test_counts_saturate() -> None:
     cache = NgramCache()
     top = 2**31 - 1

@@ -4,7 +4,8 @@ An n-gram with one follower, the usual case, is one 32-byte entry. Further follo
 records found by a second table. The most frequent follower and the total are kept up to date, so
 that proposing a token costs one probe per n-gram size. Adding can be undone exactly, newest first:
 a context logs the changes of one slot's counts. If the number of n-grams is bounded, a clock hand drops
-those unused for longest.
+those unused for longest. Followers are bounded with them: one with many gives up a rare one of its own for
+another, so it cannot displace the others.
 
 Counts that threads share are split into shards. All n-grams that end with the same token are in one
 shard, so a lookup or a learned token takes one lock, and threads contend only where their texts agree.
@@ -29,6 +30,7 @@ cdef enum:
     SHARD_BITS = 4        # MAX_SHARDS of them
     MIN_SHARED = 1 << 16  # max_ngrams from which shards are worth the memory and an uneven bound
     CHUNK = 4             # tokens learned per hold of a lock
+    NEWEST = 16           # followers among which one goes if there is no room for another
 
 
 cdef void counts_init(CountsC* c, Py_ssize_t max_ngrams) noexcept nogil:
@@ -196,14 +198,14 @@ cdef void _drop_ngram(CountsC* c, int32_t ngram) noexcept nogil:
     c.num_free_ngrams += 1
 
 
-cdef bint _age_one(CountsC* c, int32_t spare) noexcept nogil:
-    """Move the clock hand until it drops an n-gram other than `spare`."""
+cdef bint _age_one(CountsC* c, int32_t spare, bint lists) noexcept nogil:
+    """Move the clock hand until it drops an n-gram other than `spare`; lists: one that has a list of followers."""
     cdef Py_ssize_t _step
     cdef int32_t ngram
     for _step in range((MAX_AGE + 2) * c.num_ngrams):
         ngram = <int32_t>c.hand
         c.hand = c.hand + 1 if c.hand + 1 < c.num_ngrams else 0
-        if ngram == spare or c.ngrams[ngram].key[0] < 0:
+        if ngram == spare or c.ngrams[ngram].key[0] < 0 or (lists and c.ngrams[ngram].followers < 0):
             continue
         if c.ages[ngram] > 0:
             c.ages[ngram] -= 1
@@ -219,7 +221,7 @@ cdef int32_t _take_ngram(CountsC* c, uint32_t hash, const token_t* newest, Py_ss
     cdef NgramC* g
     cdef Py_ssize_t i
     if c.max_ngrams > 0 and c.num_ngrams - c.num_free_ngrams >= c.max_ngrams:
-        _age_one(c, NONE)
+        _age_one(c, NONE, False)
     ngram = c.free_ngram
     if ngram >= 0:
         c.free_ngram = c.ngrams[ngram].followers
@@ -268,6 +270,39 @@ cdef token_t counts_add(CountsC* c, uint32_t hash, const token_t* newest, Py_ssi
     return old_best
 
 
+cdef bint _drop_rare(CountsC* c, NgramC* g) noexcept nogil:
+    """Drop the rarest of the newest followers, but not the best; False if the list has no more than NEWEST."""
+    cdef int32_t item = g.followers, before = NONE, rare = NONE, before_rare = NONE
+    cdef int _i
+    for _i in range(NEWEST):
+        if item < 0:
+            return False
+        if c.followers[item].token != g.best and (rare < 0 or c.followers[item].count < c.followers[rare].count):
+            rare, before_rare = item, before
+        before = item
+        item = c.followers[item].next
+    if item < 0:
+        return False
+    if before_rare < 0:
+        g.followers = c.followers[rare].next
+    else:
+        c.followers[before_rare].next = c.followers[rare].next
+    if g.total != COUNT_MAX:
+        g.total -= c.followers[rare].count
+    _drop_follower(c, rare)
+    return True
+
+
+cdef bint _make_room(CountsC* c, int32_t ngram) noexcept nogil:
+    """Make room for another follower of an n-gram; False if none can be made."""
+    cdef NgramC* g = &c.ngrams[ngram]
+    cdef Py_ssize_t wanted = 1 if g.followers >= 0 else 2
+    while c.num_followers - c.num_free_followers + wanted > 2 * c.max_ngrams:
+        if not _drop_rare(c, g) and not _age_one(c, ngram, True):
+            return False
+    return True
+
+
 cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t count) noexcept nogil:
     """Count a follower that is not the best one; return the old best if it was replaced, otherwise -1.
 
@@ -275,16 +310,12 @@ cdef token_t _count_other(CountsC* c, int32_t ngram, token_t token, count_t coun
     """
     cdef NgramC* g = &c.ngrams[ngram]
     cdef token_t old_best = g.best
-    cdef int32_t item
-    if c.max_ngrams > 0:
-        while c.num_followers - c.num_free_followers + 2 > 2 * c.max_ngrams and _age_one(c, ngram):
-            pass
-        if c.num_followers - c.num_free_followers + 2 > 2 * c.max_ngrams:
-            return NO_ROOM
-    if g.followers < 0:
-        _take_follower(c, ngram, g.best, g.best_count)
-    item = _find_follower(c, ngram, token)
+    cdef int32_t item = _find_follower(c, ngram, token) if g.followers >= 0 else NONE
     if item < 0:
+        if c.max_ngrams > 0 and not _make_room(c, ngram):
+            return NO_ROOM
+        if g.followers < 0:
+            _take_follower(c, ngram, g.best, g.best_count)
         item = _take_follower(c, ngram, token, 0)
     c.followers[item].count = _saturated(c.followers[item].count, count)
     if c.followers[item].count < g.best_count:
