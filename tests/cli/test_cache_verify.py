@@ -9,8 +9,10 @@ import pytest
 
 from helpers.cache_files import flip
 from helpers.cli import assert_one_error
-from ngramspec.formats.cache_file import open_cache
+from ngramspec import SuccessorPool, create_drafter
+from ngramspec.formats.cache_file import Origin, open_cache
 from ngramspec.formats.container import new_container, open_container
+from ngramspec.formats.successor_file import write_successors
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 
@@ -24,6 +26,19 @@ def test_verify_good_files(invoke: Any, cache: Any) -> None:
     num = len(open_cache("a.ngc"))
     assert [one.get("num_ngrams") for one in made] == [num, None, num]
     assert all(one["error"] is None for one in made)
+
+
+def test_verify_tells_what_a_file_of_successors_holds(invoke: Any, cache: Any) -> None:
+    pool = SuccessorPool(64, 2)
+    drafter = create_drafter("recycle", pool=pool, top=2)
+    drafter.begin(0, [3, 4])
+    drafter.observe_top(0, np.array([[5, 6]], np.int32), np.array([[-0.1, -3]], np.float32))
+    write_successors("said.ngp", pool, Origin())
+    assert invoke("cache", "verify", "said.ngp").stdout.endswith(
+        f" {len(pool.entries())} contexts: good\n"
+    )
+    (made,) = cache("verify", "said.ngp")
+    assert (made["num_contexts"], made["error"]) == (len(pool.entries()), None)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from helpers.files import finished
 from ngramspec import Drafter, NgramCache, SuffixPool, create_drafter
 from ngramspec._native.core.locks import hold_all, release_all
 
@@ -210,3 +211,32 @@ def exit_code(child: int) -> int:
     os.kill(child, 9)
     os.waitpid(child, 0)
     pytest.fail("the child is stuck")
+
+
+def test_a_destructor_may_call_a_drafter_while_it_makes_its_results() -> None:
+    """Before Python 3.12 a collection can begin wherever an object is made, also under a lock."""
+    printed = finished("""
+        import gc
+
+        from ngramspec import create_drafter
+
+        drafter = create_drafter("suffix", slots=2)
+        drafter.begin(0, [*range(50)] * 3)
+        drafter.begin(1, [1, 2, 3])
+
+        class Request:
+            def __init__(self):
+                self.own = self
+
+            def __del__(self):
+                drafter.history(1)
+
+        gc.set_threshold(1)
+        for _ in range(300):
+            Request()
+            made = drafter.propose_tree(0, 8), drafter.confidence(0), drafter.propose(0, 8)
+            made = drafter.history(0), drafter.offered(0), drafter.offered_parents(0)
+            made = drafter.stats()
+        print("done")
+    """)
+    assert printed.strip() == "done"

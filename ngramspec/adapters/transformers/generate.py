@@ -51,7 +51,7 @@ def ngramspec_generate(
         tree: "auto": drafts branch where the drafter's policy finds that this pays, and stay chains
             without a policy, where the model takes no masks of ours, and where its code is not of
             transformers; "off": they are chains; or the most drafted tokens at one depth,
-            1..1024, policy or not. Only `suffix` drafts trees.
+            1..1024, policy or not. `suffix` and `recycle` draft trees.
 
     Returns:
         As generate(): int64 tensor (rows, length), prompts and text, padded after a row's end; or

@@ -50,10 +50,15 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """Check a file and return kind, bytes and the number of n-grams, cells in use or tokens."""
+    """Check a file and return kind, bytes and how much it holds."""
     import numpy as np
 
-    from ngramspec.formats.statistics import INDEX_KIND, POOL_KIND, open_statistics
+    from ngramspec.formats.statistics import (
+        INDEX_KIND,
+        POOL_KIND,
+        SUCCESSORS_KIND,
+        open_statistics,
+    )
 
     found = open_statistics(path, verify=True)
     found.check()
@@ -62,6 +67,8 @@ def _check(path: Path) -> dict[str, Any]:
         return facts | {"num_used": int(np.count_nonzero(found.cells))}
     if found.kind == INDEX_KIND:
         return facts | {"num_tokens": found.index.num_tokens}
+    if found.kind == SUCCESSORS_KIND:
+        return facts | {"num_contexts": found.opened(SUCCESSORS_KIND).header.num_ngrams}
     return facts | {"num_ngrams": len(found.cache)}
 
 
@@ -69,7 +76,7 @@ def _say(facts: dict[str, Any]) -> None:
     if facts["error"]:
         click.echo(f"Error: {facts['error']}", err=True)
         return
-    nouns = {"num_used": "cell", "num_tokens": "token", "num_ngrams": "n-gram"}
+    nouns = {"num_used": "cell", "num_tokens": "token", "num_contexts": "context", "num_ngrams": "n-gram"}
     (held,) = (number_of(facts[key], noun) for key, noun in nouns.items() if key in facts)
     held += " in use" if "num_used" in facts else ""
     click.echo(f"{facts['path']}: {facts['kind']}, {size_text(facts['file_bytes'])}, {held}: good")

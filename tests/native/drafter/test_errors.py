@@ -214,7 +214,9 @@ def test_a_drafter_checks_its_sources() -> None:
         Drafter([source], slots=0)
     with pytest.raises(InputError, match="max_history"):
         Drafter([source], max_history=1)
-    Drafter([source])
+    with pytest.raises(InputError, match="threads must be in"):
+        Drafter([source], threads=0)
+    Drafter([source])  # those that failed took nothing
     with pytest.raises(InputError, match="already belongs to a drafter"):
         Drafter([source])
     with pytest.raises(InputError, match="used once"):

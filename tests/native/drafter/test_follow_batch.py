@@ -113,6 +113,7 @@ def test_a_policy_learns_what_accept_would_have_taught_it() -> None:
                 assert follow(d, int32(0), table(text, width=200), int32(len(text))) == [len(draft)]
             else:
                 d.accept(0, new, len(draft))
+        d.propose(0, 4)  # what was accepted before it was a pass
         assert d.policy is not None
         taught.append((sent, d.policy.rate))
     assert taught[0] == taught[1]

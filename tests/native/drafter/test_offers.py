@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,43 @@ def tokens_until_a_draft(drafter: Drafter) -> int:
             return emitted
         drafter.accept(0, TEXT[emitted : emitted + 1], 0)
     raise AssertionError("no draft was sent")
+
+
+def test_what_is_accepted_between_two_drafts_is_one_pass_of_all_slots() -> None:
+    slots, rng = 8, np.random.default_rng(0)
+    table = CostTable(((1, 1.0), (2, 1.0)))  # a pass costs the same for any number of tokens
+    text = rng.integers(0, 1000, (slots, 200)).astype(np.int32)
+    rates = []
+    for together in (True, False):
+        policy = AutoPolicy(costs=table)
+        drafter = create_drafter("suffix", slots=slots, policy=policy)
+        for slot in range(slots):
+            drafter.begin(slot, text[slot, :100])
+        out, lens = np.zeros((slots, 8), np.int32), np.zeros(slots, np.int32)
+        for done in range(100, 200):
+            drafter.propose_batch(int32(range(slots)), 8, out, lens)
+            if together:
+                accepted = np.zeros(slots, np.int32)
+                lengths = np.full(slots, done + 1, np.int32)
+                drafter.follow_batch(int32(range(slots)), text, lengths, accepted)
+                continue
+            for slot in range(slots):
+                drafter.accept(slot, text[slot, done : done + 1], 0)
+        drafter.propose(0, 8)
+        rates.append(policy.rate)
+    assert rates[1] == rates[0]
+
+
+@pytest.mark.parametrize("width", [0, 8])
+def test_a_room_without_bounds_is_no_smaller_than_another(width: int) -> None:
+    drafts = []
+    for room in (sys.maxsize, 1000):
+        drafter = create_drafter("suffix", policy=AutoPolicy(costs=PROFILES["h100-8b"]))
+        drafter.begin(0, int32([*range(50)] * 4))
+        drafter.accept(0, [0], 0)
+        draft = drafter.propose_tree(0, room, width)[0] if width else drafter.propose(0, room)
+        drafts.append(draft.tolist())
+    assert drafts[0] == drafts[1] != []
 
 
 def test_a_dear_draft_waits_until_drafts_were_right() -> None:

@@ -15,5 +15,5 @@ cdef Status commit_tokens(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const t
 # its last part: teach the policy what came of all drafts for tokens that have joined
 cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
                        EmittedC* emitted) noexcept nogil
-# report to the policy how many tokens a pass emitted
-cdef void commit_pass(AutoPolicy judge, const EmittedC* emitted) noexcept nogil
+# report to the policy how many tokens a pass emitted, and forget it
+cdef void commit_pass(AutoPolicy judge, EmittedC* emitted) noexcept nogil

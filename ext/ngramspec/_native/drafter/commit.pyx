@@ -56,11 +56,12 @@ cdef Status commit_tokens(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const t
     cdef bint taught = s.asked and judge is not None
     cdef Py_ssize_t draft_len = s.draft_len
     cdef Status status = driver_accept(d, slot, tokens, n, num_accepted)
-    if taught and status == STATUS_OK:
+    if taught and status == STATUS_OK and n:
         commit_teach(d, slot, tokens, n, draft_len, emitted)
     return status
 
 
-cdef void commit_pass(AutoPolicy judge, const EmittedC* emitted) noexcept nogil:
+cdef void commit_pass(AutoPolicy judge, EmittedC* emitted) noexcept nogil:
     if emitted.batch_tokens:
         judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
+    emitted[0] = EmittedC(0, 0)

@@ -90,6 +90,21 @@ cdef object _bad_rows(str result, error):
 cdef object _float32 = np.dtype(np.float32)
 
 
+cdef object _copied(const void* data, Py_ssize_t n, object dtype):
+    """A new array of n items of 4 bytes.
+
+    Makes nothing that the collector tracks, so it may be called under the lock: before Python 3.12 a collection
+    can begin wherever an object is made, and a destructor that calls the drafter would wait for ever.
+    """
+    cdef Py_buffer view
+    made = _empty(n, dtype)
+    if n:
+        PyObject_GetBuffer(made, &view, PyBUF_SIMPLE)
+        memcpy(view.buf, data, 4 * <size_t>n)
+        PyBuffer_Release(&view)
+    return made
+
+
 cdef object _bad_observation(str name, Py_ssize_t num_rows, Py_ssize_t most, first):
     if most < 0:
         return InputError(f"first must be a position of the request, got {first}")
@@ -121,7 +136,8 @@ cdef class Drafter:
         max_history: Most tokens kept per slot, 1024..2**28 and at most what each source allows. Beyond it
             the older half is dropped; of a longer prompt the newest three quarters of max_history are kept.
         policy: AutoPolicy that shortens drafts to the tokens that pay and learns from accept; None
-            leaves that to the caller. With a policy, call from one thread at a time.
+            leaves that to the caller. With a policy, call from one thread at a time; what is accepted
+            between two drafts counts as one pass over all slots.
         threads: Most threads that propose_batch and follow_batch use, the caller's among them, 1..64: one for each
             16 rows. None = the cores that this process may use, at most 8. The process has one set of them, which
             one call has at a time; another works alone meanwhile. Results do not depend on them.
@@ -131,7 +147,8 @@ cdef class Drafter:
         MemoryError: The state cannot be allocated.
 
     Thread-safety: calls on one Drafter wait for one another; different Drafters run in parallel,
-    even when they share a HashPool, a SuffixPool or an NgramCache.
+    even when they share a HashPool, a SuffixPool or an NgramCache. The child of a fork must make its own:
+    a call that another thread had begun never ends there.
     """
 
     def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None, threads=None):
@@ -139,6 +156,7 @@ cdef class Drafter:
         self._sources = tuple(sources)
         self._policy = policy
         _check_arguments(self._sources, slots, max_history)
+        self._threads = _checked_threads(threads)
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
         self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
@@ -149,21 +167,25 @@ cdef class Drafter:
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
             self.d.sources[i] = (<Source>self._sources[i]).c
-            (<Source>self._sources[i])._taken = True
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
         self.d.counts = counts_make(self.d.num_sources, self.d.max_draft)
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
-        self._threads = _checked_threads(threads)
         lanes_make(&self._lanes, &self.d, self._threads)
         for i in range(self.d.num_sources):
             (<Source>self._sources[i]).make_lanes(self._lanes.num)
         self.judge_by(policy)
+        for i in range(self.d.num_sources):
+            (<Source>self._sources[i])._taken = True
 
     cdef int judge_by(self, AutoPolicy policy) except -1:
-        """Set the policy that values drafts and learns from their outcome; None = no policy."""
+        """Set the policy that values the next drafts and learns from their outcome; None = no policy.
+
+        What was accepted since the last drafts was one pass: the policy so far learns of it.
+        """
         cdef Py_ssize_t i
+        commit_pass(self._judge, &self._emitted)
         if self._judge is policy:
             return 0
         if policy is not None:
@@ -258,13 +280,8 @@ cdef class Drafter:
     def history(self, Py_ssize_t slot):
         """Return the tokens kept of the slot's request: int32, shape (n,), n <= max_history. A copy."""
         cdef SlotC* s = self._slot(slot)
-        cdef token_t[::1] view
         with self._lock:
-            tokens = _empty(s.history.len, _int32)
-            if s.history.len:
-                view = tokens
-                memcpy(&view[0], s.history.tokens, <size_t>s.history.len * sizeof(token_t))
-        return tokens
+            return _copied(s.history.tokens, s.history.len, _int32)
 
     def check(self):
         """Return the first broken invariant, "" when all hold. O(history); for tests."""
@@ -356,7 +373,6 @@ cdef class Drafter:
         cdef SlotC* s = self._active(slot, "propose")
         cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, 0, 0)
         cdef OfferC c
-        cdef Py_buffer view
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         with self._lock:
@@ -364,12 +380,7 @@ cdef class Drafter:
             if offer_draft(&self.d, self._judge, slot, &ask, &c) and self._policy is not None:
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
-            draft = _empty(c.chosen, _int32)
-            if c.chosen:
-                PyObject_GetBuffer(draft, &view, PyBUF_SIMPLE)
-                memcpy(view.buf, s.draft, <size_t>c.chosen * sizeof(token_t))
-                PyBuffer_Release(&view)
-        return draft
+            return _copied(s.draft, c.chosen, _int32)
 
     def confidence(self, Py_ssize_t slot):
         """Return the probability of each token of the slot's pending draft, if those before it are right.
@@ -388,13 +399,8 @@ cdef class Drafter:
         Cost: O(k). Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "confidence")
-        cdef float[::1] view
         with self._lock:
-            claimed = _empty(s.draft_len, _float32)
-            if s.draft_len:
-                view = claimed
-                memcpy(&view[0], s.confidence, <size_t>s.draft_len * sizeof(float))
-        return claimed
+            return _copied(s.confidence, s.draft_len, _float32)
 
     def offered(self, Py_ssize_t slot):
         """Return the claims of all that the source of the slot's last draft drafted, also of what was cut off.
@@ -413,15 +419,10 @@ cdef class Drafter:
         Cost: O(n). Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "offered")
-        cdef float[::1] view
         cdef Py_ssize_t n
         with self._lock:
             n = max(s.made[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
-            claimed = _empty(n, _float32)
-            if n:
-                view = claimed
-                memcpy(&view[0], s.claims + s.owner * self.d.max_draft, <size_t>n * sizeof(float))
-        return claimed
+            return _copied(s.claims + s.owner * self.d.max_draft if n else NULL, n, _float32)
 
     def offered_parents(self, Py_ssize_t slot):
         """Return which of the tokens that `offered` is about comes after which, where they are a tree.
@@ -440,7 +441,6 @@ cdef class Drafter:
         """
         cdef SlotC* s = self._active(slot, "offered_parents")
         cdef const int32_t* links
-        cdef int32_t[::1] view
         cdef Py_ssize_t i, n
         cdef bint chain = True
         with self._lock:
@@ -448,12 +448,7 @@ cdef class Drafter:
             links = s.links + s.owner * self.d.max_draft if n else NULL
             for i in range(n):
                 chain = chain and links[i] == i - 1
-            if chain:
-                return None
-            made = _empty(n, _int32)
-            view = made
-            memcpy(&view[0], links, <size_t>n * sizeof(int32_t))
-        return made
+            return None if chain else _copied(links, n, _int32)
 
     def shorten(self, Py_ssize_t slot, Py_ssize_t length):
         """Cut the slot's pending draft to its first `length` tokens, those that will be verified.
@@ -497,7 +492,6 @@ cdef class Drafter:
         """
         cdef TokensC tokens
         cdef SlotC* s = self._active(slot, "accept")
-        cdef EmittedC emitted = EmittedC(0, 0)
         cdef Py_ssize_t draft_len
         cdef bint valid
         cdef Status status = STATUS_OK
@@ -506,8 +500,8 @@ cdef class Drafter:
             draft_len = s.draft_len
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
             if valid:
-                status = commit_tokens(&self.d, self._judge, slot, tokens.data, tokens.len, num_accepted, &emitted)
-                commit_pass(self._judge, &emitted)
+                status = commit_tokens(&self.d, self._judge, slot, tokens.data, tokens.len, num_accepted,
+                                       &self._emitted)
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -671,7 +665,7 @@ cdef class Drafter:
         """Draft a tree of what may follow the slot's history.
 
         Replaces the pending draft of the slot. accept takes any path from the root: its
-        tokens, then the target's own. Only the source `suffix` drafts trees, the tokens
+        tokens, then the target's own. The sources `suffix` and `recycle` draft trees, the tokens
         likeliest to be emitted first; others draft a chain. With a policy, the tree is what pays of at most
         max_tokens, in the order of what the tokens save; as in propose, the policy learns from accept.
         ngramspec.tree has masks, positions and greedy verification.
@@ -704,10 +698,6 @@ cdef class Drafter:
         cdef SlotC* s = self._active(slot, "propose_tree")
         cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, max_width, 0)
         cdef OfferC c
-        cdef Py_ssize_t n
-        cdef token_t[::1] out
-        cdef int32_t[::1] parent_view
-        cdef float[::1] claim_view
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
         if max_width < 1:
@@ -724,14 +714,9 @@ cdef class Drafter:
             elif offer_draft(&self.d, self._judge, slot, &ask, &c):
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
-            n = s.draft_len
-            tokens, parents = np.empty(n, np.int32), np.empty(n, np.int32)
-            confidence = np.empty(n, np.float32)
-            if n:
-                out, parent_view, claim_view = tokens, parents, confidence
-                memcpy(&out[0], s.draft, <size_t>n * sizeof(token_t))
-                memcpy(&parent_view[0], s.parents, <size_t>n * sizeof(int32_t))
-                memcpy(&claim_view[0], s.confidence, <size_t>n * sizeof(float))
+            tokens = _copied(s.draft, s.draft_len, _int32)
+            parents = _copied(s.parents, s.draft_len, _int32)
+            confidence = _copied(s.confidence, s.draft_len, _float32)
         return tokens, parents, confidence
 
     def propose_batch(self, slots, max_tokens, out, out_lens, parents=None, Py_ssize_t max_width=8):

@@ -52,7 +52,7 @@ cdef Py_ssize_t offer_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexce
 
 cdef Py_ssize_t offer_wanted(const DriverC* d, AutoPolicy judge, const AskC* ask) noexcept nogil:
     """The tokens that a policy wants from each source: one more than may be sent, of a tree no more than it looks at."""
-    cdef Py_ssize_t most = min(ask.limit + 1, d.max_draft) if ask.limit > 0 else 0
+    cdef Py_ssize_t most = min(ask.limit, d.max_draft - 1) + 1 if ask.limit > 0 else 0
     return min(most, judge._max_draft) if ask.width else most
 
 

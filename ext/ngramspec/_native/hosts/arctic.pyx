@@ -10,7 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
 from ngramspec._native.core.arguments cimport bad_token
-from ngramspec._native.core.types cimport STATUS_OK, Status, token_t
+from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t
 from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
@@ -24,6 +24,15 @@ from ngramspec.errors import InputError
 cdef enum:
     COMPARED = 32        # longest match that is measured; a match of 32 may be longer
     LONGEST = 64         # longest draft
+
+# A draft after it was cut. n = -1: there was none.
+cdef struct CutC:
+    Py_ssize_t n
+    token_t[LONGEST] ids
+    int32_t[LONGEST] parents
+    double[LONGEST] likely   # that each token and all before it are right
+    double score
+    long matched
 
 cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a whole number
 
@@ -136,7 +145,8 @@ cdef class ArcticRequest:
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
         cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1, 0, 0)
         cdef OfferC best
-        cdef Py_ssize_t given
+        cdef CutC made
+        cdef Py_ssize_t given, i
         self.view(context, "context", self.depth)
         given = self.len
         ends = (2 <= given <= s.history.len and
@@ -150,33 +160,38 @@ cdef class ArcticRequest:
                 offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
             else:
                 driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
-            return self.cut(s, given, max_tokens, factor, offset, min_probability)
+            self.cut(s, max_tokens, factor, offset, min_probability, &made)
+        if made.n < 0:
+            return ()
+        # Made without the lock: before Python 3.12 a new list can begin a collection, which runs any code.
+        return ([made.ids[i] for i in range(made.n)], [made.parents[i] for i in range(made.n)],
+                [made.likely[i] for i in range(made.n)], made.score, min(made.matched, given - 1))
 
-    cdef tuple cut(self, SlotC* s, Py_ssize_t given, Py_ssize_t max_tokens, double factor, double offset,
-                   double min_probability):
-        """Cut the pending draft to what was asked for, and return it."""
-        cdef double[LONGEST] likely
-        cdef double score = 0.0, bound
+    cdef int cut(self, SlotC* s, Py_ssize_t max_tokens, double factor, double offset, double min_probability,
+                 CutC* made) except -1:
+        """Cut the pending draft to what was asked for, and copy it."""
+        cdef double bound
         cdef Py_ssize_t i, above, n = s.draft_len
         cdef long matched
+        made.n = -1
         if n == 0:
-            return ()
+            return 0
         matched = self.source.match_length(self.slot, s.draft[0])
         bound = <double>(self.depth if matched == COMPARED else matched) * factor + offset + ROUNDED
         if bound < <double>min(max_tokens, n):
             n = <Py_ssize_t>max(bound, 0.0)
-        ids, parents, probs = [], [], []
+        made.n, made.score, made.matched = 0, 0.0, matched
         for i in range(n):
             above = s.parents[i] if s.branched else i - 1
-            likely[i] = <double>s.confidence[i] * (likely[above] if above >= 0 else 1.0)
-            if likely[i] < min_probability:
+            made.likely[i] = <double>s.confidence[i] * (made.likely[above] if above >= 0 else 1.0)
+            if made.likely[i] < min_probability:
                 break
-            score += likely[i]
-            ids.append(s.draft[i])
-            parents.append(above)
-            probs.append(likely[i])
-        driver_shorten(&self.drafter.d, self.slot, len(ids))
-        return ids, parents, probs, score, min(matched, given - 1)
+            made.score += made.likely[i]
+            made.ids[i] = s.draft[i]
+            made.parents[i] = <int32_t>above
+            made.n += 1
+        driver_shorten(&self.drafter.d, self.slot, made.n)
+        return 0
 
     cdef int check(self, str name) except -1:
         cdef Py_ssize_t i
