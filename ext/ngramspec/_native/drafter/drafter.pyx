@@ -15,7 +15,7 @@ from ngramspec._native.core.arguments cimport (
 from ngramspec._native.core.history cimport history_free
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 from ngramspec._native.core.workers cimport usable_cores
-from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_tokens
+from ngramspec._native.drafter.commit cimport commit_pass, commit_tokens
 from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
     ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_replay, driver_shorten, driver_truncate,
