@@ -19,6 +19,18 @@ GROWTH_STYLES = ("-", "--", ":", "-.")
 ALL = "all sets"
 
 
+def matplotlib_figures() -> Any:
+    """Return matplotlib's module of figures.
+
+    Raises:
+        BackendError: matplotlib is not installed.
+    """
+    try:
+        return importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise BackendError(not_installed("--plot needs matplotlib", "bench")) from error
+
+
 def plot_replays(found: Replays, path: Path) -> None:
     """Draw speed-ups as bars, one panel per profile, and the growth if it was measured.
 
@@ -30,11 +42,7 @@ def plot_replays(found: Replays, path: Path) -> None:
         BackendError: matplotlib is not installed.
         OSError: It cannot be written.
     """
-    try:
-        figures: Any = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise BackendError(not_installed("--plot needs matplotlib", "bench")) from error
-    groups = _groups(found)
+    figures, groups = matplotlib_figures(), _groups(found)
     width = min(16.0, 3.5 + 0.75 * len(groups) + 0.1 * len(groups) * len(found.drafters))
     heights = [2.5] * len(found.profiles) + [4.0] * bool(found.growth)
     figure = figures.Figure(figsize=(max(8.0, width), sum(heights) + 1.3), layout="constrained")

@@ -315,11 +315,17 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
 def identity_of(
     plan: CorpusPlan, options: BuildOptions, fingerprint: bytes, executor: str = "local"
 ) -> dict[str, Any]:
-    """Return what must match for one build to resume another."""
+    """Return what must match for one build to resume another.
+
+    Of files only names, sizes and times are compared; on Ray, where files may be copies with other
+    times, those that were read are compared by digests.
+    """
     from xxhash import xxh3_128_hexdigest
 
+    local = executor == "local"
     units = "\n".join(
         f"{u.path}\0{u.format}\0{u.compression}\0{u.start}\0{u.stop}\0{u.num_bytes}"
+        f"\0{_changed(u.path) if local else 0}"
         for u in plan.units
     )
     return {
@@ -328,6 +334,14 @@ def identity_of(
         "options": options.as_dict(),
         "executor": executor,
     }
+
+
+def _changed(path: str) -> int:
+    """Return when a file was changed, in nanoseconds; 0 if that cannot be told."""
+    try:
+        return 0 if path == "-" else os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _damaged(path: Path, reason: str) -> FormatError:

@@ -99,12 +99,21 @@ def provenance(
     }
 
 
+def _changed(path: str) -> float | None:
+    """Return when a file was changed, None if it is gone by now."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
+
+
 def _newest(paths: Sequence[str]) -> str | None:
     fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
     if fixed.isdigit():
         seconds = int(fixed)
-    elif paths:
-        seconds = int(max(os.stat(path).st_mtime for path in paths))
     else:
-        return None
+        times = [found for found in map(_changed, paths) if found is not None]
+        if not times:
+            return None
+        seconds = int(max(times))
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat()

@@ -23,7 +23,7 @@ from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
 from ngramspec.cli.llama_cpp.rope import rope_options
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
-from ngramspec.cli.options import COUNT, FILE, option, options
+from ngramspec.cli.options import COUNT, FILE, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
 from ngramspec.cli.target import context_settings, hub_options, running
 from ngramspec.errors import InputError
@@ -161,7 +161,7 @@ def _read_grammar(values: Mapping[str, Any]) -> str:
     if values["grammar"] is not None and values["grammar_file"] is not None:
         raise InputError("give either --grammar or --grammar-file")
     if values["grammar_file"] is not None:
-        return str(values["grammar_file"].read_text("utf-8"))
+        return read_utf8(values["grammar_file"])
     return values["grammar"] or ""
 
 
@@ -207,7 +207,7 @@ def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
     if values["system_prompt_file"] is not None:
         if text is not None:
             raise click.UsageError("give either --system or --system-prompt-file")
-        text = values["system_prompt_file"].read_text("utf-8")
+        text = read_utf8(values["system_prompt_file"])
     system = [{"role": "system", "content": text}] if text else []
     return llm.model.tokenize_chat([*system, {"role": "user", "content": prompt}])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from ngramspec.cli.command import SectionOption
+from ngramspec.errors import FormatError, InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -96,38 +97,76 @@ def output_option(section: str = "Options") -> Decorator:
     return option(section, "-o", "--output", type=FILE, required=True, help=text)
 
 
-def check_output(path: Path, *, statistics: bool = True) -> None:
+def read_utf8(path: Path) -> str:
+    """Return a text file, without its byte order mark.
+
+    Raises:
+        InputError: It is not UTF-8.
+        OSError: It cannot be read.
+    """
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected UTF-8, found another byte at {error.start}") from None
+
+
+def is_lookup_cache(path: Path) -> bool:
+    """Return whether a file begins as a lookup cache of llama.cpp does."""
+    from ngramspec.formats.llama_lookup import may_hold_records
+
+    return may_hold_records(path)
+
+
+def is_costs(path: Path) -> bool:
+    """Return whether a file is a table of costs."""
+    from ngramspec.costs import load_costs
+
+    try:
+        load_costs(path)
+    except FormatError:
+        return False
+    return True
+
+
+def is_statistics(path: Path) -> bool:
+    """Return whether a file is a statistics file of ngramspec."""
+    from ngramspec.formats.container import is_container
+
+    return is_container(path)
+
+
+def check_output(
+    path: Path,
+    kinds: Mapping[str, Callable[[Path], bool]] = {"statistics file": is_statistics},
+) -> None:
     """Check that a file can be written there, before the work begins.
 
     Args:
         path: The output.
-        statistics: Refuse names of llama.cpp's lookup caches.
+        kinds: What may be replaced: names of kinds, and what tells such a file.
 
     Raises:
         FileNotFoundError: The folder does not exist.
         IsADirectoryError: It is a folder.
-        click.UsageError: The name is that of another format, or a file that is no statistics file
-            would be replaced.
+        click.UsageError: It is no regular file, the name is that of another format, or a file of
+            another kind would be replaced.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
-    if statistics and path.exists() and path.stat().st_size and not _is_statistics(path):
+    if path.exists() and not path.is_file():
+        raise click.UsageError(f"{path} is no regular file: give another name")
+    if path.exists() and path.stat().st_size and not any(fits(path) for fits in kinds.values()):
+        what = " or ".join(kinds)
         raise click.UsageError(
-            f"{path} is no statistics file and would be replaced: give another name, or remove it"
+            f"{path} is no {what} and would be replaced: give another name, or remove it"
         )
-    if statistics and path.suffix == LOOKUP_SUFFIX:
+    if list(kinds) == ["statistics file"] and path.suffix == LOOKUP_SUFFIX:
         raise click.UsageError(
             f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
             "`ngramspec cache convert` makes them"
         )
-
-
-def _is_statistics(path: Path) -> bool:
-    from ngramspec.formats.container import is_container
-
-    return is_container(path)
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]

@@ -162,6 +162,12 @@ def write_cache(
         return fill_cache(writer, path, sources, origin, min_count=min_count)
 
 
+def about_bytes(about: Mapping[str, Any]) -> bytes:
+    """Return a provenance as JSON; names of files need not be UTF-8."""
+    made = json.dumps(about, sort_keys=True, ensure_ascii=False)
+    return made.encode("utf-8", "backslashreplace")  # a lone surrogate as JSON writes it
+
+
 def fill_cache(
     writer: ContainerWriter,
     path: str | os.PathLike[str],
@@ -173,7 +179,7 @@ def fill_cache(
     """Do as write_cache, through a writer; temporary files lie beside `path`."""
     parts = [_write_size(writer, size, sources[size], min_count, path) for size in sorted(sources)]
     if origin.about:
-        writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
+        writer.add(ABOUT, about_bytes(origin.about))
     largest = max((part[2] for part in parts), default=0)
     if origin.vocab_size and largest >= origin.vocab_size:
         raise InputError(f"token id {largest} is not below vocab_size, {origin.vocab_size}")

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,13 +72,16 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
 
     Raises:
         FileExistsError: The file exists, and `replace` is False.
-        OSError: It cannot be written or renamed; an existing file is kept.
+        OSError: It cannot be written or renamed, or what is there is no regular file; that is kept.
     """
     file.flush()
     os.fsync(file.fileno())
     if replace:
         with contextlib.suppress(FileNotFoundError):
-            os.chmod(file.name, os.stat(path).st_mode & 0o7777)
+            mode = os.stat(path).st_mode
+            if not stat.S_ISREG(mode):  # a device would be gone
+                raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+            os.chmod(file.name, mode & 0o7777)
         if fcntl is None:
             file.close()  # Windows cannot rename an open file
         os.replace(file.name, path)

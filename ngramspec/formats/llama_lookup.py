@@ -17,10 +17,13 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
 from ngramspec.formats.entries import Entries
+from ngramspec.tokenizers.gguf import MAGIC
 
 LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
 _SIZES = (1, 2, 3, 4)  # tokens of an n-gram
 _OTHER = ": not a lookup cache of llama.cpp, or a damaged one"
+_HEAD = 5  # words of a record before its followers
+_LOOKED_AT = 1 << 16  # bytes that tell records from other files
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
 
@@ -73,6 +76,23 @@ def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
             f"{path}: {reason}, in the record at offset {4 * position}{_OTHER}"
         ) from None
     return records
+
+
+def may_hold_records(path: Path) -> bool:
+    """Return whether a file begins with records; a large one of another kind is not read whole."""
+    with path.open("rb") as file:
+        start = file.read(_LOOKED_AT)
+    if start.startswith(MAGIC):
+        return False
+    words = np.frombuffer(start[: len(start) // 4 * 4], dtype="<i4").tolist()
+    at = 0
+    while at + _HEAD < len(words):
+        *key, count = words[at : at + _HEAD]
+        followers = words[at + _HEAD : at + _HEAD + 2 * max(count, 0)]
+        if key[0] < 0 or min(key) < -1 or count < 1 or min(followers) < 0:
+            return False
+        at += _HEAD + 2 * count
+    return at > 0
 
 
 def read_lookup_entries(path: str | os.PathLike[str]) -> dict[int, Entries]:

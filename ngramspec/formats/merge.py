@@ -88,8 +88,8 @@ def _merged_origin(found: Sequence[Statistics], any_tokenizer: bool) -> Origin:
     fingerprint = known[0].fingerprint if known and not others else None
     sized = found if any_tokenizer or not known else known
     vocab_size = max(one.vocab_size for one in sized)
-    if any_tokenizer and not all(one.vocab_size for one in found):
-        vocab_size = 0  # a lookup cache may hold larger ids
+    if not known or (any_tokenizer and not all(one.vocab_size for one in found)):
+        vocab_size = 0  # without a tokenizer it is no bound, and a lookup cache has none
     return Origin(fingerprint, vocab_size)
 
 

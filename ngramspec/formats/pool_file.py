@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from ngramspec._native.files.pool_image import PoolImage
 from ngramspec._native.mod.pool import HashPool
 from ngramspec.errors import FormatError, InputError
-from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
+from ngramspec.formats.cache_file import ABOUT, Origin, about_bytes, check_tokenizer
 from ngramspec.formats.container import Container, Header, new_container, open_container
 from ngramspec.formats.entries import EntrySource
 
@@ -127,7 +126,7 @@ def write_pool(
     with new_container(path, replace=replace) as writer:
         writer.add("shape", _SHAPE.pack(shape.cell_bits, shape.check_bits, shape.max_occupancy))
         if origin.about:
-            writer.add(ABOUT, json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode())
+            writer.add(ABOUT, about_bytes(origin.about))
         writer.add("counters", counters, checked=False)
         writer.add("cells", cells.astype("<u4", copy=False), checked=False)
         n = shape.n_match

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +12,14 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import useful_ngrams, usefulness
 from ngramspec.errors import InputError
-from ngramspec.formats.cache_file import SIZES, Origin, fill_cache, open_cache, write_cache
+from ngramspec.formats.cache_file import (
+    SIZES,
+    Origin,
+    about_bytes,
+    fill_cache,
+    open_cache,
+    write_cache,
+)
 from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, ContainerWriter, Header
 from ngramspec.formats.entries import EntrySource, OnRead, WatchedSource, ignored
 from ngramspec.formats.files import commit, temporary_file
@@ -133,7 +139,7 @@ def write_pruned(
         FormatError: `cache` is damaged.
         OSError: The file cannot be written; an existing one is kept.
     """
-    about = len(json.dumps(origin.about, ensure_ascii=False).encode()) if origin.about else 0
+    about = len(about_bytes(origin.about)) if origin.about else 0
     fixed = HEAD_BYTES + about + len(SIZES) * (3 * ALIGNMENT + 16)
     if max_bytes < fixed:
         raise InputError(f"a statistics file needs {fixed} bytes at least, max_size is {max_bytes}")

@@ -20,7 +20,11 @@ from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.cache_file import SIZES, about_of, cache_in_memory, cache_of, check_cache
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, EntrySource
-from ngramspec.formats.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries
+from ngramspec.formats.llama_lookup import (
+    LOOKUP_SUFFIX,
+    may_hold_records,
+    read_lookup_entries,
+)
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape, check_pool, shape_of
 from ngramspec.formats.slot_file import KIND as SLOT_KIND
@@ -191,6 +195,8 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
 
 def _entries_if_any(path: Path) -> dict[int, Entries]:
     """Return the entries of a lookup cache with an unusual name, {} if it is none."""
+    if not may_hold_records(path):
+        return {}
     try:
         return read_lookup_entries(path)
     except FormatError:

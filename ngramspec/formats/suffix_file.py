@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from ngramspec._native.files.suffix_image import SuffixImage
 from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import FormatError, InputError
-from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
+from ngramspec.formats.cache_file import ABOUT, Origin, about_bytes, check_tokenizer
 from ngramspec.formats.container import (
     ALIGNMENT,
     HEAD_BYTES,
@@ -216,9 +215,7 @@ def _most_useful(tokens: Tokens, image: SuffixImage, room: int, line_bytes: floa
 
 
 def _about(origin: Origin) -> bytes:
-    if not origin.about:
-        return b""
-    return json.dumps(origin.about, sort_keys=True, ensure_ascii=False).encode()
+    return about_bytes(origin.about) if origin.about else b""
 
 
 def _check(container: Container, name: str, at: int, wrong: NDArray[np.bool_]) -> None:

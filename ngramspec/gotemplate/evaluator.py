@@ -27,6 +27,8 @@ from ngramspec.gotemplate.nodes import (
 from ngramspec.gotemplate.values import TemplateProblem, field, is_true, items, to_text
 
 _NOTHING = object()  # there is no value of a previous command
+SEARCHED = 32  # variables that are passed over for a step
+SORTED = 8  # keys of a map that are put in order for a step
 _LONG = 10  # 2**10 characters or items of an argument cost a step
 
 
@@ -114,6 +116,8 @@ class Evaluator:
         self.position = node.position
         if isinstance(value, int) and len(pipe.declared) > 1:
             raise TemplateProblem("expected one variable to range over a count, found two")
+        if isinstance(value, Mapping):
+            self.budget.step(len(value) // SORTED)
         for key, item in items(value):
             self.budget.step()
             found = True
@@ -150,6 +154,7 @@ class Evaluator:
         """Return the index of the innermost variable of a name."""
         for at in range(len(self.variables) - 1, -1, -1):
             if self.variables[at][0] == name:
+                self.budget.step((len(self.variables) - at) // SEARCHED)
                 return at
         raise TemplateProblem(f"expected a variable that has a value, found {name}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,14 +109,24 @@ def _values(start: str) -> Iterator[Any]:
 
 def _is_whole(start: str) -> bool:
     """Return whether a file is one JSON value over several lines, or an array of items."""
-    first, end, _ = start.lstrip().partition("\n")
+    first, end, rest = start.lstrip().partition("\n")
     if first[:1] not in ("[", "{"):
         return False
     try:
         value = json.loads(first)
     except (ValueError, RecursionError):  # cut by the end of what is looked at, or goes on below
-        return bool(end) or first[0] == "["
+        return (bool(end) and not _are_lines(end + rest)) or first[0] == "["
     return isinstance(value, list) and not looks_like_chat(value)
+
+
+def _are_lines(text: str) -> bool:
+    """Return whether most lines are values by themselves: then one before them is damaged."""
+    lines = [line for line in text.splitlines() if line.strip()][:LINES]
+    whole = 0
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            whole += isinstance(json.loads(line), dict | list)
+    return 2 * whole > len(lines)
 
 
 def _kind_of_chat(value: Any) -> str:

@@ -8,6 +8,7 @@ RecordedRequest. Other members are ignored.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from ngramspec.recordings.chatml import ChatMl, Message
 from ngramspec.recordings.lines import CUT, Bad, BadLineError, Line, parse
 from ngramspec.recordings.record import MAX_TOKEN, VERSION, is_head
 from ngramspec.recordings.request import RecordedRequest, TokenIds
+from ngramspec.recordings.sessions import MOST_TEXTS, MOST_TOKENS
 from ngramspec.tokenizers import Fingerprint, Tokenizer
 
 NOT_ONE = "not a recorded request"
@@ -43,7 +45,9 @@ class RequestReader:
         self._tokenizer: Tokenizer | None = None
         self._chat: ChatMl | None = None
         self._chats: dict[Any, list[TokenIds]] = {}
-        self._texts: dict[int, tuple[int, TokenIds]] = {}  # by session: turn, prompt and answer
+        # By session: turn, prompt and answer.
+        self._texts: OrderedDict[int, tuple[int, TokenIds]] = OrderedDict()
+        self._num_tokens = 0  # of these
 
     def read(self, lines: Iterable[Line], bad: Bad) -> Iterator[RecordedRequest]:
         """Yield the requests of lines, each with the full prompt; wrong ones go to `bad`.
@@ -93,6 +97,7 @@ class RequestReader:
         self._apart = bool(head.get("apart"))
         self._chats.clear()
         self._texts.clear()
+        self._num_tokens = 0
 
     def _request(self, record: Any) -> RecordedRequest:
         """Return a record's request; raises KeyError, TypeError, ValueError or OverflowError."""
@@ -113,9 +118,18 @@ class RequestReader:
             if known != at or not isinstance(many, int) or not 0 <= many <= len(text):
                 raise BadLineError(f"the text that it continues is missing: {kept!r:.60}")
             prompt = np.concatenate([text[:many], prompt])
-        self._texts[session] = turn, np.concatenate([prompt, output])
+        self._remember(session, turn, np.concatenate([prompt, output]))
         others = _other_lengths(record, len(output))
         return RecordedRequest(prompt, output, str(record.get("key", "")), self._apart, others)
+
+    def _remember(self, session: int, turn: int, text: TokenIds) -> None:
+        """Keep a text as long as its writer did, and longer: later ones may continue it."""
+        if session in self._texts:
+            self._num_tokens -= len(self._texts.pop(session)[1])
+        self._texts[session] = turn, text
+        self._num_tokens += len(text)
+        while len(self._texts) > 2 * MOST_TEXTS or self._num_tokens > 2 * MOST_TOKENS:
+            self._num_tokens -= len(self._texts.popitem(last=False)[1][1])
 
     def _of_text(self, record: dict[str, Any]) -> RecordedRequest:
         session, turn, messages, output = _fields(record)

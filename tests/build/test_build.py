@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from ngramspec.corpus import document_digest, is_held_out
 from ngramspec.errors import FormatError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.pool_file import PoolShape
+from ngramspec.formats.statistics import open_statistics
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
 
 pytest.importorskip("llama_cpp")
@@ -346,3 +349,27 @@ def test_documents_of_impossible_length_are_refused(tmp_path: Path, length: int)
     (tmp_path / "held-out").write_bytes(np.array([2, 7, 7, length, 7, 7], "<i4").tobytes())
     with pytest.raises(FormatError, match=f"a document of {length} tokens at offset 12"):
         folder.held_out()
+
+
+def test_a_file_that_goes_away_is_a_problem_and_the_build_ends(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"the text of {name}, of {name} again\n")
+
+    class Removing(NoProgress):
+        def phase(self, name: str, total: int) -> None:
+            (tmp_path / "b.txt").unlink(missing_ok=True)
+
+    made = build([tmp_path], tmp_path / "out.ngc", tokenizer, progress=Removing())
+    assert made.problems.total == 1
+    assert open_cache(tmp_path / "out.ngc").num_ngrams(2) > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+@pytest.mark.parametrize("kind", ["ngram-cache", "hash-pool", "suffix"])
+def test_names_of_files_need_not_be_utf_8(tokenizer: Tokenizer, tmp_path: Path, kind: str) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / name).write_text("the text of a file, of a file\n" * 9)
+    build([tmp_path], tmp_path / "out", tokenizer, BuildOptions(kind=kind))
+    assert open_statistics(tmp_path / "out").about["corpus"] == [name]

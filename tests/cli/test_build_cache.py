@@ -294,6 +294,13 @@ def test_a_build_goes_on_only_while_the_same_files_are_let_through() -> None:
     Path(".gitignore").write_text("c.*\n")
     with pytest.raises(InputError, match="has another corpus"):
         resume()
+    Path(".gitignore").write_text("")
+    before = Path("b.py").stat()
+    Path("b.py").write_text("THE TEXT OF b.py\n")  # as long as it was
+    os.utime("b.py", ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with pytest.raises(InputError, match="has another corpus"):
+        resume()
+    os.utime("b.py", ns=(before.st_atime_ns, before.st_mtime_ns))
     Path(".gitignore").write_text("d.*\n")  # other lines that let the same files through
     resume()
     assert open_cache("out.ngc").num_ngrams(2) > 0

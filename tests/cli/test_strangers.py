@@ -33,6 +33,10 @@ def others(empty_folder: Path) -> None:
     Path("models").mkdir()
     shutil.copy(embedded_model(), "models/tiny.gguf")
     Path("folder").mkdir()
+    Path("latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    Path("blank.yaml").write_text("port: 8080\napi-key:\n")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo("pipe")
 
 
 WRONG: dict[str, tuple[list[str], str, int]] = {
@@ -78,6 +82,46 @@ WRONG: dict[str, tuple[list[str], str, int]] = {
     "a model as output": (
         ["build-cache", "text.txt", "-o", "models/tiny.gguf"],
         "models/tiny.gguf is no statistics file and would be replaced",
+        2,
+    ),
+    "a text as converted file": (
+        ["cache", "convert", "absent.ngc", "text.txt"],
+        "text.txt is no statistics file or lookup cache and would be replaced",
+        2,
+    ),
+    "a text as costs": (
+        ["bench", "calibrate", "-o", "text.txt"],
+        "text.txt is no table of costs and would be replaced",
+        2,
+    ),
+    "a device as output": (
+        ["build-cache", "text.txt", "-o", "pipe"],
+        "pipe is no regular file: give another name",
+        2,
+    ),
+    "a model as statistics": (
+        ["cache", "inspect", "models/tiny.gguf"],
+        "models/tiny.gguf: a GGUF model, not a statistics file",
+        1,
+    ),
+    "a grammar in Latin-1": (
+        ["generate", "-p", "x", "--grammar-file", "latin.txt"],
+        "latin.txt: expected UTF-8, found another byte at 3",
+        2,
+    ),
+    "settings in Latin-1": (
+        ["serve", "--config", "latin.txt"],
+        "latin.txt: expected UTF-8, found another byte at 3",
+        2,
+    ),
+    "a key without a value": (
+        ["serve", "--config", "blank.yaml"],
+        "api-key has no value",
+        2,
+    ),
+    "a plot in no folder": (
+        ["bench", "replay", "text.txt", "--plot", "absent/plot.svg"],
+        "absent: No such folder",
         2,
     ),
     "unknown cache type": (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.statistics_files import Chunks, entries_of, sizes_of, sources_of
-from ngramspec import read_lookup_cache
+from ngramspec import NgramCache, read_lookup_cache, write_lookup_cache
 from ngramspec.drafters.lookup import draft_after, followers_after
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.formats.cache_file import Origin, write_cache
@@ -155,6 +155,18 @@ def test_files_of_two_tokenizers_are_merged_on_demand(a: Statistics, tmp_path: P
         merge_statistics([a, other], tmp_path / "m.ngc")
     header = merge_statistics([a, other], tmp_path / "m.ngc", any_tokenizer=True)
     assert (header.fingerprint, header.vocab_size) == (None, 60)
+
+
+def test_lookup_caches_are_merged_in_steps_as_at_once(tmp_path: Path) -> None:
+    for name, token in (("a", 5), ("b", 9), ("c", 300)):
+        cache = NgramCache(1, 2)
+        cache.update([token, 1, 2, token])
+        write_lookup_cache(cache, tmp_path / f"{name}.bin")
+    opened = [open_statistics(tmp_path / f"{name}.bin") for name in "abc"]
+    merge_statistics(opened, tmp_path / "once.ngc")
+    merge_statistics(opened[:2], tmp_path / "ab.ngc")
+    merge_statistics([open_statistics(tmp_path / "ab.ngc"), opened[2]], tmp_path / "steps.ngc")
+    assert (tmp_path / "steps.ngc").read_bytes() == (tmp_path / "once.ngc").read_bytes()
 
 
 def test_pools_are_compared_and_merged_cell_by_cell(a: Statistics, tmp_path: Path) -> None:

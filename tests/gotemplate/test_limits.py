@@ -32,10 +32,16 @@ def refused(text: str, data: object = None) -> str:
         "{{ range 100 }}{{ range 100 }}{{ end }}{{ end }}",
         "{{ range 600 }}{{ $ }}{{ end }}",
         "{{ range 300 }}{{ and 1 2 3 }}{{ end }}",
+        "{{ $a := 1 }}" * 300 + "{{ range 90 }}{{ $ }}{{ end }}",
     ],
 )
 def test_steps_have_a_bound(text: str) -> None:
     assert "the template takes more than 1000 steps" in refused(text)
+
+
+def test_a_map_that_is_put_in_order_takes_steps() -> None:
+    many = {f"k{i}": i for i in range(5000)}
+    assert "steps" in refused("{{ range 10 }}{{ range $ }}{{ break }}{{ end }}{{ end }}", many)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,15 @@ def test_chats(tmp_path: Path, letters: Letters, name: str) -> None:
     assert problems.total == 0
 
 
+def test_a_damaged_first_line_costs_no_other(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "chats.jsonl"
+    chat = lines({"messages": ONE})
+    path.write_text('{"messages": [{"role": "us\n' + chat * 3)
+    found, problems = load(path, letters)
+    assert found == [(PROMPT, ANSWER)] * 3
+    assert problems.total == 1
+
+
 @pytest.mark.parametrize(
     ("name", "pack"), [("a.jsonl.gz", gzip.compress), ("a.json.xz", lzma.compress)]
 )

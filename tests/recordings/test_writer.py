@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,20 @@ def test_two_answers_to_one_prompt(tmp_path: Path) -> None:
     given = [(prompt, ids(1, 2)), (prompt, ids(3, 4)), (prompt[:60], ids(5, 6))]
     write(tmp_path / "r.jsonl", given)
     assert texts(read(tmp_path / "r.jsonl")) == plain(given)
+
+
+def test_a_reader_keeps_no_more_texts_than_their_writer_may_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    start = random_ids(20_000, 1)
+    given = [(np.concatenate([start, random_ids(20, seed)]), ids(1)) for seed in range(700)]
+    write(path, given)
+    assert path.stat().st_size < 1_000_000
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in Recording(recognise(path))) == 700
+        assert tracemalloc.get_traced_memory()[1] < 45e6  # 56 MB if it kept all
+    finally:
+        tracemalloc.stop()
 
 
 def test_texts_that_were_not_used_for_long_are_forgotten() -> None:

@@ -19,6 +19,7 @@ from ngramspec.cli.options import (
     COUNT,
     FILE,
     check_output,
+    is_costs,
     json_option,
     option,
     options,
@@ -75,7 +76,7 @@ def calibrate(**values: Any) -> None:
     from ngramspec.adapters.llama_cpp.saved_costs import save_calibration
 
     if values["output"] is not None:
-        check_output(values["output"], statistics=False)
+        check_output(values["output"], {"table of costs": is_costs})
     with open_model(values) as model:
         trained = model.n_ctx_train
         most = min(values["max_batch"], values["batch_size"], trained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -121,17 +122,17 @@ def replay(**values: Any) -> None:
     """
     _check(values)
     found = _replay(values)
-    if values["plot"] is not None:
-        from ngramspec.bench.plot import plot_replays
-
-        plot_replays(found, values["plot"])
     made = found.as_json()
-    if values["output"] is not None:
-        values["output"].write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     if values["as_json"]:
         print_json(made)
     else:
         _show(found, recorded=values["peers_from"] is not None)
+    if values["output"] is not None:
+        values["output"].write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    if values["plot"] is not None:
+        from ngramspec.bench.plot import plot_replays
+
+        plot_replays(found, values["plot"])
 
 
 def _check(values: dict[str, Any]) -> None:
@@ -140,11 +141,18 @@ def _check(values: dict[str, Any]) -> None:
         if values[name] and not values["peers"]:
             flag = "peers-python" if name == "pythons" else name.replace("_", "-")
             raise click.UsageError(f"--{flag} is for --peers")
+    for name in ("plot", "output", "save_peers"):
+        if values[name] is not None and not values[name].parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "No such folder", str(values[name].parent))
     plot = values["plot"]
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise click.BadParameter(
             f"{plot}: the name must end with .png or .svg", param_hint="--plot"
         )
+    if plot is not None:
+        from ngramspec.bench.plot import matplotlib_figures
+
+        matplotlib_figures()  # what is missing is told before the work
 
 
 def _replay(values: dict[str, Any]) -> Replays:

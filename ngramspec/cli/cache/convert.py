@@ -14,6 +14,8 @@ from ngramspec.cli.options import (
     LOOKUP_SUFFIX,
     check_output,
     given_tokenizer,
+    is_lookup_cache,
+    is_statistics,
     json_option,
     option,
     options,
@@ -51,7 +53,7 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
 
     given = given_tokenizer(values)
     target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
-    check_output(output, statistics=False)
+    check_output(output, {"statistics file": is_statistics, "lookup cache": is_lookup_cache})
     if target == LLAMA_CPP and given is not None:
         raise click.UsageError(
             "a lookup cache of llama.cpp cannot record a tokenizer: drop --model and --tokenizer"

@@ -76,7 +76,12 @@ def _say(facts: dict[str, Any]) -> None:
     if facts["error"]:
         click.echo(f"Error: {facts['error']}", err=True)
         return
-    nouns = {"num_used": "cell", "num_tokens": "token", "num_contexts": "context", "num_ngrams": "n-gram"}
+    nouns = {
+        "num_used": "cell",
+        "num_tokens": "token",
+        "num_contexts": "context",
+        "num_ngrams": "n-gram",
+    }
     (held,) = (number_of(facts[key], noun) for key, noun in nouns.items() if key in facts)
     held += " in use" if "num_used" in facts else ""
     click.echo(f"{facts['path']}: {facts['kind']}, {size_text(facts['file_bytes'])}, {held}: good")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ngramspec.cli.options import read_utf8
 from ngramspec.drafters.names import nearest
 from ngramspec.errors import InputError
 from ngramspec.extras import not_installed
@@ -17,7 +18,7 @@ def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
     """Make the values in a file the defaults of the command's options.
 
     Raises:
-        click.BadParameter: The file names an option that does not exist.
+        click.BadParameter: The file names an option that does not exist, or gives it no value.
         InputError: It is not YAML or TOML, or does not hold a table.
         OSError: It cannot be read.
     """
@@ -32,7 +33,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         As take_config.
     """
-    text = path.read_text("utf-8")
+    text = read_utf8(path)
     try:
         read = _read_toml(text) if path.suffix == ".toml" else _read_yaml(text)
     except ImportError as error:
@@ -70,6 +71,8 @@ def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any])
         found = known.get(key)
         if found is None or found is param or found.name is None:
             raise click.BadParameter(f"no option {name!r}; {nearest(key, known)}", ctx, param)
+        if value is None or (isinstance(value, list) and None in value):
+            raise click.BadParameter(f"{name} has no value", ctx, param)
         if f"--{key}" in found.secondary_opts:
             value = not value
         made[found.name] = _shaped(value, found)

@@ -22,6 +22,7 @@ from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
+from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.log import start_log
 from ngramspec.cli.serve.memory import memory_line, memory_of
@@ -370,7 +371,7 @@ def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
     keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
     path = options["api_key_file"]
     if path is not None:
-        lines = (line.strip() for line in path.read_text("utf-8").splitlines())
+        lines = (line.strip() for line in read_utf8(path).splitlines())
         keys += [line for line in lines if not line.startswith("#")]
         if not any(keys):
             raise InputError(f"{path} holds no key")
@@ -379,7 +380,7 @@ def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _template(options: Mapping[str, Any]) -> str | None:
     if options["chat_template_file"] is not None:
-        return str(options["chat_template_file"].read_text("utf-8"))
+        return read_utf8(options["chat_template_file"])
     text = options["chat_template"]
     if text == "chatml":
         return CHATML

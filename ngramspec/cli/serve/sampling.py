@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ngramspec.cli.llama_cpp.words import unescaped
+from ngramspec.cli.options import read_utf8
 from ngramspec.engine import Sampling
 from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
@@ -65,7 +66,7 @@ def default_grammar(options: Mapping[str, Any]) -> str:
     if not given:
         return ""
     name, value = given[0], options[given[0]]
-    text = str(value.read_text("utf-8") if name.endswith("_file") else value)
+    text = read_utf8(value) if name.endswith("_file") else str(value)
     if name.startswith("grammar"):
         return text
     try:

@@ -35,7 +35,7 @@ from ngramspec.cli.recorded import (
 )
 from ngramspec.cli.target import RUNNING, context_settings, open_model, open_target, running
 from ngramspec.costs import PROFILES
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, NgramspecError
 
 if TYPE_CHECKING:
     from ngramspec.bench.costs import Costs
@@ -119,13 +119,19 @@ def tune(**values: Any) -> None:
     if not values["as_json"]:
         say_recorded(loaded, problems)
     found = _search(values, traces_of(loaded))
+    failure: BaseException | None = None
     if found.tuning.results and not found.interrupted:
-        found = _after(found, values, loaded)
+        try:
+            found = _after(found, values, loaded)
+        except (KeyboardInterrupt, NgramspecError, OSError, MemoryError) as error:
+            failure = error  # what was found is told first
     if values["as_json"]:
         recorded = recorded_json(loaded, problems)
         print_json({**found.as_json(values["model"]), "recorded": recorded})
     else:
         show(found, values["model"])
+    if failure is not None:
+        raise failure
     if found.interrupted:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
