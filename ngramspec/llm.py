@@ -7,9 +7,10 @@ import dataclasses
 import logging
 import os
 import queue
+import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -39,8 +40,8 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.policy import DraftPolicy, make_policy
-from ngramspec.errors import InputError
+from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
+from ngramspec.errors import InputError, StateError
 from ngramspec.models import embedded_model
 from ngramspec.tokenizers import fingerprint_of
 
@@ -53,6 +54,7 @@ Messages = Sequence[Mapping[str, Any]]  # one conversation: role and content of 
 CONTEXT_SIZE = 4096
 AHEAD = 64  # requests of a list that are queued ahead of the running ones
 MAX_QUEUE = 1 << 16
+_END_SECONDS = 30.0  # that closing waits for calls that still use the model
 _CHECK_SECONDS = 1.0  # how often a waiting stream checks whether the engine has failed
 _SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
@@ -83,7 +85,8 @@ class LLM:
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
-        max_draft: Longest draft in tokens, >= 1.
+        max_draft: Longest draft in tokens, >= 1; None = 64, and for a policy of your own, which
+            decides itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
             of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
         exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
@@ -131,7 +134,7 @@ class LLM:
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
         policy: str | DraftPolicy = "auto",
-        max_draft: int = 64,
+        max_draft: int | None = None,
         calibrate: float | None = None,
         exact: bool = False,
         order: str = "priority",
@@ -146,6 +149,10 @@ class LLM:
             draft_model, heads = None, draft_model
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
+        if exact and (settings or flash_attn != "auto"):
+            raise InputError("exact chooses settings and flash_attn itself: leave them out")
+        if not isinstance(policy, str) and not (max_draft is calibrate is None):
+            raise InputError("max_draft and calibrate are not for a policy of your own")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
             if n_gpu_layers == AUTO and (exact or model is None):
@@ -190,7 +197,8 @@ class LLM:
                 costs = None
                 if policy == "auto" and drafts:
                     costs = known_costs(self.target, calibrate)
-                policy = make_policy(policy, max_draft, costs, self.target.max_rollback)
+                longest = USUAL if max_draft is None else max_draft
+                policy = make_policy(policy, longest, costs, self.target.max_rollback)
             small = open_second(fitted.draft, self.target, stack) if fitted.draft else None
             self.engine = Engine(
                 self.target,
@@ -207,8 +215,10 @@ class LLM:
                 tree=tree,
             )
             thread = EngineThread(self.engine)
+            self._use = _Use()
             # Also runs on garbage collection and at exit: no step may touch freed memory.
-            self._finalizer = weakref.finalize(self, _end, thread, saves, stack.pop_all())
+            models = stack.pop_all()
+            self._finalizer = weakref.finalize(self, _end, thread, self._use, saves, models)
 
     def _with_tokenizer(
         self, drafter: str | Iterable[str] | None, params: Mapping[str, Mapping[str, Any]]
@@ -258,7 +268,7 @@ class LLM:
                 f"prompts must be a text, token ids or a sequence of these, got {prompts!r:.80}"
             )
         if _is_one(prompts):
-            return self._run_one(self._request(self._prompt_ids(prompts), options))
+            return self._run_one(lambda: self._request(self._prompt_ids(prompts), options))
         return self._run_all(self._request(self._prompt_ids(p), options) for p in prompts)
 
     @overload
@@ -293,7 +303,7 @@ class LLM:
             As generate; InputError also without a chat template, or when the template refuses.
         """
         if _is_conversation(messages):
-            return self._run_one(self._chat_request(messages, tools, options))
+            return self._run_one(lambda: self._chat_request(messages, tools, options))
         return self._run_all(self._chat_request(one, tools, options) for one in messages)
 
     def stream(
@@ -313,19 +323,20 @@ class LLM:
         Raises:
             As generate and chat; the iterator raises failures during generation.
         """
-        if _is_conversation(prompt):
-            prompt_ids = self.model.tokenize_chat(cast("Messages", prompt), tools=tools)
-        else:
-            prompt_ids = self._prompt_ids(prompt)
-        request = self._request(prompt_ids, options)
         chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
-        stream = _hand_out(self.engine.submit(request, chunks.put), chunks)
+        with self._use.begun():
+            if _is_conversation(prompt):
+                prompt_ids = self.model.tokenize_chat(cast("Messages", prompt), tools=tools)
+            else:
+                prompt_ids = self._prompt_ids(prompt)
+            made = self.engine.submit(self._request(prompt_ids, options), chunks.put)
+        stream = _hand_out(self, made, chunks)
         next(stream)  # enters its try block: from here on, closing it ends the request
         return stream
 
     def run(self, request: Request) -> Generation:
         """Run a ready Request; returns and raises as generate."""
-        return self._run_one(request)
+        return self._run_one(lambda: request)
 
     def close(self) -> None:
         """End all requests, save what was learned, free the model; a second call does nothing."""
@@ -372,8 +383,9 @@ class LLM:
         sampling = dataclasses.replace(sampling, **own) if own else sampling
         return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **given)
 
-    def _run_one(self, request: Request) -> Generation:
-        generation = self.engine.submit(request)
+    def _run_one(self, request: Callable[[], Request]) -> Generation:
+        with self._use.begun():
+            generation = self.engine.submit(request())
         try:
             generation.wait()
         finally:
@@ -386,10 +398,15 @@ class LLM:
         made: list[Generation] = []
         pending: deque[Generation] = deque()
         try:
-            for request in requests:
+            left = iter(requests)
+            while True:
                 if len(pending) >= self.engine.num_slots + AHEAD:
                     pending.popleft().wait()
-                made.append(self.engine.submit(request))
+                with self._use.begun():
+                    request = next(left, None)
+                    if request is None:
+                        break
+                    made.append(self.engine.submit(request))
                 pending.append(made[-1])
             for generation in pending:
                 generation.wait()
@@ -400,10 +417,49 @@ class LLM:
         return made
 
 
-def _end(thread: EngineThread, saves: contextlib.ExitStack, models: contextlib.ExitStack) -> None:
+class _Use:
+    """Which calls use the model in threads of their own: it may be freed once all have ended."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self._ended = False
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Count a call while the block runs.
+
+        Raises:
+            StateError: The LLM is closed.
+        """
+        with self._changed:
+            if self._ended:
+                raise StateError("the LLM is closed")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def end(self, seconds: float) -> bool:
+        """Let no call begin, and wait for those that have; return whether all have ended."""
+        with self._changed:
+            self._ended = True
+            return self._changed.wait_for(lambda: not self._count, seconds)
+
+
+def _end(
+    thread: EngineThread, use: _Use, saves: contextlib.ExitStack, models: contextlib.ExitStack
+) -> None:
+    if thread.is_current:  # a collection, or a callback: that thread cannot wait for itself
+        threading.Thread(target=_end, args=(thread, use, saves, models)).start()
+        return
+    unused = use.end(_END_SECONDS)
     thread.close(drain=False)
     saves.close()
-    if not thread.alive:  # a step that hangs still uses the model
+    if unused and not thread.alive:  # what hangs still uses the model
         models.close()
 
 
@@ -414,17 +470,22 @@ def _open_target(model: LlamaModel, settings: ContextSettings, exact: bool) -> L
     return open_exact(model, found, settings.slots, settings.context_size, settings.branches)
 
 
-def _hand_out(generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:
-    """Yield None, then chunks until the last one, or until the engine has failed."""
+def _hand_out(llm: LLM, generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:
+    """Yield None, then chunks until the last one, or until the engine has failed.
+
+    llm: Stays open meanwhile, also where nothing else refers to it.
+    """
+    ended = False
     try:
         yield None
         while True:
             try:
                 chunk = chunks.get(timeout=_CHECK_SECONDS)
             except queue.Empty:
-                if generation.finish_reason is None:
-                    continue
-                break
+                if ended:  # and has been for a while: no chunk is on its way
+                    break
+                ended = generation.finish_reason is not None
+                continue
             yield chunk
             if chunk.finish_reason is not None:
                 break

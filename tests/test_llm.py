@@ -19,6 +19,7 @@ from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.fit import Limits
 from ngramspec.engine import Generation, Request, Sampling, Speculation
+from ngramspec.engine.policy import FixedLength
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
 CODE = "def area(width, height):\n    return width * height\n"
@@ -326,3 +327,71 @@ def test_exact_settings_are_tried(llm: LLM) -> None:
         made = exact.run(Request(prompt_ids=prompt, max_tokens=4, sampling=sampling))
         assert isinstance(made, Generation)
         assert made.num_tokens == 4
+
+
+def test_closing_waits_for_calls_that_still_use_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = LLM(slots=1, context_size=256)
+    begun, go_on, ended = threading.Event(), threading.Event(), list[Any]()
+    tokenize = llm.model.tokenize
+
+    def slowly(*arguments: Any, **more: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        ended.append(llm.target.closed)
+        return tokenize(*arguments, **more)
+
+    def ask() -> None:
+        try:
+            llm.generate("import os", max_tokens=4)
+        except StateError as error:
+            ended.append(str(error))
+
+    monkeypatch.setattr(llm.model, "tokenize", slowly)
+    asking, closing = threading.Thread(target=ask), threading.Thread(target=llm.close)
+    asking.start()
+    assert begun.wait(30)
+    closing.start()
+    time.sleep(0.05)
+    assert closing.is_alive()
+    with pytest.raises(StateError, match="the LLM is closed"):
+        llm.generate("import os")
+    go_on.set()
+    for thread in (asking, closing):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert ended[0] is False
+    assert llm.target.closed
+
+
+def test_a_callback_may_close_the_llm() -> None:
+    llm = LLM(slots=2, context_size=512)
+    ids = llm.model.tokenize("import os")
+    request = Request(prompt_ids=ids, max_tokens=-1)
+    made = llm.engine.submit(request, lambda chunk: llm.close())
+    other = llm.engine.submit(request)
+    assert made.wait(30)
+    assert other.wait(30)
+    assert {made.finish_reason, other.finish_reason} == {"cancelled"}
+    wait_until(lambda: llm.target.closed)
+
+
+def test_a_stream_keeps_what_it_needs() -> None:
+    stream = LLM(slots=1, context_size=256).stream("import os", max_tokens=20, temperature=0)
+    gc.collect()
+    chunks = list(stream)
+    assert chunks[-1].finish_reason == "length"
+    assert len([token for chunk in chunks for token in chunk.token_ids]) == 20
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"exact": True, "settings": {"n_batch": 64}}, "exact chooses settings and flash_attn"),
+        ({"exact": True, "flash_attn": False}, "exact chooses settings and flash_attn"),
+        ({"policy": FixedLength(8), "max_draft": 8}, "not for a policy of your own"),
+        ({"policy": FixedLength(8), "calibrate": 1.0}, "not for a policy of your own"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        LLM(**given)

@@ -382,9 +382,10 @@ class Engine:
             return 0, ["a batch holds a single token"]
         allowed = longest_of(self._policy)
         wanted = wanted if allowed is None else min(wanted, allowed)
-        most = min(wanted, self._capacity - 1, sequences.longest_draft(None) or wanted)
-        if most < wanted and most == self._capacity - 1:
-            notes.append(f"a batch holds {self._capacity} tokens")
+        room = min(self._capacity, self._target.max_outputs or self._capacity)
+        most = min(wanted, room - 1, sequences.longest_draft(None) or wanted)
+        if most < wanted and most == room - 1:
+            notes.append(f"a batch holds {room} tokens")
         elif most < wanted:
             notes.append(
                 f"longer drafts would need memory for more than {most} states of each slot"
@@ -514,9 +515,11 @@ class Engine:
         """Return the sources of a request in their order of priority, and what to release."""
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
             return (), None
-        ngram, held = self._own, None
+        ngram, held, wanted = self._own, None, request.speculation
         if ngram is None:
-            ngram, held = self.drafters.hold(request.speculation, tenant)
+            ngram, held = self.drafters.hold(wanted, tenant)
+        elif wanted.types is not None or wanted.params:
+            raise InputError("an engine with a drafter of its own takes no types and params")
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, self._draft_model)
         return tuple(source for source in sources if source is not None), held
@@ -533,6 +536,8 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
             "no setting is known in which this target computes the same bits in any batch"
         )
     most = _capacity(target, exact)
+    if target.max_outputs:
+        most = min(most, target.max_outputs)
     if most < slots:
         raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
 

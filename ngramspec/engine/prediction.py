@@ -22,7 +22,7 @@ class PredictionSource:
 
     The prediction stands, in a history of its own, between two copies of the prompt's last tokens.
     So emitted text is found in it like any repetition: from its first token on, and again where the
-    answer returns to it after a difference.
+    answer returns to it after a difference. Where the answer repeats itself, that is no prediction.
 
     Args:
         slots: Slots of the engine.
@@ -33,6 +33,8 @@ class PredictionSource:
     def __init__(self, slots: int) -> None:
         self._drafter = create_drafter("ngram-simple", slots=slots, size_n=MATCH, size_m=LONGEST)
         self._predictions: dict[int, TokenIds] = {}
+        self._lengths: dict[int, int] = {}  # of what each slot's answer is looked for in
+        self._newest: dict[int, TokenIds] = {}  # the last tokens of each slot's text
 
     def predict(self, slot: int, prediction_ids: TokenIds) -> None:
         """Set the prediction of the request that begins next on the slot."""
@@ -42,7 +44,9 @@ class PredictionSource:
         """Start the request."""
         start = token_ids[-MATCH:]
         prediction = self._predictions.pop(slot, NO_TOKENS)
-        self._drafter.begin(slot, np.concatenate([start, prediction, BORDER, start]))
+        known = np.concatenate([start, prediction, BORDER])
+        self._lengths[slot], self._newest[slot] = len(known), start
+        self._drafter.begin(slot, np.concatenate([known, start]))
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
         """Draft what follows in the prediction."""
@@ -58,8 +62,11 @@ class PredictionSource:
         self._drafter.shorten(slot, length)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
-        """Take emitted tokens."""
+        """Take emitted tokens; only the last few stay, as the answer is no prediction."""
         self._drafter.accept(slot, token_ids, num_accepted)
+        self._newest[slot] = np.concatenate([self._newest[slot], token_ids])[-MATCH:]
+        self._drafter.truncate(slot, self._lengths[slot])
+        self._drafter.accept(slot, self._newest[slot], 0)
 
     def end(self, slot: int) -> None:
         """End the request."""

@@ -26,6 +26,7 @@ class Target(Protocol):
     num_sequences: int  # sequence ids are 0..num_sequences - 1
     context_size: int  # tokens that each sequence may hold
     max_batch: int  # tokens in one decode
+    max_outputs: int  # rows of logits in one decode, 0 = one for each token
     max_rollback: int | None
     can_save: bool  # save and restore work
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies

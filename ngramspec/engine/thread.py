@@ -48,6 +48,11 @@ class EngineThread:
         """Return whether the thread runs; after `close` only if it hangs in a step."""
         return self._thread.is_alive()
 
+    @property
+    def is_current(self) -> bool:
+        """Return whether the caller runs in this thread, which cannot wait for its own end."""
+        return threading.current_thread() is self._thread
+
     def close(self, drain: bool = True, timeout: float = 30.0, last: float = 30.0) -> bool:
         """Stop after the running requests, or at once; cancel what is left and close the engine.
 

@@ -318,3 +318,23 @@ def test_the_engine_tells_its_size() -> None:
     assert (engine.queue_length, engine.busy) == (1, True)
     engine.step()
     assert (engine.queue_length, engine.busy) == (0, True)
+
+
+@pytest.mark.parametrize("max_outputs", [3, 4, 9])
+def test_drafts_are_no_longer_than_there_are_rows_of_logits(max_outputs: int) -> None:
+    target = FakeTarget(max_batch=64, max_outputs=max_outputs, period=0)
+    engine = Engine(target, Oracle(target), slots=3, policy=FixedLength(64))
+    requests = [Request(prompt_ids=int32([i, *range(1, 30)]), max_tokens=40) for i in (1, 2, 3)]
+    for made, asked in zip(engine.generate(requests), requests, strict=True):
+        assert made.token_ids == target.expected(asked.prompt_ids.tolist(), 40)
+    assert engine.stats().num_accepted_tokens > 0 or max_outputs == 3
+    with pytest.raises(InputError, match="4 slots need batches of 4 tokens, the target allows 3"):
+        Engine(FakeTarget(max_outputs=3), None, slots=4)
+
+
+def test_an_own_drafter_takes_no_names_of_others() -> None:
+    target = FakeTarget()
+    engine = Engine(target, Oracle(target))
+    for wanted in (Speculation(types=("suffix",)), Speculation(params={"suffix": {"alpha": 1}})):
+        with pytest.raises(InputError, match="an engine with a drafter of its own"):
+            engine.submit(Request(prompt_ids=int32([1, 2]), speculation=wanted))

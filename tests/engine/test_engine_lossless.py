@@ -91,9 +91,11 @@ class Lossless(RuleBasedStateMachine):
         self.failed = 0  # decodes that were made to fail
         self.jobs: list[Job] = []
         kind = chance.choice(DRAFTERS)
+        drafter = self.drafter(kind)
+        self.named = drafter is None or isinstance(drafter, str)
         self.engine = Engine(
             self.target,
-            self.drafter(kind),
+            drafter,
             slots=slots,
             params=SMALL,
             draft_model=self.second(chance.choice([None, None, "model", "wrong model", "oracle"])),
@@ -178,8 +180,10 @@ class Lossless(RuleBasedStateMachine):
         chance = self.chance
         return Speculation(
             enabled=chance.random() < 0.9,
-            types=chance.choice([None, None, ("ngram-simple", "ngram-mod")]),
-            params=chance.choice([{}, {}, {"ngram-simple": {"size_n": 2}}]),
+            types=chance.choice([None, None, ("ngram-simple", "ngram-mod")])
+            if self.named
+            else None,
+            params=chance.choice([{}, {}, {"ngram-simple": {"size_n": 2}}]) if self.named else {},
             max_draft=chance.choice([None, None, None, None, 0, 1, 4]),
             min_draft=chance.choice([None, None, None, 2, 5]),
             namespace=chance.choice(["", "", "other"]),

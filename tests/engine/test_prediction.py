@@ -131,6 +131,32 @@ def test_a_wrong_prediction_costs_little() -> None:
     assert made.timings.num_prediction_rejected <= 64 + 16  # one long draft, then short ones
 
 
+def test_an_answer_that_repeats_itself_is_no_prediction() -> None:
+    target = FakeTarget(period=7, context_size=900, max_batch=128)
+    engine = Engine(target, None, policy=FixedLength(LONGEST))
+    made = answer(engine, [5, 6, 7], [90, 91, 92, 93, 94], 200)
+    assert made.token_ids == target.expected([5, 6, 7], 200)
+    assert made.timings.num_prediction_accepted == 0
+
+
+def test_right_tokens_behind_a_stop_text_are_none_of_the_answer() -> None:
+    target = FakeTarget(period=0, context_size=900, max_batch=128)
+    expected = target.expected([5, 6, 7], 100)
+    stop = target.piece(expected[40], False).decode()
+    request = Request(
+        prompt_ids=int32([5, 6, 7]),
+        max_tokens=100,
+        prediction_ids=int32(expected),
+        stop=(stop,),
+    )
+    engine = Engine(target, None, policy=FixedLength(LONGEST))
+    (made,) = engine.generate([request])
+    timings = made.timings
+    assert made.finish_reason == "stop"
+    assert timings.num_prediction_accepted == timings.num_accepted_tokens == sum(made.accepted)
+    assert sum(made.accepted) <= made.num_tokens <= 41
+
+
 @pytest.mark.parametrize("prediction", [[-1, 4], [10**6] * 9, [0] * 9, [96]])
 def test_predictions_of_strange_tokens_are_harmless(prediction: list[int]) -> None:
     target = FakeTarget()

@@ -48,6 +48,7 @@ class FakeTarget:
         sequences: int = 4,
         context_size: int = 256,
         max_batch: int = 64,
+        max_outputs: int = 0,
         period: int = 11,
         max_rollback: int | None = None,
         can_save: bool = False,
@@ -67,6 +68,7 @@ class FakeTarget:
         self.num_sequences = sequences
         self.context_size = context_size
         self.max_batch = max_batch
+        self.max_outputs = max_outputs
         self.max_rollback = max_rollback
         self.can_save = can_save
         self.min_copy = min_copy
@@ -121,6 +123,8 @@ class FakeTarget:
             raise error
         if len(batch) > self.max_batch:
             raise BackendError("batch too large")
+        if self.max_outputs and batch.num_outputs > self.max_outputs:
+            raise BackendError("too many rows of logits")
         assert not any(self.others), "branches of the last tree were not taken back"
         tokens, positions, sequences, outputs = batch.arrays()
         used = sum(map(len, self.held))

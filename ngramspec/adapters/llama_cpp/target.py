@@ -95,6 +95,7 @@ class LlamaTarget:
         self.num_sequences = settings.slots
         self.context_size = settings.context_size_of(model)
         self.max_batch = int(self._lib.llama_n_batch(address))
+        self.max_outputs = int(params.n_outputs_max)
         self._snapshots = int(self._lib.llama_n_rs_seq(address))
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
@@ -118,7 +119,7 @@ class LlamaTarget:
             self.max_batch,
             num_sequences=self.num_sequences,
             context_size=self.context_size,
-            max_outputs=int(params.n_outputs_max),
+            max_outputs=self.max_outputs,
             pad_sequence=settings.slots * self.max_branches if settings.pad else -1,
             max_branches=self.max_branches,
         )

@@ -65,6 +65,13 @@ class Nodes:
             node = int(self.parents[row, node - 1]) + 1
         return made[::-1]
 
+    def after(self, row: int, node: int) -> list[int]:
+        """Return the nodes that come right after a node."""
+        count = int(self.lengths[row])
+        if not self._forked[row]:
+            return [node + 1] if node < count else []
+        return (np.flatnonzero(self.parents[row, :count] + 1 == node) + 1).tolist()
+
     def leaf(self, row: int, node: int) -> int:
         """Return where the first nodes that follow a node lead to."""
         for later in range(node, int(self.lengths[row])):

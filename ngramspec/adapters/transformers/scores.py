@@ -35,8 +35,8 @@ class Scores:
 
     Processors that look at the text are called once for each length of text in the pass, with the
     whole batch, as generate() does; where drafts branch, once more for each further text of that
-    length. Results for rows that have none are ignored. So they must be functions of ids and
-    scores.
+    length. A row that has none is shown another row's text, and its result is ignored. No text goes
+    on from a token whose score became -inf. So they must be functions of ids and scores.
 
     Args:
         processors: LogitsProcessors as generate() prepared them.
@@ -84,7 +84,17 @@ def _apply_by_text(
 
     every = torch.arange(rows.shape[0], device=rows.device)
     shown: dict[int, list[int]] = {}  # by row the path that stands after its text
-    for length, chosen in _turns(texts, nodes, active):
+    out: set[tuple[int, int]] = set()  # nodes that processors rule out: no text goes on from them
+    for length, turn in _turns(texts, nodes, active):
+        chosen = {row: node for row, node in turn.items() if (row, node) not in out}
+        out |= {
+            (row, later)
+            for row, node in turn.items()
+            if (row, node) in out
+            for later in nodes.after(row, node)
+        }
+        if not chosen:
+            continue
         index = np.zeros(rows.shape[0], dtype=np.int64)
         for row, node in chosen.items():
             index[row] = node
@@ -93,12 +103,27 @@ def _apply_by_text(
                 shown[row] = nodes.path(row, nodes.leaf(row, node))
                 texts.write(row, int(texts.lengths[row]), nodes.ids[row, shown[row]])
         places = torch.from_numpy(index).to(rows.device)
-        scores = rows[every, places]
-        for processor in processors:
-            scores = processor(texts.seen(length), scores)
+        seen, scores = texts.seen(length), rows[every, places]
         there = torch.tensor(list(chosen), device=rows.device)
+        if len(chosen) < len(rows):  # the others' texts are not so long, and what is there is none
+            seen = seen[torch.where(torch.isin(every, there), every, there[0])]
+        for processor in processors:
+            scores = processor(seen, scores)
         rows[there, places[there]] = scores[there].to(rows.dtype)
+        out |= _ruled_out(rows, nodes, chosen)
     return rows
+
+
+def _ruled_out(rows: Any, nodes: Nodes, chosen: dict[int, int]) -> set[tuple[int, int]]:
+    """Return which nodes that come right after some have a score of -inf there."""
+    import torch
+
+    pairs = [(row, node, later) for row, node in chosen.items() for later in nodes.after(row, node)]
+    if not pairs:
+        return set()
+    at = torch.tensor([[r, n, int(nodes.ids[r, later])] for r, n, later in pairs]).to(rows.device)
+    never = torch.isneginf(rows[at[:, 0], at[:, 1], at[:, 2]]).tolist()
+    return {(row, later) for (row, _, later), no in zip(pairs, never, strict=True) if no}
 
 
 def _turns(texts: Texts, nodes: Nodes, active: Any) -> Iterator[tuple[int, dict[int, int]]]:

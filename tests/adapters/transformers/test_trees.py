@@ -104,6 +104,28 @@ def test_processors_see_the_path_of_each_token(options: Any, sample: bool, rows:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("sample", [False, True])
+def test_processors_see_no_text_that_they_have_ruled_out(sample: bool, rows: int) -> None:
+    """As with a trie: whoever is asked for what may follow such a text finds nothing."""
+    model, inputs = tiny("Llama"), prompts(rows)
+    begin = inputs["input_ids"].shape[1]
+
+    def after(token: Any) -> list[int]:
+        return [int(token) % 7 + 20, int(token) % 5 + 30, 3]
+
+    def allowed(row: int, ids: Any) -> list[int]:
+        known = all(int(b) in after(a) for a, b in zip(ids[begin - 1 :], ids[begin:], strict=False))
+        return after(ids[-1]) if known else []
+
+    options = {"max_new_tokens": 40, "do_sample": sample, "prefix_allowed_tokens_fn": allowed}
+    if sample:
+        options["seeds"] = 3
+    plain = {"custom_generate": ngramspec_generate, "max_draft": 0} if sample else {}
+    wanted = model.generate(**inputs, **options, **plain)
+    with_trees(model, inputs, wanted, **options)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("options", [{}, {"temperature": 2.0, "top_k": 10, "top_p": 0.9}])
 def test_compare_gives_the_text_of_no_drafts(options: Any, rows: int) -> None:
     model, inputs = tiny("Llama"), prompts(rows)

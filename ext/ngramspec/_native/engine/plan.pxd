@@ -3,6 +3,7 @@ from ngramspec._native.engine.slot cimport Slot
 
 cdef class Plan:
     cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t outputs  # most rows of logits
     cdef tuple slots          # of Slot
     cdef list work            # of Slot: those with a count > 0; decoding ones first, then prompts by age
     cdef Py_ssize_t* claims   # one per slot

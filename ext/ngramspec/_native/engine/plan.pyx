@@ -73,24 +73,28 @@ def share(wanted, Py_ssize_t room):
 
 @cython.final
 cdef class Plan:
-    """Plan(slots, capacity): choose what a decode holds. The first part of a step.
+    """Plan(slots, capacity, outputs=0): choose what a decode holds. The first part of a step.
 
     Args:
         slots: All slots of the engine.
         capacity: Most tokens in one decode, at least one per slot.
+        outputs: Most rows of logits in one decode, at least one per slot; 0 = one for each token.
 
     Raises:
-        InputError: capacity is too small.
+        InputError: capacity or outputs is too small.
         MemoryError: No room.
     """
 
-    def __cinit__(self, slots, Py_ssize_t capacity):
+    def __cinit__(self, slots, Py_ssize_t capacity, Py_ssize_t outputs=0):
         self.slots = tuple(slots)
         self.capacity = capacity
+        self.outputs = min(outputs, capacity) if outputs else capacity
         self.work = []
         self.clock = time.perf_counter
         if capacity < max(len(self.slots), 1):
             raise InputError(f"capacity must be at least one token per slot, {len(self.slots)}, got {capacity}")
+        if self.outputs < max(len(self.slots), 1):
+            raise InputError(f"outputs must be 0 or at least one row per slot, {len(self.slots)}, got {outputs}")
         self.claims = <Py_ssize_t*>calloc(<size_t>len(self.slots) + 1, sizeof(Py_ssize_t))
         if self.claims == NULL:
             raise MemoryError("no memory for the plan")
@@ -235,7 +239,8 @@ cdef class Plan:
                 rows += slot.count
             else:
                 prompts += slot.count
-        return max(<Py_ssize_t>0, self.capacity - rows - min(prompts, self.capacity * 3 // 4))
+        rows = self.capacity - rows - min(prompts, self.capacity * 3 // 4)
+        return max(<Py_ssize_t>0, min(rows, self.outputs - <Py_ssize_t>len(self.work)))
 
     cdef void share_drafts(self):
         """Shrink drafts fairly to the room there is."""

@@ -83,7 +83,7 @@ cdef class Proposer:
             if not (slot.decoding and slot.count == slot.length - slot.num_past):
                 continue
             slot.num_guessed = slot.sampler.c.certain(slot.sampler.c.state, slot.guess,
-                                                      slot.draft_room(self.plan.capacity))
+                                                      slot.draft_room(self.plan.capacity, self.plan.outputs))
             if slot.num_guessed or not slot._sources:
                 continue
             if 0 <= self.most_behind < slot.count:
@@ -105,7 +105,7 @@ cdef class Proposer:
 
     def limit(self, Slot slot not None, str source not None):
         """Return the longest draft that a slot may get from a source now."""
-        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
         return min(policy_limit(self.policy, slot.id, source), room)
 
     def batch_tokens(self):
@@ -118,7 +118,7 @@ cdef class Proposer:
 
     cdef bint offer(self, Slot slot, OfferC* offer) except -1:
         """Let a slot's source draft; return whether there is a draft to choose from."""
-        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity)
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
         cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
         cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
                              self.bare, self.decoding, self.width, self.width)

@@ -121,4 +121,4 @@ cdef class Slot:
     cdef void forget_draft(self)
     cdef Py_ssize_t places(self) noexcept nogil
     cdef int reserve_candidates(self) except -1
-    cdef Py_ssize_t draft_room(self, Py_ssize_t capacity)
+    cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs)

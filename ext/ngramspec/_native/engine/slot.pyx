@@ -668,9 +668,9 @@ cdef class Slot:
         self.candidates, self.candidates_room = grown, wanted
         return 0
 
-    cdef Py_ssize_t draft_room(self, Py_ssize_t capacity):
-        """Return the longest draft that the request, the context and a decode of `capacity` tokens allow."""
-        cdef Py_ssize_t longest = min(self.size - self.length - 1, capacity - (self.length - self.num_past))
+    cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs):
+        """Return the longest draft that the request, the context and a decode of so many tokens and rows allow."""
+        cdef Py_ssize_t longest = min(self.size - self.length - 1, capacity - (self.length - self.num_past), outputs - 1)
         longest = min(longest, self.room, self.max_draft)
         if self.transcript is not None:
             longest = min(longest, self.transcript.c.max_tokens - self.transcript.c.len - 1)

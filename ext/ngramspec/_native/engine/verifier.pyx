@@ -163,7 +163,6 @@ cdef class Verifier:
             slot.taught = teach(slot)
         if drafted and slot.draft_source is not None:
             policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
-            self.count_draft(slot)
         return 0
 
     cdef int note_step(self, Py_ssize_t n) except -1:
@@ -180,14 +179,19 @@ cdef class Verifier:
         return 0
 
     cdef int count_draft(self, Slot slot) except -1:
+        """Count the slot's draft; right tokens behind the end of the answer are none of it."""
         cdef Timings timings = slot.timings
-        self.stats.add_draft(slot.num_drafted, slot.num_accepted)
+        cdef Py_ssize_t accepted = min(slot.num_accepted, slot.num_added)
+        cdef Py_ssize_t own = slot.num_drafted, right = accepted
+        self.stats.add_draft(slot.num_drafted, accepted)
         timings.num_drafts += 1
         timings.num_draft_tokens += slot.num_drafted
-        timings.num_accepted_tokens += slot.num_accepted
+        timings.num_accepted_tokens += accepted
         if slot.native is None and slot.draft_source.name == "prediction":
-            timings.num_prediction_accepted += slot.num_accepted
-            timings.num_prediction_rejected += slot.num_drafted - slot.num_accepted
+            if slot.num_own:  # another source has added to it
+                own, right = slot.num_own, min(slot.num_own_right, accepted)
+            timings.num_prediction_accepted += right
+            timings.num_prediction_rejected += own - right
         return 0
 
     cdef bint emit(self, Slot slot, double now) except -1:
@@ -196,6 +200,8 @@ cdef class Verifier:
         cdef Py_ssize_t before = transcript.c.len
         cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_credited)
         slot.num_added = transcript.c.len - before
+        if slot.num_drafted and slot.draft_source is not None:
+            self.count_draft(slot)
         if reason != ENDING_NONE:
             slot.ending = reason
         elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
