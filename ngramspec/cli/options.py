@@ -137,13 +137,14 @@ def is_statistics(path: Path) -> bool:
 
 def check_output(
     path: Path,
-    kinds: Mapping[str, Callable[[Path], bool]] = {"statistics file": is_statistics},
+    kinds: Mapping[str, Callable[[Path], bool]] | None = None,
 ) -> None:
     """Check that a file can be written there, before the work begins.
 
     Args:
         path: The output.
-        kinds: What may be replaced: names of kinds, and what tells such a file.
+        kinds: What may be replaced: names of kinds, and what tells such a file. None = statistics
+            files, whose names are not those of lookup caches.
 
     Raises:
         FileNotFoundError: The folder does not exist.
@@ -157,12 +158,13 @@ def check_output(
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{path} is no regular file: give another name")
-    if path.exists() and path.stat().st_size and not any(fits(path) for fits in kinds.values()):
-        what = " or ".join(kinds)
+    known = {"statistics file": is_statistics} if kinds is None else kinds
+    if path.exists() and path.stat().st_size and not any(fits(path) for fits in known.values()):
+        what = " or ".join(known)
         raise click.UsageError(
             f"{path} is no {what} and would be replaced: give another name, or remove it"
         )
-    if list(kinds) == ["statistics file"] and path.suffix == LOOKUP_SUFFIX:
+    if kinds is None and path.suffix == LOOKUP_SUFFIX:
         raise click.UsageError(
             f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
             "`ngramspec cache convert` makes them"
