@@ -309,7 +309,9 @@ def test_what_is_to_be_changed_is_told_from_what_begins_alike(
     for at in put_in:
         assert [found.kept[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
         assert [found.said[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+    assert found.said.keys() == found.within.keys()
     assert len(found.said) == 6
+    assert set(map(tuple, found.within.values())) == {(end,)}
 
 
 def test_what_is_no_task_has_one_answer(

@@ -47,6 +47,7 @@ class Found:
     back: Where the copy goes on after a change: the end of what the request says to change.
     resumed: For the same: the place in the text that is copied.
     said: For every token of what is put in as the request says it: its place there.
+    within: For the same: the end of what the request says to change.
     marked: In the request, for what comes after its own text that is to be changed: the end of what
         it says to change. For what comes after the same characters inside a name: the first token.
     """
@@ -60,6 +61,7 @@ class Found:
     back: Places = field(default_factory=dict)
     resumed: Places = field(default_factory=dict)
     said: Places = field(default_factory=dict)
+    within: Places = field(default_factory=dict)
     marked: Places = field(default_factory=dict)
 
 
@@ -215,6 +217,7 @@ def _add_changes(
                 for k in range(start, start + len(new.ids)):
                     _add(found.kept, before + k, place + k)
                     found.said[before + k] = [place + k]
+                    found.within[before + k] = [old.end]
                 break
     for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
         if same and source.ids[j] in begun:

@@ -158,7 +158,7 @@ class TaskMaker:
             "show": (11, self.make_show),
             "think": (12, self.make_think),
             "json": (14, self.make_json),
-            "fix": (18, self.make_fix),
+            "fix": (30, self.make_fix),
             "two_turns": (4, self.make_two_turns),
             "again": (16, self.make_again),
             "other": (7, self.make_other),

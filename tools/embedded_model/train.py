@@ -53,6 +53,7 @@ TAUGHT = (
     Taught(3, (6, 7), "said"),
     Taught(4, (0, 1, 2, 3, 4, 5), "asked"),
     Taught(4, (0, 1, 2, 3, 4, 5), "back"),
+    Taught(4, (0, 1, 2, 3, 4, 5), "within"),
     Taught(4, (6, 7), "cell"),
     Taught(5, (0, 1), "cell"),
     Taught(5, (0, 1), "resumed"),
