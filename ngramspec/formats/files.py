@@ -79,7 +79,7 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
     if replace:
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(path).st_mode
-            if not stat.S_ISREG(mode):  # a device would be gone
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a device would be gone
                 raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
             os.chmod(file.name, mode & 0o7777)
         if fcntl is None:

@@ -17,11 +17,11 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
 from ngramspec.formats.entries import Entries
-from ngramspec.tokenizers.gguf import MAGIC
 
 LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
 _SIZES = (1, 2, 3, 4)  # tokens of an n-gram
 _OTHER = ": not a lookup cache of llama.cpp, or a damaged one"
+_GGUF = b"GGUF"  # with which models begin
 _HEAD = 5  # words of a record before its followers
 _LOOKED_AT = 1 << 16  # bytes that tell records from other files
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
@@ -82,7 +82,7 @@ def may_hold_records(path: Path) -> bool:
     """Return whether a file begins with records; a large one of another kind is not read whole."""
     with path.open("rb") as file:
         start = file.read(_LOOKED_AT)
-    if start.startswith(MAGIC):
+    if start.startswith(_GGUF):
         return False
     words = np.frombuffer(start[: len(start) // 4 * 4], dtype="<i4").tolist()
     at = 0

@@ -33,7 +33,7 @@ WORD_PIECE = "bert"  # the GGUF name of that tokenizer
 _TOKENS_KEY = "tokenizer.ggml.tokens"
 _MODEL_KEY = "tokenizer.ggml.model"
 _NO_TOKENIZER = "none"
-_LOOKED_AT = 64  # bytes that tell JSON from a model
+_LOOKED_AT = 64  # bytes that tell a text from a model
 _VERSION = b"ngramspec vocabulary 1\n"
 _SPACE = "\u2581".encode()
 _PLACEHOLDERS = (b"[PAD", b"[EMPTY_")
@@ -130,7 +130,7 @@ def read_gguf_tokens(path: Path) -> tuple[list[bytes], str]:
 def _of_json(path: Path) -> Fingerprint:
     try:
         with path.open("rb") as file:
-            if not file.read(_LOOKED_AT).lstrip().startswith(b"{"):  # perhaps a model, of any size
+            if b"\0" in file.read(_LOOKED_AT):  # perhaps a model, of any size
                 raise ValueError
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import signal
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -384,3 +385,14 @@ def test_a_process_that_opens_a_pool_does_not_undo_what_others_count(tmp_path: P
     learner.join()
     # An insert that has its cell and not yet its count may be counted by one of them twice.
     assert 0 <= pool.num_used - int(np.count_nonzero(pool.entries() >= 0)) <= 40
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root a device would be gone."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="Not a regular file"), new_file(path) as file:
+        file.write(b"new")
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]

@@ -6,10 +6,11 @@ import dataclasses
 import logging
 import math
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ngramspec.engine.sampling import BOUNDS, MAX_BIAS, Sampling
+from ngramspec.engine.sampling import BOUNDS, Sampling
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
@@ -94,8 +95,8 @@ def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedMode
             bias = -math.inf
         if isinstance(bias, bool) or not isinstance(bias, (int, float)):
             raise bad_request(f"logit_bias must be numbers or false, got {bias!r}", "logit_bias")
-        if bias < -MAX_BIAS:
-            bias = -math.inf  # as llama.cpp takes it, and no float has 400 digits
+        if bias < -sys.float_info.max:
+            bias = -math.inf  # an integer may have more digits than a number of JSON should
         for token_id in _tokens(token, served):
             yield token_id, bias
 
