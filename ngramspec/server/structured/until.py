@@ -58,7 +58,7 @@ class _Table:
     """The moves of some states, in the order in which they were added.
 
     Raises:
-        ApiError: A grammar cannot have so many rules or characters.
+        ApiError: The grammar would have too many characters.
     """
 
     def __init__(self) -> None:

@@ -669,7 +669,7 @@ cdef class Slot:
         return 0
 
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs):
-        """Return the longest draft that the request, the context and a decode of so many tokens and rows allow."""
+        """Return the longest draft for the request, its context, and a decode of `capacity` tokens and `outputs` rows."""
         cdef Py_ssize_t longest = min(self.size - self.length - 1, capacity - (self.length - self.num_past), outputs - 1)
         longest = min(longest, self.room, self.max_draft)
         if self.transcript is not None:
