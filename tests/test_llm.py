@@ -351,10 +351,18 @@ def test_closing_waits_for_calls_that_still_use_the_model(monkeypatch: pytest.Mo
     asking.start()
     assert begun.wait(30)
     closing.start()
-    time.sleep(0.05)
+
+    def refused() -> bool:
+        try:
+            llm.run(Request(prompt_ids=np.array([1, 2], np.int32), max_tokens=1))
+        except StateError as error:
+            said.append(str(error))
+        return bool(said)
+
+    said = list[str]()
+    wait_until(refused)
+    assert said == ["the LLM is closed"]
     assert closing.is_alive()
-    with pytest.raises(StateError, match="the LLM is closed"):
-        llm.generate("import os")
     go_on.set()
     for thread in (asking, closing):
         thread.join(30)

@@ -352,8 +352,11 @@ def test_tenants_take_turns_and_none_has_all_places(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.05)
         slow.go_on.set()
         await asyncio.gather(*asked)
-        assert slow.seen[:4] == [[20, 21], [30, 31], [1, 2], [40, 41]]
-        assert slow.seen[4:6] == [[3], [22]]
+        # The first turn may have begun before the other tenant came, or not.
+        assert [1, 2] in slow.seen[1:3]
+        turns = [seen[0] < 10 for seen in slow.seen]
+        assert turns.index(True, turns.index(True) + 1) <= 4
+        assert sorted(slow.seen) == [[1, 2], [3], [20, 21], [22], [30, 31], [32], [40, 41], [42]]
         queue.close()
 
     asyncio.run(ask())
