@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +36,9 @@ def live(server: Server) -> dict[str, Any]:
     return json.loads(server.get("/v1/ngramspec/live"))
 
 
-def act(page: Any, name: str) -> None:
-    """Press a button below the last message that has it."""
-    page.locator(f"#messages button[aria-label^='{name}']").last.click()
+def act(page: Any, name: str, index: int = -1) -> None:
+    """Press a button below the last message that has it, or another one."""
+    page.locator(f"#messages button[aria-label^='{name}']").nth(index).click()
 
 
 def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pages: Pages) -> None:
@@ -187,6 +188,49 @@ def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     assert page.locator(TEXT).inner_text() == "another"
 
 
+def test_answering_an_early_question_again_asks_first(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer")
+    for number, text in enumerate(("one", "two"), 1):
+        send(page, text)
+        finished(page, number)
+    act(page, "Answer again", 0)
+    asked = page.locator("#confirm")
+    assert "replaces this one and the 2 messages below" in asked.inner_text()
+    asked.get_by_role("button", name="Cancel").click()
+    assert page.locator(".message").count() == 4
+    act(page, "Answer again", 0)
+    page.locator("#confirm-yes").click()
+    until(page, "() => document.querySelectorAll('.message').length === 2")
+    finished(page)
+
+
+def test_an_answer_stopped_before_it_begins_leaves_what_it_was_to_replace(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer")
+    send(page, "hello")
+    finished(page)
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: None)  # never answered
+    act(page, "Answer again")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Send").wait_for()
+    assert page.locator(TEXT).inner_text() == "answer"
+    page.locator(".message.user").get_by_role("button", name="Edit").click()
+    field = page.get_by_label("Text of the message")
+    field.fill("changed")
+    page.locator(".edit").get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Stop").click()
+    assert field.input_value() == "changed"  # to go on with
+    page.keyboard.press("Escape")
+    assert page.locator(TEXT).inner_text() == "answer"
+    assert "hello" in page.locator(".message.user").inner_text()
+    page.reload()
+    page.locator(TEXT, has_text="answer").wait_for()
+
+
 def test_a_message_is_edited(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     answers_with(page, "answer")
@@ -250,6 +294,45 @@ def test_every_answer_is_compared_if_set(server: Server, pages: Pages) -> None:
     page.locator(".facts.other", has_text="times the speed").wait_for()
 
 
+def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path: Path) -> None:
+    page = pages.open(server.url)
+    bodies = bodies_of(page)
+    answers_with(page, "answer")
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("System").fill("Be brief.")
+    page.get_by_role("button", name="Done").click()
+    send(page, "hello")
+    finished(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("System").fill("Be long.")
+    page.get_by_role("button", name="Done").click()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Export all").click()
+    act(page, "Compare")
+    page.locator(".facts.other", has_text="the same text").wait_for()
+    path = tmp_path / "chats.json"
+    started.value.save_as(path)
+    page.locator("#import-file").set_input_files(path)  # as it was before the comparison
+    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
+    act(page, "Compare")
+    page.locator(".facts.other", has_text="the same text").wait_for()
+    first, *others = bodies
+    assert first["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert "system" not in first
+    assert len(others) == 2
+    for other in others:
+        assert other["messages"] == first["messages"]
+        assert other["seed"] == first["seed"]
+    told = json.loads(path.read_text())
+    for message in told["chats"][0]["messages"]:
+        message.pop("asked", None)
+    path.write_text(json.dumps(told))
+    page.locator("#import-file").set_input_files(path)  # of a page that did not keep it
+    until(page, "() => document.querySelectorAll('.chat-name').length === 3")
+    page.locator(TEXT, has_text="answer").wait_for()
+    assert page.locator("#messages button[aria-label^='Compare']").count() == 0
+
+
 def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     code = CODE.replace("height", "h")
@@ -288,6 +371,24 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     said = bodies[1]["messages"]
     assert said[1]["tool_calls"][0]["function"] == function
     assert said[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1", "name": "weather"}
+
+
+def test_results_being_typed_stay_when_another_is_given(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    calls = [
+        {"index": index, "id": f"c{index}", "function": {"name": name, "arguments": "{}"}}
+        for index, name in enumerate(("weather", "news"))
+    ]
+    body = events({"choices": [{"delta": {"tool_calls": calls}}]}, last(9, "tool_calls"))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "What is new?")
+    finished(page)
+    page.get_by_label("Result of weather").fill("rain")
+    page.get_by_label("Result of news").fill("nothing so far")
+    page.get_by_role("button", name="Give result").first.click()
+    page.locator(".message.tool", has_text="rain").wait_for()
+    assert page.get_by_label("Result of weather").count() == 0
+    assert page.get_by_label("Result of news").input_value() == "nothing so far"
 
 
 def test_texts_are_copied(server: Server, pages: Pages) -> None:

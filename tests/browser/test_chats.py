@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send, until
 
 SLOW = """() => {
@@ -178,6 +180,66 @@ def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(
     page.reload()
     page.get_by_role("button", name="Repeat code").wait_for()
     assert names(page) == []
+
+
+def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator(".message.user", has_text="one").wait_for()
+    answers_with(other, "good")
+    send(other, "two")
+    page.locator(".message.user", has_text="two").wait_for()
+    page.get_by_text("good").wait_for()
+    send(page, "three")
+    other.locator(".message.user", has_text="three").wait_for()
+    until(other, "() => document.querySelectorAll('.message').length === 6")
+    other.locator(".chat-list li").hover()
+    other.get_by_role("button", name="Delete one").click()
+    other.locator("#confirm-yes").click()
+    page.get_by_role("button", name="Repeat code").wait_for()  # it is gone here, too
+    send(page, "four")
+    page.get_by_role("link", name="four").wait_for()
+    assert names(page) == ["four"]
+
+
+@pytest.mark.parametrize("way", ["at once", "at the end"])
+def test_a_chat_that_cannot_be_kept_is_told(server: Server, pages: Pages, way: str) -> None:
+    page = pages.open("about:blank")
+    failing = {
+        "at once": """IDBObjectStore.prototype.put = () => {
+            throw new DOMException('full', 'QuotaExceededError');
+        };""",
+        "at the end": """const commit = IDBTransaction.prototype.commit;
+        IDBTransaction.prototype.commit = function () {
+            this.abort();
+        };""",
+    }
+    page.add_init_script(failing[way])
+    page.goto(server.url)
+    answers_with(page, "fine")
+    send(page, "question")
+    page.locator("#notice", has_text="could not keep this chat").wait_for()
+    if way == "at once":
+        assert "no room left" in page.locator("#notice").inner_text()
+    assert names(page) == []
+
+
+def test_the_focus_stays_in_the_list_when_a_chat_is_saved(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    page.evaluate(SLOW)
+    send(page, "two")
+    page.get_by_text("begun").wait_for()
+    link = page.get_by_role("link", name="one")
+    link.focus()
+    page.evaluate("() => window.go()")
+    finished(page, 2)
+    until(page, "() => !document.querySelector('.chat-list li.busy')")
+    assert link.evaluate("e => e === document.activeElement")
 
 
 def test_a_new_chat_forgets_the_old_one(server: Server, pages: Pages) -> None:

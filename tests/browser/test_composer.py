@@ -81,6 +81,41 @@ def test_a_message_that_is_refused_comes_back_with_its_files(server: Server, pag
     assert page.locator(".message").count() == 0
 
 
+def test_a_refused_message_stays_if_the_next_one_has_been_begun(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    waiting: list[Any] = []
+    page.route("**/v1/chat/completions", lambda route: waiting.append(route))
+    send(page, "a long question")
+    page.get_by_label("Message", exact=True).fill("and also")
+    while not waiting:
+        page.wait_for_timeout(10)
+    waiting[0].fulfill(status=503, json={"error": {"message": "no room"}})
+    page.get_by_text("no room").wait_for()
+    assert page.get_by_label("Message", exact=True).input_value() == "and also"
+    assert "a long question" in page.locator(".message.user").inner_text()
+    page.reload()
+    page.locator(".message.user", has_text="a long question").wait_for()
+
+
+def test_text_that_comes_with_a_picture_is_pasted_as_text(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    taken = page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            data.setData('text/plain', 'a cell');
+            data.items.add(new File([new Uint8Array([0x89, 0xff])], 'image.png'));
+            const event = new ClipboardEvent('paste',
+                {bubbles: true, cancelable: true, clipboardData: data});
+            document.getElementById('prompt').dispatchEvent(event);
+            return event.defaultPrevented;
+        }"""
+    )
+    assert not taken  # so the browser puts the text in
+    assert page.locator("#notice").is_hidden()
+
+
 def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
@@ -147,3 +182,7 @@ def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) 
     finished(page)
     page.get_by_text("% of the context").wait_for()
     assert "of 2,048 tokens" in page.locator("#context").get_attribute("title")
+    page.get_by_role("button", name="New chat").click()
+    assert page.locator("#context").inner_text() == ""
+    page.get_by_role("link", name="Repeat this text").click()
+    page.get_by_text("% of the context").wait_for()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import Pages, Server, answers_with, finished, send
+from helpers.browser import Pages, Server, answers_with, finished, send, until
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
@@ -59,6 +59,30 @@ def test_time_that_a_drafter_lost_is_not_called_saved(server: Server, pages: Pag
     words = page.locator("#sources .words span:last-child").all_inner_texts()
     share = "50 % of 2 tokens"
     assert words == [share, f"{share}, 1.3 s saved", f"{share}, 1.3 s lost", f"{share}, 0 s saved"]
+
+
+def test_figures_begin_anew_when_the_server_does(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    counts = ("steps", "emitted_tokens", "draft_tokens", "accepted_tokens")
+    readings = [1000, 90, 100, 110]  # of tokens: the server is started anew after the first
+    given: list[int] = []
+
+    def figures(route: Any) -> None:
+        given.append(readings[min(len(given), 3)])
+        told = dict.fromkeys(counts, given[-1])
+        base = {"time": float(len(given)), "context": 8, "queue": 0}
+        route.fulfill(json={**base, "pools": [], "slots": [], "sources": [], **told})
+
+    page.route("**/v1/ngramspec/live", figures)
+    page.add_init_script(
+        """window.seen = [];
+        document.addEventListener('readystatechange', () => new MutationObserver(() =>
+            window.seen.push(document.getElementById('live-speed').textContent)
+        ).observe(document.getElementById('live-speed'), {childList: true}), {once: true});"""
+    )
+    page.goto(server.url)
+    until(page, "() => window.seen.length >= 4")
+    assert page.evaluate("window.seen.slice(0, 4)") == ["0", "0", "10", "10"]
 
 
 def test_text_of_figures_stays_text(server: Server, pages: Pages) -> None:
@@ -194,6 +218,24 @@ def test_the_sides_stay_away_if_closed(server: Server, pages: Pages) -> None:
     page.reload()
     assert not page.locator("#panel").is_visible()
     assert page.locator("#toggle-chats").get_attribute("aria-expanded") == "false"
+
+
+def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url, width=600)
+    page.route("**/v1/chat/completions", lambda route: None)  # never answered
+    send(page, "hello")
+    stop = page.get_by_role("button", name="Stop")
+    stop.wait_for()
+    page.get_by_role("button", name="Speed", exact=True).click()
+    page.locator("#panel").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#panel").wait_for(state="hidden")
+    assert stop.is_visible()
+    composing = "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', %s}))"
+    page.evaluate(composing % "isComposing: true")
+    assert stop.is_visible()
+    page.evaluate(composing % "")
+    stop.wait_for(state="hidden")
 
 
 def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:

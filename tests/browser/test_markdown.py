@@ -91,6 +91,30 @@ def test_text_that_grows_ends_like_text_that_is_whole(server: Server, pages: Pag
     assert same == [True, 0]
 
 
+@pytest.mark.parametrize("piece", [1, 4])
+def test_an_address_that_arrives_in_pieces_is_whole(
+    server: Server, pages: Pages, piece: int
+) -> None:
+    page = pages.open(server.url)
+    text = "Intro.\n\n[docs]: https://example.com/a/b\n\nSee [the docs][docs].\n\nAnd [docs]."
+    made = page.evaluate(
+        """async ([text, piece]) => {
+            const {Flow} = await import('/page/markdown.js');
+            const box = document.createElement('div');
+            const flow = new Flow(box);
+            for (let end = 0; end < text.length; end += piece) {
+                flow.show(text.slice(0, end), [end], true);
+            }
+            flow.show(text, [text.length], false);
+            return [box.textContent, [...box.querySelectorAll('a')].map(a => a.href)];
+        }""",
+        [text, piece],
+    )
+    assert made[1] == ["https://example.com/a/b"] * 2
+    assert "https" not in made[0]
+    assert "[" not in made[0]
+
+
 @pytest.mark.parametrize("role", ["user", "assistant", "reasoning", "call"])
 def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> None:
     page = pages.open(server.url)

@@ -85,6 +85,40 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -
     assert "One" in page.evaluate(kept)
 
 
+def test_a_key_of_any_characters_works(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    sent = page.evaluate(
+        """async () => {
+            const {key, read} = await import('/page/server.js');
+            key.set('schlüssel-–-鍵');
+            const seen = [];
+            window.fetch = async (path, {headers}) => {
+                seen.push(new Headers(headers).get('authorization'));
+                return Response.json({});
+            };
+            await read('props');
+            return seen[0];
+        }"""
+    )
+    assert sent.encode("latin-1").decode() == "Bearer schlüssel-–-鍵"
+
+
+def test_a_browser_that_stores_nothing_can_use_the_page(locked: Server, pages: Pages) -> None:
+    page = pages.open("about:blank")
+    page.add_init_script(
+        """for (const name of ['sessionStorage', 'localStorage']) {
+            Object.defineProperty(window, name, {get() {
+                throw new DOMException('denied', 'SecurityError');
+            }});
+        }"""
+    )
+    page.goto(locked.url)
+    page.locator("#ask-key").get_by_label("API key").fill(KEY)
+    page.keyboard.press("Enter")
+    page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+    assert page.locator("#banner").is_hidden()
+
+
 def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> None:
     page = pages.open(locked.url)
     dialog = page.locator("#ask-key")

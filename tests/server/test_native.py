@@ -117,6 +117,17 @@ def test_response_fields_pick_members(server: Serving) -> None:
     assert len(complete(server, response_fields=[])) > 10
 
 
+def test_response_fields_leave_the_text_of_a_stream_whole(server: Serving) -> None:
+    whole = complete(server, n_probs=1)
+    events = events_of(server, n_probs=1, response_fields=["timings", "tokens"])
+    assert set(events[-1]) == {"timings", "tokens"}
+    assert "".join(one["content"] for one in events[:-1]) == whole["content"]
+    ids = [token for one in events[:-1] for token in one["tokens"]]
+    assert len(ids) == whole["tokens_predicted"]
+    told = [prob for one in events for prob in one.get("completion_probabilities", ())]
+    assert [one["id"] for one in told] == ids
+
+
 def test_a_slot_can_be_chosen(server: Serving) -> None:
     assert [complete(server, id_slot=slot, n_predict=1)["id_slot"] for slot in (2, 0)] == [2, 0]
 

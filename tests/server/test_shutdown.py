@@ -42,6 +42,22 @@ def test_waiting_requests_are_finished_too(start: Start) -> None:
     assert made == [200, 200, 200]
 
 
+def test_an_answer_that_takes_work_at_its_end_is_finished_too(start: Start) -> None:
+    server = start(slots=1)
+    made: list[httpx.Response] = []
+
+    def ask() -> None:
+        made.append(server.post("/completion", prompt="x", n_predict=200, n_probs=1, **LONG))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: server.busy_slots() == 1)
+    server.http.should_exit = True
+    thread.join(30)
+    assert made[0].status_code == 200, made[0].text
+    assert len(made[0].json()["completion_probabilities"]) == 200
+
+
 def test_what_outlives_the_drain_is_told_so(start: Start) -> None:
     server = start(slots=1, drain_timeout=0.3)
     answers: list[httpx.Response] = []

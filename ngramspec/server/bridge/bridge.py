@@ -132,8 +132,12 @@ class Bridge:
             raise bad_request("the body is nested too deep") from error
 
     async def finish(self, work: Callable[[], T]) -> T:
-        """Run work(), the end of an answer, in a thread and return its result."""
-        return await asyncio.wrap_future(self._preparation.submit(work))
+        """Run work(), the end of an answer, in a thread and return its result.
+
+        That is not one of the threads that prepare requests: at shutdown those end first, and
+        running answers go on to their end.
+        """
+        return await asyncio.to_thread(work)
 
     def close(self, answer: Answer) -> None:
         """Forget an answer; cancel what still runs of it."""

@@ -48,7 +48,7 @@ class NativeEvents:
             made = chunk.generation
             self._counts[index] += len(chunk.token_ids)
             if chunk.finish_reason is not None:
-                parts.append(json_event(self._last(index, chunk)))
+                parts += self._last(index, chunk)
             elif self._slow or chunk.logprobs or chunk.progress is not None:
                 parts.append(json_event(self._whole(index, chunk)))
             elif chunk.text or chunk.token_ids:
@@ -91,17 +91,22 @@ class NativeEvents:
             event["completion_probabilities"] = self._format.native(chunk.logprobs)
         return event
 
-    def _last(self, index: int, chunk: Chunk) -> dict[str, Any]:
-        """Return the last event of an answer, with the text and tokens of its last step."""
+    def _last(self, index: int, chunk: Chunk) -> list[bytes]:
+        """Return the last event of an answer, with the text and tokens of its last step.
+
+        They come in an event before it if the request names members, "content" not among them.
+        """
         event = _final(self._plan, self._served, index, chunk.generation)
-        if "content" in event:
-            event["content"] = chunk.text
+        if "content" not in event:
+            told = bool(chunk.text or chunk.token_ids)
+            return [json_event(self._whole(index, chunk))] * told + [json_event(event)]
+        event["content"] = chunk.text
         if "tokens" in event:
             event["tokens"] = chunk.token_ids
         if chunk.logprobs:
             event["completion_probabilities"] = self._format.native(chunk.logprobs)
         event.update(optional_members(chunk, False, self._plan.spans))
-        return event
+        return [json_event(event)]
 
 
 def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 // The list of chats beside the messages: open, rename, delete, export, import.
 
 import { exported, imported, newChat } from "./chats.js";
-import { abandon, isRunning, openChat, show, whenChatChanges } from "./conversation.js";
+import { showContext } from "./composer.js";
+import { abandon, complain, isRunning, openChat, show, whenChatChanges } from "./conversation.js";
 import { $, confirm, download, iconButton, make } from "./dom.js";
 import * as store from "./store.js";
 
 const open = new Map(); // chats that were opened, as answers may still come in for them
+let listed = ""; // what the list shows, so that it is made anew only for something else
 
 /** Show the list and open the chat that the address names. */
 export async function startChats() {
@@ -15,7 +17,7 @@ export async function startChats() {
   $("import-file").addEventListener("change", takeFile);
   $("delete-chats").addEventListener("click", removeAll);
   addEventListener("hashchange", follow);
-  store.whenChanged(list);
+  store.whenChanged(changed);
   whenChatChanges((chat) => {
     if (chat === openChat()) name(chat.messages.length ? chat.id : "");
     list();
@@ -37,10 +39,24 @@ async function follow() {
   else begin();
 }
 
+/** Take over what a page in another tab has changed, unless an answer comes in here for it. */
+async function changed({ id = openChat().id, gone = false }) {
+  if (gone) abandon(id);
+  if (!isRunning(id)) open.delete(id);
+  const writing = document.querySelector("form.edit"); // its text would go
+  if (id === openChat().id && openChat().messages.length && !isRunning(id) && !writing) {
+    const chat = await store.load(id);
+    if (chat) openOne(chat);
+    else begin();
+  }
+  list();
+}
+
 function openOne(chat) {
   for (const [id] of open) if (!isRunning(id)) open.delete(id);
   open.set(chat.id, chat);
   show(chat);
+  showContext();
   document.body.classList.remove("chats-over");
   list();
 }
@@ -52,6 +68,12 @@ function name(id) {
 async function list() {
   const heads = await store.heads();
   const current = openChat()?.id;
+  const box = $("chat-list");
+  if (box.querySelector("input")) return; // a name is being typed
+  document.title = heads.find(({ id }) => id === current)?.title ?? "ngramspec";
+  const state = JSON.stringify([current, heads.map(({ id, title }) => [id, title, isRunning(id)])]);
+  if (state === listed) return;
+  listed = state;
   const rows = heads.map(({ id, title }) => {
     const link = make("a.chat-name", { href: `#${id}`, title, "aria-current": id === current && "page" }, title);
     const row = make("li", {}, link,
@@ -59,12 +81,15 @@ async function list() {
       iconButton("export", `Export ${title}`, async () => save([await store.load(id)], "chat")),
       iconButton("remove", `Delete ${title}`, () => remove(id, title)));
     row.classList.toggle("busy", Boolean(current) && isRunning(id));
+    row.dataset.id = id;
     return row;
   });
-  if ($("chat-list").querySelector("input")) return; // a name is being typed
-  $("chat-list").replaceChildren(...rows);
+  const focused = document.activeElement;
+  const place = [...(focused.closest("#chat-list li")?.children ?? [])].indexOf(focused);
+  const before = focused.closest("#chat-list li")?.dataset.id;
+  box.replaceChildren(...rows);
+  rows.find((row) => row.dataset.id === before)?.children[place]?.focus();
   $("export").disabled = !rows.length;
-  document.title = heads.find(({ id }) => id === current)?.title ?? "ngramspec";
 }
 
 function rename(id, title, row) {
@@ -77,8 +102,9 @@ function rename(id, title, row) {
     const chat = open.get(id) ?? (await store.load(id));
     if (keep && chat && input.value.trim()) {
       chat.title = input.value.trim();
-      await store.save(chat);
+      await store.save(chat).catch(complain);
     }
+    listed = "";
     list();
   };
   input.addEventListener("keydown", (event) => {

@@ -53,7 +53,7 @@ function isMessage(message) {
 }
 
 /** Return a message with what has the right shape of it. */
-function cleaned({ role, content = "", reasoning, runs, calls, attachments, facts, samples, other, ended, call, name, drafted }) {
+function cleaned({ role, content = "", reasoning, runs, calls, attachments, facts, samples, other, ended, call, name, drafted, asked, continued }) {
   const made = { role, content };
   if (reasoning) made.reasoning = reasoning;
   if (numbers(runs)) made.runs = runs;
@@ -68,11 +68,15 @@ function cleaned({ role, content = "", reasoning, runs, calls, attachments, fact
   if (isText(call)) made.call = call;
   if (isText(name)) made.name = name;
   if (typeof drafted === "boolean") made.drafted = drafted;
+  if (isAsked(asked)) made.asked = asked;
+  if (continued === true) made.continued = true;
   return made;
 }
 
 const isText = (...values) => values.every((value) => typeof value === "string");
 const numbers = (values) => Array.isArray(values) && values.every(Number.isFinite);
+const isObject = (value) => Boolean(value) && typeof value === "object" && !Array.isArray(value);
+const isAsked = (asked) => isObject(asked) && isObject(asked.speculative) && isText(asked.system);
 const FACTS = ["tokens", "ms", "speed", "prompt", "steps", "accepted"];
 const isFacts = (facts) => Boolean(facts) && FACTS.every((name) => Number.isFinite(facts[name]));
 const isSamples = (samples) => Array.isArray(samples) && samples.every((one) => numbers(one) && one.length === 2);

@@ -22,16 +22,18 @@ export function startComposer() {
   $("attach").addEventListener("click", () => $("attach-files").click());
   $("attach-files").addEventListener("change", ({ target }) => (read([...target.files]), (target.value = "")));
   prompt.addEventListener("paste", (event) => {
-    const files = [...event.clipboardData.files];
-    if (!files.length) return;
+    const { files: [...files], types } = event.clipboardData;
+    if (!files.length || types.includes("text/plain")) return; // a table's cells are a picture, too
     event.preventDefault();
     read(files);
   });
   startDrop();
   startMarks();
-  document.addEventListener("takeback", ({ detail: { content, attachments = [] } }) => {
-    prompt.value ||= content;
-    if (!attached().length) attach(attachments);
+  document.addEventListener("takeback", (event) => {
+    if (prompt.value || attached().length) return; // the next message has been begun
+    event.preventDefault();
+    prompt.value = event.detail.content;
+    attach(event.detail.attachments ?? []);
   });
   whenKnown(() => {
     prompt.placeholder = chats() ? "Message" : "Text to continue: this model has no chat template";

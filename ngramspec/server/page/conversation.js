@@ -3,7 +3,7 @@
 import { Answer } from "./answer.js";
 import { titleOf } from "./chats.js";
 import { connect } from "./connection.js";
-import { $, make } from "./dom.js";
+import { $, confirm, make } from "./dom.js";
 import { MessageView, comparable } from "./message.js";
 import { choices, request } from "./request.js";
 import { Refused, Unreachable, stream } from "./server.js";
@@ -159,26 +159,33 @@ function putBack(messages) {
   }
 }
 
-async function edit(message) {
+/** Let the user change a message, or go on with a text that it was changed to. */
+async function edit(message, begun = message.content) {
   if (isRunning()) return;
   const index = chat.messages.indexOf(message);
   const after = chat.messages.length - index - 1;
   const own = chat;
   const asks = message.role === "user";
-  const words = asks && after ? `Sending it replaces the ${after === 1 ? "message" : `${after} messages`} below.` : "";
-  const text = await views.get(message).edited(words);
+  const words = asks && after ? `Sending it replaces the ${countOf(after)} below.` : "";
+  const text = await views.get(message).edited(words, begun);
   if (text === null || chat !== own || isRunning() || !text.trim()) return;
   const changed = { ...message, content: text };
   for (const name of ["runs", "facts", "samples", "other"]) delete changed[name];
   const before = cut(index);
   putBack(asks ? [changed] : [changed, ...before.slice(1)]);
-  if (asks) await answer(before);
-  else keep(chat);
+  if (!asks) keep(chat);
+  else if (!(await answer(before)) && chat === own) await edit(message, text);
 }
+
+const countOf = (messages) => (messages === 1 ? "message" : `${messages} messages`);
 
 async function again(message) {
   if (isRunning()) return;
-  await answer(cut(chat.messages.indexOf(message)));
+  const own = chat;
+  const after = chat.messages.length - chat.messages.indexOf(message) - 1;
+  const words = `The new answer replaces this one and the ${countOf(after)} below.`;
+  if (after && !(await confirm("Answer again?", words, "Answer again"))) return;
+  if (chat === own && !isRunning()) await answer(cut(chat.messages.indexOf(message)));
 }
 
 async function proceed(message) {
@@ -200,7 +207,7 @@ async function giveResult(message, call, text) {
 // -- answers -------------------------------------------------------------------------------------
 
 /**
- * Ask for an answer to the open chat and show it as it comes in.
+ * Ask for an answer to the open chat and show it as it comes in; return whether there is one.
  * replaced: Messages in whose place it comes; they come back if there is none.
  * begun: The answer to go on with.
  */
@@ -226,7 +233,9 @@ async function answer(replaced = [], begun = null) {
   $("status").textContent = "Receiving the answer.";
   const failed = await receive(own, message, path, body, control.signal);
   running.delete(own.id);
-  if (failed && !leaving && !message.content && !message.reasoning && !message.calls) takeBack(own, message, replaced);
+  const some = Boolean(message.content || message.reasoning || message.calls);
+  const missed = failed ? !leaving : message.ended === "stopped" && replaced.length > 0;
+  if (!some && missed) takeBack(own, message, replaced);
   if (chat === own) {
     views.get(message)?.end();
     complain(failed);
@@ -238,6 +247,7 @@ async function answer(replaced = [], begun = null) {
   }
   await keep(own);
   if (settings.compare && !failed && message.ended !== "stopped" && !message.calls) await compare(message, own);
+  return some || !missed;
 }
 
 /** Receive an answer and show it; return the error that ended it, if there was one. */
@@ -268,7 +278,10 @@ async function receive(own, message, path, body, signal, view = () => views.get(
   return error;
 }
 
-/** Take an answer away that never began; what it was to replace, or the question, comes back. */
+/**
+ * Take an answer away that never began; what it was to replace, or the question, comes back. A
+ * question stays where it is if the next one has been begun.
+ */
 function takeBack(own, message, replaced) {
   own.messages.splice(own.messages.indexOf(message), 1);
   const question = own.messages.at(-1);
@@ -280,8 +293,8 @@ function takeBack(own, message, replaced) {
       cut(own.messages.length - 1);
       putBack(replaced);
     } else if (question?.role === "user") {
-      cut(own.messages.length - 1);
-      document.dispatchEvent(new CustomEvent("takeback", { detail: question }));
+      const event = new CustomEvent("takeback", { detail: question, cancelable: true });
+      if (!document.dispatchEvent(event)) cut(own.messages.length - 1); // somebody has taken it
     }
   } else if (replaced.length) {
     if (replaced[0].role === "user") own.messages.pop();
@@ -331,13 +344,13 @@ function redraw(own, message) {
 }
 
 /** Show an error at the end of the chat. */
-function complain(error) {
+export function complain(error) {
   const rows = [];
   const button = (words, onclick) => make("button.quiet", { type: "button", onclick }, words);
   if (error instanceof Refused && error.status === 401) {
     rows.push(make("span", {}, "The server requires a valid API key."), button("Enter a key", () => openSettings("key")));
   } else if (error) {
-    const known = error instanceof Refused || error instanceof Unreachable;
+    const known = [Refused, Unreachable, store.Unsaved].some((kind) => error instanceof kind);
     const full = error.code === "context_length_exceeded" || error.code === "exceed_context_size_error";
     rows.push(make("span", {}, known ? error.message : `The page failed: ${error.message}`));
     if (full) rows.push(make("span", {}, "Begin a new chat, or edit an earlier message: that drops what follows it."));
@@ -350,7 +363,12 @@ function complain(error) {
 async function keep(own) {
   if (gone.has(own.id)) return;
   own.updated = Date.now();
-  if (own.messages.length) await store.save(own);
-  else await store.remove(own.id);
+  try {
+    if (own.messages.length) await store.save(own);
+    else await store.remove(own.id);
+  } catch (error) {
+    if (chat === own) complain(error);
+    return;
+  }
   for (const listener of listeners) listener(own);
 }

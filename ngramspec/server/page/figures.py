@@ -19,7 +19,7 @@ def engine_counters(engine: Engine) -> dict[str, Any]:
         "time": time.monotonic(),
         "context": engine.context_size,
         "queue": engine.queue_length,
-        "steps": stats.num_steps,
+        "steps": stats.num_slot_steps,  # of all slots: a pass counts once for each
         "prompt_tokens": stats.num_prompt_tokens,
         "emitted_tokens": stats.num_emitted_tokens,
         "draft_tokens": stats.num_draft_tokens,

@@ -10,7 +10,9 @@ const SIDES = { chats: "toggle-chats", panel: "toggle-panel" };
 export function startFrame() {
   for (const [side, button] of Object.entries(SIDES)) $(button).addEventListener("click", () => toggle(side));
   $("scrim").addEventListener("click", close);
-  document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && close()) event.stopImmediatePropagation(); // that was all it was for
+  });
   WIDE.addEventListener("change", close);
   apply();
 }
@@ -25,9 +27,12 @@ function toggle(side) {
   apply();
 }
 
+/** Close what stands above the chat; return whether something did. */
 function close() {
+  const over = !$("scrim").hidden;
   for (const side of Object.keys(SIDES)) document.body.classList.remove(`${side}-over`);
   apply();
+  return over;
 }
 
 function apply() {

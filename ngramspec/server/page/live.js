@@ -21,6 +21,7 @@ export function startLive() {
     if (told && !document.hidden && $("panel").checkVisibility()) {
       try {
         const now = await ask("v1/ngramspec/live");
+        if (last && now.emitted_tokens < last.emitted_tokens) last = null; // another server
         trace = [...trace, show(now, last)].slice(-LENGTH);
         draw(trace);
         last = now;
@@ -30,7 +31,7 @@ export function startLive() {
         wait = AGAIN;
         $("live").hidden = true;
       }
-    }
+    } else last = null; // the next reading would tell of all the time between
     clearTimeout(timer);
     timer = setTimeout(read, wait);
   }

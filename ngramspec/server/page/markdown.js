@@ -57,7 +57,7 @@ export class Flow {
   #element;
   #start = 0; // where the last block begins
   #open = null; // the last block's element
-  #env = {}; // of the parser: references that links name
+  #references = {}; // addresses that links name, of the blocks before the last one
 
   constructor(element) {
     this.#element = element;
@@ -70,19 +70,25 @@ export class Flow {
    */
   show(source, runs, growing) {
     const tail = source.slice(this.#start);
-    const blocks = blocksOf(tail, this.#env);
+    const env = { references: { ...this.#references } }; // an address at the end may be half of one
+    const blocks = blocksOf(tail, env);
+    if (!blocks.length) this.#open?.remove(); // it has become the beginning of such an address
+    if (!blocks.length) this.#open = null;
     for (const [index, block] of blocks.entries()) {
       const last = index === blocks.length - 1;
-      const made = this.#render(block, tail, runs, growing && last);
+      const made = this.#render(block, tail, runs, { ...env, growing: growing && last });
       if (this.#open) this.#open.replaceWith(made);
       else this.#element.append(made);
       this.#open = last ? made : null;
-      if (last) this.#start += block.from;
+      if (last && block.from) {
+        blocksOf(tail.slice(0, block.from), { references: this.#references });
+        this.#start += block.from;
+      }
     }
   }
 
-  #render({ tokens, from, to }, tail, runs, growing) {
-    const html = markdown.renderer.render(tokens, markdown.options, { ...this.#env, growing });
+  #render({ tokens, from, to }, tail, runs, env) {
+    const html = markdown.renderer.render(tokens, markdown.options, env);
     const made = make("div.block");
     made.append(DOMPurify.sanitize(html, ALLOWED));
     // The first line of a fence is not shown.

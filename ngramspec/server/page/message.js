@@ -15,8 +15,8 @@ const CUT = {
 };
 
 /** Return whether an answer can be made again as it was made. */
-export function comparable({ facts, calls, continued, ended }) {
-  return Boolean(facts) && !calls?.length && !continued && ["stop", "length"].includes(ended);
+export function comparable({ facts, calls, continued, ended, asked }) {
+  return Boolean(facts) && typeof asked?.system === "string" && !calls?.length && !continued && ["stop", "length"].includes(ended);
 }
 
 /**
@@ -30,6 +30,7 @@ export class MessageView {
   #text = make("div.text");
   #reasoning = null;
   #calls = make("div.calls");
+  #areas = new Map(); // call -> field for its result, which keeps what is typed
   #foot = make("div.foot");
   #flow = null;
   #frame = 0;
@@ -127,10 +128,10 @@ export class MessageView {
     return view;
   }
 
-  /** Let the user change the text; resolves to the new one, or null. */
-  edited(words) {
+  /** Let the user change the text, or one that was changed before; resolves to the new one, or null. */
+  edited(words, text = this.message.content) {
     const area = make("textarea", { "aria-label": "Text of the message", rows: 3 });
-    area.value = this.message.content;
+    area.value = text;
     return new Promise((resolve) => {
       const done = (value) => {
         form.replaceWith(this.#text);
@@ -174,7 +175,9 @@ export class MessageView {
   #call(call, growing) {
     const rows = [make("p.call-name", {}, icon("settings"), "Calls ", make("code", {}, call.name)), values(call.arguments)];
     if (!growing && !call.result && this.#actions?.result) {
-      const area = make("textarea", { rows: 2, "aria-label": `Result of ${call.name}`, placeholder: "Result" });
+      const options = { rows: 2, "aria-label": `Result of ${call.name}`, placeholder: "Result" };
+      const area = this.#areas.get(call) ?? make("textarea", options);
+      this.#areas.set(call, area);
       const send = () => area.value.trim() && this.#actions.result(this.message, call, area.value);
       rows.push(make("div.result-row", {}, area, make("button.quiet", { type: "button", onclick: send }, "Give result")));
     }

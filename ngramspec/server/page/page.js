@@ -2,7 +2,7 @@
 
 import { startChats, begin } from "./chat-list.js";
 import { connect, startAsking } from "./connection.js";
-import { showContext, startComposer } from "./composer.js";
+import { startComposer } from "./composer.js";
 import { isRunning, startConversation, stop } from "./conversation.js";
 import { $, dressButtons, make } from "./dom.js";
 import { startDrafts } from "./drafts.js";
@@ -24,13 +24,12 @@ showExamples();
 document.addEventListener("keydown", keys);
 whenKnown(({ model_alias: name }) => ($("model").textContent = name));
 await startChats();
-showContext();
 $("prompt").focus();
 connect();
 
 function keys(event) {
   const free = !document.querySelector("dialog[open]");
-  if (event.key === "Escape" && free && isRunning()) stop();
+  if (event.key === "Escape" && free && !event.isComposing && isRunning()) stop();
   if (event.key.toLowerCase() === "o" && event.shiftKey && (event.ctrlKey || event.metaKey) && free) {
     event.preventDefault();
     begin();

@@ -4,18 +4,18 @@ import { chats } from "./connection.js";
 import { settings, sampling } from "./settings.js";
 import { speculative } from "./drafts.js";
 
-/** Return what a new answer is asked with, apart from the messages. */
-export const choices = () => ({ ...sampling(), speculative: speculative() });
+/** Return what a new answer is asked with, apart from the messages of the chat. */
+export const choices = () => ({ ...sampling(), speculative: speculative(), system: settings.system });
 
 /**
  * Return the path and the body of a request for an answer.
  * messages: The conversation before it; if the last one is an answer, it is continued.
  */
-export function request(messages, asked) {
+export function request(messages, { system = "", ...asked }) {
   const common = { ...asked, stream: true, timings_per_token: true };
   if (!chats()) return ["v1/completions", { ...common, prompt: messages.map(textOf).join("") }];
-  const system = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
-  return ["v1/chat/completions", { ...common, messages: [...system, ...messages.map(sent)] }];
+  const first = system.trim() ? [{ role: "system", content: system }] : [];
+  return ["v1/chat/completions", { ...common, messages: [...first, ...messages.map(sent)] }];
 }
 
 /** Return a message's text with its files, each in a fence longer than those within. */

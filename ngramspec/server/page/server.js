@@ -2,10 +2,24 @@
 
 const KEY = "ngramspec.key";
 
+let unkept = ""; // the key, where the browser lets pages store nothing
+
 /** The API key, kept for as long as the tab is open. */
 export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (value) => sessionStorage.setItem(KEY, value),
+  get() {
+    try {
+      return sessionStorage.getItem(KEY) ?? "";
+    } catch {
+      return unkept;
+    }
+  },
+  set(value) {
+    try {
+      sessionStorage.setItem(KEY, value);
+    } catch {
+      unkept = value;
+    }
+  },
 };
 
 /** The server answered with an error. */
@@ -48,11 +62,14 @@ export async function* stream(path, body, signal) {
 
 async function ask(path, options) {
   const headers = { "Content-Type": "application/json" };
-  if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
+  if (key.get()) headers.Authorization = `Bearer ${inBytes(key.get())}`;
   const response = await reached(fetch(path, { ...options, headers }), "The server does not answer.");
   if (response.ok) return response;
   throw refusal(response.status, await response.json().catch(() => ({})));
 }
+
+/** Return a text with one character for each of its bytes in UTF-8: headers take no others. */
+const inBytes = (text) => String.fromCharCode(...new TextEncoder().encode(text));
 
 /** Wait for something of the network; tell its failures from the user's stop. */
 async function reached(promise, words = "The connection to the server was lost.") {

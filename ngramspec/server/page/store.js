@@ -19,28 +19,39 @@ export const everything = () => run("readonly", (store) => store(CHATS).getAll()
 /** Return a chat; undefined: there is none. */
 export const load = (id) => run("readonly", (store) => store(CHATS).get(id), () => memory.get(id));
 
-/** Keep a chat. */
+/** The browser could not keep a chat. */
+export class Unsaved extends Error {}
+
+/** Keep a chat; throws Unsaved. */
 export async function save(chat) {
   const work = (store) => (store(HEADS).put(headOf(chat)), store(CHATS).put(chat));
-  await run("readwrite", work, () => memory.set(chat.id, structuredClone(chat)));
-  others.postMessage("changed");
+  try {
+    await run("readwrite", work, () => memory.set(chat.id, structuredClone(chat)));
+  } catch (error) {
+    const full = error?.name === "QuotaExceededError" ? "there is no room left for this page" : error?.message;
+    throw new Unsaved(`The browser could not keep this chat: ${full}. It is lost when the page is closed.`);
+  }
+  others.postMessage({ id: chat.id });
 }
 
 /** Forget a chat. */
 export async function remove(id) {
   await run("readwrite", (store) => (store(HEADS).delete(id), store(CHATS).delete(id)), () => memory.delete(id));
-  others.postMessage("changed");
+  others.postMessage({ id, gone: true });
 }
 
 /** Forget all chats. */
 export async function clear() {
   await run("readwrite", (store) => (store(HEADS).clear(), store(CHATS).clear()), () => memory.clear());
-  others.postMessage("changed");
+  others.postMessage({ gone: true });
 }
 
-/** Call a function when a page in another tab has changed something. */
+/**
+ * Call a function when a page in another tab has changed something. It takes an object: id of a
+ * chat, undefined = all chats; gone: they are deleted.
+ */
 export function whenChanged(listener) {
-  others.addEventListener("message", listener);
+  others.addEventListener("message", ({ data }) => listener(data));
 }
 
 const headOf = ({ id, title, updated }) => ({ id, title, updated });
@@ -51,9 +62,10 @@ async function run(mode, work, instead) {
   const base = await opened;
   if (!base) return instead();
   const transaction = base.transaction([CHATS, HEADS], mode);
-  const done = finished(work((name) => transaction.objectStore(name)));
+  const request = work((name) => transaction.objectStore(name));
   if (mode === "readwrite") transaction.commit(); // else a page that is left now would undo it
-  return done;
+  await complete(transaction); // what is written can still fail after the request was right
+  return request.result;
 }
 
 async function open() {
@@ -62,15 +74,20 @@ async function open() {
     request.onupgradeneeded = () => {
       for (const name of [CHATS, HEADS]) request.result.createObjectStore(name, { keyPath: "id" });
     };
-    return await finished(request);
+    const base = await new Promise((resolve, reject) => {
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+    base.onclose = () => (opened = null); // the browser closed it: the next work opens it again
+    return base;
   } catch {
     return null;
   }
 }
 
-function finished(request) {
+function complete(transaction) {
   return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
+    transaction.oncomplete = resolve;
+    transaction.onabort = () => reject(transaction.error);
   });
 }
