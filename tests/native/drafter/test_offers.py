@@ -109,6 +109,17 @@ def test_a_batch_of_slots_shares_the_pass() -> None:
         drafter.accept(slot, int32(out[slot, : lens[slot]]), int(lens[slot]))
 
 
+def test_a_slot_named_twice_in_a_batch_is_counted_once() -> None:
+    policy = AutoPolicy(costs=PROFILES["cpu"])
+    drafter = create_drafter("suffix", slots=1, policy=policy)
+    drafter.begin(0, int32([1, 2, 3, 4, 5, 6, 7, 8] * 4))
+    drafter.accept(0, int32([1]), 0)
+    out, lens = np.zeros((2, 16), np.int32), np.zeros(2, np.int32)
+    drafter.propose_batch(int32([0, 0]), 16, out, lens)
+    drafter.accept(0, int32(out[1, : lens[1]]), int(lens[1]))
+    assert drafter.stats()["suffix"].num_draft_tokens == lens[1] > 0
+
+
 # A pass with a draft costs 8 passes more: 2 more than one may where no draft was right just before.
 DEAR = CostTable(((1, 1.0), (2, 9.0), (65, 9.0)))
 TEXT = int32([*range(100, 164)] * 2)

@@ -132,6 +132,21 @@ def test_without_outputs_there_are_no_rows(fake: FakeLlama) -> None:
     assert len(rows) == 0
 
 
+def test_rows_of_an_earlier_batch_are_empty_after_the_next(fake: FakeLlama) -> None:
+    context, earlier, rows = context_of(fake), Rows(VOCAB), Rows(VOCAB)
+    context.decode(batch_of((0, 0, [1])), earlier)
+    context.decode(batch_of((0, 1, [2])), rows)
+    assert (len(earlier), len(rows)) == (0, 1)
+    with pytest.raises(InputError, match="row"):
+        earlier.argmax(0)
+    own = Rows(VOCAB)
+    own.set(np.zeros((2, VOCAB), np.float32))  # an array of one's own stays
+    context.decode(batch_of((0, 2, [3])), own)
+    own.set(np.zeros((2, VOCAB), np.float32))
+    context.decode(batch_of((0, 3, [4])), rows)
+    assert len(own) == 2
+
+
 def test_a_single_token_is_padded_and_the_padding_removed(fake: FakeLlama) -> None:
     context, rows = context_of(fake, pad_sequence=3), Rows(VOCAB)
     assert context.decode(batch_of((1, 9, [5])), rows) == 0

@@ -1,6 +1,7 @@
 # CountsC: n-gram -> followers with counts. Holds the context and dynamic counts of ngram-cache.
 # ContextC: the counts of one slot's history; tokens can be taken back exactly.
 # SharedC: counts that threads share, in shards by the newest token of an n-gram, each with a lock.
+from ngramspec._native.core.hash cimport HASH_SEED
 from ngramspec._native.core.table cimport TableC, table_home
 from ngramspec._native.core.types cimport (
     NGRAM_MAX, Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint32_t, uint64_t, uint8_t,
@@ -43,7 +44,7 @@ cdef struct CountsC:
 
 cdef inline uint64_t ngram_hash_step(uint64_t h, token_t token) noexcept nogil:
     """Extend an n-gram's hash by the token before it; start with 0 at the newest token."""
-    h = (h + <uint64_t>token + 1) * <uint64_t>0x9E3779B97F4A7C15u
+    h = (h + <uint64_t>token + 1) * HASH_SEED
     return h ^ (h >> 29)
 
 
@@ -77,7 +78,7 @@ cdef inline void counts_prefetch_ngram(const CountsC* c, uint32_t hash) noexcept
 
 cdef inline uint32_t follower_hash(int32_t ngram, token_t token) noexcept nogil:
     cdef uint64_t h = (<uint64_t><uint32_t>ngram << 32) ^ <uint32_t>token
-    h *= <uint64_t>0x9E3779B97F4A7C15u
+    h *= HASH_SEED
     return <uint32_t>((h ^ (h >> 29)) >> 16)
 
 

@@ -121,7 +121,7 @@ cdef token_t _reweighted(const LookupC* k, const CountsC* c, const NgramC* g, co
     cdef Py_ssize_t i
     if item < 0:
         return best
-    if weights.num < _list_len(c, g, 64):
+    if weights.num < _list_len(c, g, weights.num + 1):
         if weights.pairs == NULL:
             _consider(k, c, g, weights, t, weights.best, &best, &best_score)
         else:

@@ -3,6 +3,10 @@
 # so that sliding the window by one token costs two multiplications, whatever n is.
 from ngramspec._native.core.types cimport hash_t, token_t, uint32_t, uint64_t
 
+# An odd number, another one in each process, that hashes of tables are multiplied by: who knew it could write
+# a prompt whose n-grams all have the same home.
+cdef uint64_t HASH_SEED
+
 cdef inline hash_t hash_step(hash_t h, token_t token) noexcept nogil:
     return h * <hash_t>6364136223846793005u + <hash_t>token
 
@@ -31,4 +35,4 @@ cdef inline hash_t hash_tokens(const token_t* tokens, Py_ssize_t n) noexcept nog
 cdef inline uint32_t hash_fold(hash_t h) noexcept nogil:
     """Spread all 64 bits over 32, for tables whose size is a power of two."""
     h ^= h >> 32
-    return <uint32_t>((h * <uint64_t>0x9E3779B97F4A7C15u) >> 32)
+    return <uint32_t>((h * HASH_SEED) >> 32)

@@ -151,7 +151,7 @@ cdef void _close(StacksC* s) noexcept nogil:
             if r.kinds[place + 1] != ELEMENT_END:
                 below = _stack(s, place + 1, below)
             for i in range(r.rule_starts[r.values[place]], r.rule_starts[r.values[place] + 1]):
-                if s.problem:
+                if not _step(s):
                     return
                 _reach(s, r.starts[i], below)
         else:
@@ -252,7 +252,7 @@ cdef int32_t stacks_start(StacksC* s) noexcept nogil:
     cdef int32_t i
     _begin(s)
     for i in range(s.rules.rule_starts[0], s.rules.rule_starts[1]):
-        if not s.problem:
+        if _step(s):
             _reach(s, s.rules.starts[i], EMPTY_STACK)
     _close(s)
     return _end(s)

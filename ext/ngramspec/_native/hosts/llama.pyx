@@ -259,6 +259,8 @@ cdef class LlamaContext:
                 raise InputError(f"states must have the shape ({batch.len}, {self.state_width}), got "
                                  f"({states.shape[0]}, {states.shape[1]})")
             self.batch.embd = <float*>&states[0, 0]
+        if self.rows is not None and self.rows is not rows and self.rows._owner is None:
+            self.rows.c.num_rows = 0  # llama.cpp writes over what they show, and may move it
         self.rows = rows
         self.log_start = lines_logged()
         rows.c.num_rows = 0
