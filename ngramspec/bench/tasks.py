@@ -132,8 +132,7 @@ TASKS = (
     Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
 )
 TASK_NAMES = tuple(task.name for task in TASKS)
-# A language model's answer repeats neither the question nor itself, so that drafts are of no use;
-# the embedded model, which can only copy, answers with the question.
+# No task of the benchmarks: the embedded model, which can only copy, has no answer of its own to it.
 FREE = Task(
     "free",
     "Write free text",

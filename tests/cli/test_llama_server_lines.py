@@ -162,7 +162,7 @@ def test_a_line_starts_the_server(
     made = started[-1]
     assert {name: made[name] for name in wanted} == wanted
     told = [text for text in result.stderr.splitlines() if " does nothing: " in text]
-    may = ("--cache-reuse", "--ui-config")
+    may = ("--cache-ram", "--cache-reuse", "--ui-config")
     flags = [text.partition(" ")[0] for text in told]
     assert [flag for flag in flags if flag != "-ngl"] == [flag for flag in may if flag in line]
 

@@ -63,7 +63,7 @@ docs/explanation/exactness.md explains why."""
            help="GGUF file; default: the embedded model."),
     running("Model"),
     option(PROMPTS, "--prompts", "files", multiple=True, metavar="FILE", type=OLD_FILE,
-           help="Text or .jsonl file (repeatable). Default: the demo's tasks and free text."),
+           help="Text or .jsonl file (repeatable). Default: the demo's tasks."),
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
@@ -99,9 +99,9 @@ def e2e(**values: Any) -> None:
     """
     from ngramspec.adapters.llama_cpp.saved_costs import known_costs
     from ngramspec.bench.e2e import Bench, tokenize_tasks
-    from ngramspec.bench.tasks import FREE, TASKS, load_tasks
+    from ngramspec.bench.tasks import TASKS, load_tasks
 
-    tasks = load_tasks(values["files"]) if values["files"] else [*TASKS, FREE]
+    tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
     modes = _modes(values)
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
     values["spec_tree"] = tree_of(values["spec_tree"], policies)

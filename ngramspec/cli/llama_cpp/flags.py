@@ -86,7 +86,6 @@ FLAGS = (
     silent("--threads-http", 1),
     silent("-sps --slot-prompt-similarity", 1),
     silent("-cms --checkpoint-min-step", 1),
-    silent("-cram --cache-ram", 1),
     silent("--cache-idle-slots --no-cache-idle-slots"),
     silent("--no-mmproj --no-mmproj-auto --mmproj-auto"),
     silent("--mmproj-offload --no-mmproj-offload"),
@@ -114,6 +113,7 @@ FLAGS = (
     # What belongs to models with a state.
     silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
     # What may be missed.
+    note("-cram --cache-ram", "prompts are cached in the slots only", 1, "CACHE_RAM", "0"),
     note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
          1, "CACHE_REUSE", "0"),
     note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),

@@ -43,7 +43,8 @@ def test_nvidia(tmp_path: Path) -> None:
     (found,) = find_hardware(tmp_path, system="Linux", programs=[])
     assert found == Hardware("cuda", "NVIDIA H100 80GB HBM3")
     assert found.install_line == (
-        'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-cache-dir llama-cpp-python'
+        'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir '
+        '"llama-cpp-python>=0.3.36"'
     )
 
 
