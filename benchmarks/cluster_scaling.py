@@ -113,12 +113,11 @@ def build(corpus: Path, folder: Path, workers: int, options: BuildOptions, shard
         include_dashboard=False,
         logging_level=logging.ERROR,
     )
-    work = folder / "work"
-    clock = Clock(work)
+    clock = Clock(folder / ".file.build")
     try:
         result = build_on_ray(
             [corpus], folder / "file", embedded_model(), options, clock,
-            shard_bytes=shard, work=work,
+            shard_bytes=shard,
         )  # fmt: skip
         ended = time.perf_counter()
     finally:

@@ -20,7 +20,7 @@ from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.corpus.dedup import DIGEST_BYTES
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
-from ngramspec.formats.files import naming, new_file, remove_temporaries
+from ngramspec.formats.files import naming, new_file, private, remove_temporaries
 from ngramspec.formats.suffix_file import BORDER
 
 STATE = "state.json"
@@ -204,7 +204,8 @@ class WorkFolder:
 
     def gathered(self, texts: Iterable[TokenArray]) -> TokenArray:
         """Write texts with their borders, in place of those there, and return them as `texts`."""
-        with naming(self.path / TEXTS), open(self.path / TEXTS, "wb") as file:
+        path = self.path / TEXTS
+        with naming(path), open(path, "wb", opener=private) as file:
             for part in texts:
                 file.write(part.astype("<i4", copy=False).data)
         return self.texts()
@@ -265,7 +266,8 @@ class WorkFolder:
         from xxhash import xxh3_64
 
         for name in GROWING:
-            (self.path / name).write_bytes(b"")
+            (self.path / name).unlink(missing_ok=True)  # its mode may be another
+            open(self.path / name, "xb", opener=private).close()
             self._growing[name] = xxh3_64()
 
     def _remove_stale_runs(self) -> None:
@@ -279,7 +281,7 @@ class WorkFolder:
         path = self.path / name
         size = self._size(name)
         try:
-            with naming(path), open(path, "ab", buffering=0) as file:
+            with naming(path), open(path, "ab", buffering=0, opener=private) as file:
                 left = memoryview(data)
                 while left:
                     left = left[file.write(left) :]

@@ -89,13 +89,14 @@ class BuildOptions:
 class Resources:
     """What a build may use; none of it changes the result.
 
-    jobs: Threads. memory: Bytes of memory to stay below, 64 MiB at least. work: Folder for runs and
-    checkpoints, None = beside the output. seconds: Between checkpoints.
+    jobs: Threads. memory: Bytes of memory to stay below, 64 MiB at least. work: Folder in which the
+    build makes one of its own for runs and checkpoints, None = that of the output. seconds: Between
+    checkpoints.
     """
 
     jobs: int = 1
     memory: int = 2 << 30
-    work: str | None = None
+    work: str | os.PathLike[str] | None = None
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -106,6 +107,7 @@ class Resources:
             raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {self.memory}")
 
     def work_folder(self, output: str | os.PathLike[str]) -> str:
-        """Return the folder for runs and checkpoints."""
+        """Return the folder for runs and checkpoints of an output, with nothing else in it."""
         path = Path(output)
-        return self.work or str(path.with_name(f".{path.name}.build"))  # hidden: never read as text
+        folder = path.parent if self.work is None else Path(self.work)
+        return str(folder / f".{path.name}.build")  # hidden: never read as text

@@ -73,7 +73,8 @@ def build_on_ray(
         shard_bytes: Bytes of the corpus that a task counts, about; a file that cannot be split is
             counted by one task.
         memory: Bytes that a counting task may take, 64 MiB at least; fewer if no host offers them.
-        work: Folder for what the tasks count, which all hosts see; None = beside the output.
+        work: Folder in which the build makes one of its own for what the tasks count, and which all
+            hosts see; None = that of the output.
         resume: Continue a build that was stopped or killed; its num_ranges and shard_bytes count.
         restart: Discard such a build.
 
@@ -98,7 +99,7 @@ def build_on_ray(
     plan = _plan(paths, options)
     tokenizer = load_tokenizer(tokenizer_path)
     folder = WorkFolder(
-        os.path.abspath(work or Resources().work_folder(output)),
+        os.path.abspath(Resources(work=work).work_folder(output)),
         identity_of(plan, options, tokenizer.fingerprint.digest, "ray"),
     )
     with connected(ray, address), errors_of_tasks(ray):

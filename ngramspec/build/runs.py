@@ -13,7 +13,7 @@ from ngramspec._native.files.tally import Tally
 from ngramspec.build.options import POOL, BuildOptions
 from ngramspec.errors import FormatError
 from ngramspec.formats.entries import Entries, EntrySource, no_entries
-from ngramspec.formats.files import naming
+from ngramspec.formats.files import naming, private
 
 ENTRY_BYTES = 16
 FAN_IN = 64  # runs that are merged at once
@@ -90,7 +90,7 @@ def write_run(path: Path, source: EntrySource) -> int:
     from xxhash import xxh3_64
 
     checksum = xxh3_64()
-    with naming(path), open(path, "wb") as file:
+    with naming(path), open(path, "wb", opener=private) as file:
         while len(entries := source.read()):
             data = entries.astype("<u8", copy=False).data
             checksum.update(data)

@@ -179,11 +179,8 @@ def build_cache(**values: Any) -> None:
         _from_recorded(values, files)
         return
     wanted = _build_options(values)
-    output: Path = values["output"]
-    work = (values["work"] or output.parent) / f".{output.name}.build"
-    resources = Resources(
-        jobs=values["jobs"] or _num_cpus(), memory=values["memory"], work=str(work)
-    )
+    jobs = values["jobs"] or _num_cpus()
+    resources = Resources(jobs=jobs, memory=values["memory"], work=values["work"])
     with interruptible(NOTE) as interrupt:
         result = _build(values, wanted, resources, interrupt)
     if values["as_json"]:

@@ -90,6 +90,11 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
     sync_folder(Path(path).parent)
 
 
+def private(name: str, flags: int) -> int:
+    """Open a file as the `opener` of open() does; a new one is private to its owner."""
+    return os.open(name, flags, PRIVATE)
+
+
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Name the file in errors about a full disk, which the system leaves without one."""
@@ -140,7 +145,7 @@ def _create(path: Path) -> tuple[BinaryIO, Path]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         temporary = path.with_name(f".{path.name}.{os.urandom(_RANDOM_BYTES).hex()}")
-        file = open(temporary, "w+b", opener=lambda name, _: os.open(name, flags, PRIVATE))  # noqa: SIM115
+        file = open(temporary, "w+b", opener=lambda name, _: private(name, flags))  # noqa: SIM115
         if fcntl is None:
             return file, temporary
         with contextlib.suppress(OSError):  # a file system without locks

@@ -214,7 +214,7 @@ def test_means_do_not_change_a_byte_not_even_of_the_provenance(
         patch.setattr(local, "tokens_within", lambda memory: most)
         resources = Resources(jobs=jobs, memory=memory, seconds=seconds, work=str(folder / "work"))
         assert built(folder, "b.ngc", paths, tokenizer, resources, **OPTIONS[name]) == first
-        assert not (folder / "work").exists()
+        assert not [*(folder / "work").iterdir()]
 
 
 @pytest.mark.usefixtures("few_at_once")
@@ -373,3 +373,31 @@ def test_names_of_files_need_not_be_utf_8(tokenizer: Tokenizer, tmp_path: Path, 
     (tmp_path / name).write_text("the text of a file, of a file\n" * 9)
     build([tmp_path], tmp_path / "out", tokenizer, BuildOptions(kind=kind))
     assert open_statistics(tmp_path / "out").about["corpus"] == [name]
+
+
+def test_files_beside_a_build_are_left_alone_and_its_own_are_private(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    scratch, modes = tmp_path / "scratch", dict[str, int]()
+    scratch.mkdir()
+    for name in ("run-2024.log", "shard-1", "texts", "digests", "held-out", "state.json"):
+        (scratch / name).write_text("mine")
+    mine = {path.name for path in scratch.iterdir()}
+
+    class Looking(NoProgress):
+        def phase(self, name: str, total: int) -> None:
+            for path in work.iterdir():
+                modes[path.name] = path.stat().st_mode & 0o777
+
+    work = scratch / ".out.ngc.build"
+    work.mkdir()
+    (work / "texts").write_text("of a build before")
+    work.chmod(0o777)  # as somebody left it
+    paths = lay_out(tmp_path / "corpus", [" ".join(WORDS) * 9, "other words"], [0])
+    resources = Resources(work=str(scratch), seconds=0.0)
+    build(paths, tmp_path / "out.ngc", tokenizer, BuildOptions(held_out=0.1), resources, Looking())
+    assert {path.name for path in scratch.iterdir()} == mine
+    assert {path.read_text() for path in scratch.iterdir()} == {"mine"}
+    del modes["lock"]
+    assert modes.keys() >= {"run-000001", "digests", "held-out", "texts", "state.json"}
+    assert set(modes.values()) == {0o600}

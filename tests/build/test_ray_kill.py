@@ -29,7 +29,7 @@ from ngramspec.build.ray_executor import build_on_ray
 class Noting(NoProgress):
     def phase(self, name, total):
         if name == "writing":
-            files = Path(work).glob("shard-*")
+            files = Path(work, ".file.build").glob("shard-*")
             print(json.dumps({path.name: path.stat().st_ino for path in files}))
 
 corpus, output, tokenizer, work, kind, resume = sys.argv[1:]
@@ -48,8 +48,9 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 def test_the_driver_is_killed_and_the_build_resumed(
     kind: str, tmp_path: Path, build_here: Callable[[dict[str, Any]], BuildResult]
 ) -> None:
-    corpus, output, work = write_long(tmp_path / "corpus"), tmp_path / "file", tmp_path / "work"
-    arguments = (corpus, output, embedded_model(), work, kind)
+    corpus, output, scratch = write_long(tmp_path / "corpus"), tmp_path / "file", tmp_path / "work"
+    arguments = (corpus, output, embedded_model(), scratch, kind)
+    work = scratch / ".file.build"
     process = start(*arguments, "new")
     try:
         deadline = time.monotonic() + 100

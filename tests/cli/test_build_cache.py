@@ -237,7 +237,7 @@ def test_ray_is_asked_when_it_is_to_build(
     assert bytes_of() == local
     assert asked == {
         "address": "auto", "memory": 1 << 30, "tokenizer": embedded_model(),
-        "work": str(Path("w/.out.ngc.build")), "resume": False, "restart": False,
+        "work": Path("w"), "resume": False, "restart": False,
     }  # fmt: skip
     options = ("--executor", "ray", "--ray-address", "stop", "--resume")
     result = invoke("build-cache", *FEW, "-o", "out.ngc", *options)
