@@ -59,7 +59,10 @@ class Feed:
     new_digests: list[bytes] = field(default_factory=list)
 
     def documents(self) -> Iterator[tuple[list[str], bool]]:
-        """Yield each document in parts, and whether it is held out; it already counts as done."""
+        """Yield each document in parts, and whether it is held out; it already counts as done.
+
+        A duplicate has no parts: it is yielded so that a build can stop there, too.
+        """
         read_options = ReadOptions(self.options.field, self.options.roles)
         before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
         while self.unit < len(self.plan.units):
@@ -69,10 +72,12 @@ class Feed:
                     continue
                 self.document = number
                 self.done_bytes = before + min(found.position, unit.num_bytes)
-                if self._is_new(digest := document_digest(found.text)):
-                    aside = is_held_out(digest, self.options.held_out)
-                    self._count(found.text, aside)
-                    yield list(pieces(found.text, PART_CHARS)), aside
+                if not self._is_new(digest := document_digest(found.text)):
+                    yield [], False
+                    continue
+                aside = is_held_out(digest, self.options.held_out)
+                self._count(found.text, aside)
+                yield list(pieces(found.text, PART_CHARS)), aside
             self.problems.merge(problems)
             before += unit.num_bytes
             self.done_bytes = before

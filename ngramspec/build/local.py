@@ -91,13 +91,15 @@ class LocalBuild:
         """
         last = time.monotonic()
         for parts, aside in self.feed.documents():
-            self._add(parts, aside)
+            if parts:
+                self._add(parts, aside)
             progress.done(self.feed.done_bytes, self.feed.totals.tokens)
             late = time.monotonic() - last > self._resources.seconds
-            if progress.stopped or late or self._counted > self._most_tokens:
+            stopped = progress.stopped  # once: a signal may come between two looks
+            if stopped or late or self._counted > self._most_tokens:
                 self._checkpoint()
                 last = time.monotonic()
-            if progress.stopped:
+            if stopped:
                 raise BuildStopped(f"stopped after {self.feed.totals.documents} documents")
         self._wait()
 

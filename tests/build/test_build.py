@@ -22,7 +22,7 @@ from helpers.machines import SETTINGS
 from helpers.statistics_files import sizes_of, sources_of
 from ngramspec import embedded_model, open_cache
 from ngramspec.build import BuildOptions, NoProgress, Resources, build, local, runs
-from ngramspec.build.checkpoint import WorkFolder
+from ngramspec.build.checkpoint import WorkFolder, has_checkpoint
 from ngramspec.build.local import BuildStopped
 from ngramspec.corpus import document_digest, is_held_out
 from ngramspec.errors import FormatError
@@ -401,3 +401,37 @@ def test_files_beside_a_build_are_left_alone_and_its_own_are_private(
     del modes["lock"]
     assert modes.keys() >= {"run-000001", "digests", "held-out", "texts", "state.json"}
     assert set(modes.values()) == {0o600}
+
+
+class StopAtSecondLook(NoProgress):
+    """Is told to stop between two looks at `stopped`."""
+
+    looks = 0
+
+    @property
+    def stopped(self) -> bool:  # type: ignore[override]
+        self.looks += 1
+        return self.looks > 1
+
+
+def test_a_stop_between_two_looks_keeps_what_was_counted(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    paths = lay_out(tmp_path / "corpus", ["one text", "and another", "and one more"], [0])
+    whole = built(tmp_path, "whole.ngc", paths, tokenizer, Resources())
+    with pytest.raises(BuildStopped):
+        build(paths, tmp_path / "a.ngc", tokenizer, progress=StopAtSecondLook())
+    assert has_checkpoint(tmp_path / ".a.ngc.build")
+    build(paths, tmp_path / "a.ngc", tokenizer, resume=True)
+    assert (tmp_path / "a.ngc").read_bytes() == whole
+
+
+def test_a_build_stops_among_duplicates_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    texts = ["one text of some words", *["another text"] * 50, "and one more"]
+    paths = lay_out(tmp_path / "corpus", texts, [1])
+    whole = build(paths, tmp_path / "whole.ngc", tokenizer)
+    with pytest.raises(BuildStopped, match="stopped after 2 documents"):
+        build(paths, tmp_path / "a.ngc", tokenizer, progress=StopAfter(20))
+    again = build(paths, tmp_path / "a.ngc", tokenizer, resume=True)
+    assert again.totals == whole.totals
+    assert (tmp_path / "a.ngc").read_bytes() == (tmp_path / "whole.ngc").read_bytes()
