@@ -29,7 +29,8 @@ HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
 VERSION = 4
-OWN_FILES = ("run-*", "shard-*")  # of a local build, of one on Ray
+# Of a local build; of one on Ray; of its tasks that were ended while they wrote.
+OWN_FILES = ("run-*", "shard-*", ".shard-*")
 _CHUNK = 1 << 20
 TokenArray = NDArray[np.int32]
 

@@ -102,18 +102,18 @@ def build_on_ray(
         os.path.abspath(Resources(work=work).work_folder(output)),
         identity_of(plan, options, tokenizer.fingerprint.digest, "ray"),
     )
-    with connected(ray, address), errors_of_tasks(ray):
+    # The folder comes last: until the connection ends, tasks may write to it.
+    with _kept(folder), connected(ray, address), errors_of_tasks(ray):
         cluster = Cluster(ray, progress)
         memory = cluster.memory(memory)
         cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes)
         cut = _opened(folder, cut, resume=resume, restart=restart)
-        with _kept(folder):
-            job, vocabulary = _job(tokenizer_path, tokenizer, options, cut, memory, folder)
-            shards = shards_of(plan, cut.shard_bytes)
-            building = ClusterBuild(cluster, shards, job, folder, progress)
-            building.count(plan, vocabulary)
-            result = finish(building.counted(), output, plan, tokenizer, options, progress)
-        folder.remove()
+        job, vocabulary = _job(tokenizer_path, tokenizer, options, cut, memory, folder)
+        shards = shards_of(plan, cut.shard_bytes)
+        building = ClusterBuild(cluster, shards, job, folder, progress)
+        building.count(plan, vocabulary)
+        result = finish(building.counted(), output, plan, tokenizer, options, progress)
+    folder.remove()
     tokenizer.close()
     result.seconds.total = time.perf_counter() - started
     return result
@@ -268,7 +268,7 @@ def _kept(folder: WorkFolder) -> Iterator[None]:
     except BaseException:
         if any(folder.path.glob(PATTERN)):
             folder.close()
-        else:
+        elif folder.is_open:
             folder.remove()
         raise
 

@@ -435,3 +435,12 @@ def test_a_build_stops_among_duplicates_too(tokenizer: Tokenizer, tmp_path: Path
     again = build(paths, tmp_path / "a.ngc", tokenizer, resume=True)
     assert again.totals == whole.totals
     assert (tmp_path / "a.ngc").read_bytes() == (tmp_path / "whole.ngc").read_bytes()
+
+
+def test_what_writers_of_shards_left_is_removed_with_the_folder(tmp_path: Path) -> None:
+    for end in ("remove", "close"):
+        work = WorkFolder(tmp_path / "work", {})
+        work.open(resume=False, restart=False)
+        (tmp_path / "work" / ".shard-000003-0123456789abcdef.89abcdef").write_bytes(bytes(9))
+        getattr(work, end)()
+        assert not (tmp_path / "work").exists()

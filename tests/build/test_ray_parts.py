@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,9 @@ from helpers.paths import CORPORA
 from ngramspec import embedded_model
 from ngramspec._native.files.tally import Tally
 from ngramspec._version import __version__
-from ngramspec.build import BuildOptions, NoProgress, ray_tasks
+from ngramspec.build import BuildOptions, NoProgress, ray_executor, ray_tasks
 from ngramspec.build.feed import Feed
+from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_cluster import Cluster
 from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
 from ngramspec.build.ray_job import Job, check_host
@@ -293,3 +297,36 @@ def test_what_cannot_be_read_twice_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="pipe, which is no plain file"):
         build_on_ray([tmp_path / "pipe"], tmp_path / "a", embedded_model())
+
+
+def test_what_tasks_wrote_until_they_were_ended_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Ray(SimpleNamespace):
+        def nodes(self) -> list[dict[str, Any]]:
+            return [{"Alive": True, "Resources": {"CPU": 1.0, "memory": 1e9}}]
+
+    class Stopped:
+        def __init__(self, *_: Any) -> None:
+            raise BuildStopped("stopped")
+
+    @contextmanager
+    def connected(ray: Any, address: str | None) -> Iterator[None]:
+        try:
+            yield
+        finally:  # until here tasks are running
+            (work / ".shard-000000-0123456789abcdef.89abcdef").write_bytes(bytes(9))
+
+    work = tmp_path / ".out.ngc.build"
+    errors = SimpleNamespace(RayTaskError=KeyError, RayError=KeyError)
+    monkeypatch.setattr(ray_executor, "import_ray", lambda: Ray(exceptions=errors))
+    monkeypatch.setattr(ray_executor, "connected", connected)
+    monkeypatch.setattr(ray_executor, "ClusterBuild", Stopped)
+    with pytest.raises(BuildStopped):
+        build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model())
+    assert not work.exists()
+    work.mkdir()  # one that another build has left
+    (work / "state.json").write_text("{")
+    with pytest.raises(FormatError, match="not a checkpoint of this version"):
+        build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model(), resume=True)
+    assert (work / "state.json").exists()
