@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -20,6 +21,7 @@ from ngramspec.extras import not_installed
 RETRIES = 8  # of a task whose process or host was lost
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.25  # between looks at progress.stopped
+GROW_SECONDS = 300.0  # that a cluster may have no host for a task: it may be growing
 TASKS_PER_CORE = 2  # submitted: one runs, one waits
 Ref = Any  # a ray.ObjectRef, which is not importable without Ray
 
@@ -95,6 +97,7 @@ class Cluster:
     def __init__(self, ray: Any, progress: Progress) -> None:
         self._ray = ray
         self._progress = progress
+        self._reserved: dict[Ref, int] = {}  # bytes, by the task that is waited for
 
     def remote(self, function: Callable[..., Any], memory: int = 0) -> Callable[..., Ref]:
         """Return a function that starts a task and returns a reference to its result.
@@ -106,16 +109,26 @@ class Cluster:
         task = self._ray.remote(function).options(
             num_cpus=1, max_retries=RETRIES, memory=memory or None
         )
-        start: Callable[..., Ref] = task.remote
+
+        def start(*args: Any) -> Ref:
+            ref = task.remote(*args)
+            self._reserved[ref] = memory
+            return ref
+
         return start
 
     def memory(self, wanted: int) -> int:
         """Return how many bytes a task can have: `wanted`, or what the largest host offers.
 
+        Only hosts with a core count. If there is none yet, it is `wanted`.
+
         Raises:
             InputError: No host offers LEAST_MEMORY.
         """
-        most = int(max((node["Resources"].get("memory", 0) for node in self._nodes()), default=0))
+        offered = self._offered()
+        if not offered:
+            return wanted
+        most = max(offered)
         if most < LEAST_MEMORY:
             raise InputError(
                 f"a task needs at least {LEAST_MEMORY >> 20} MiB of memory, the largest host "
@@ -132,6 +145,7 @@ class Cluster:
 
         Raises:
             BuildStopped: progress.stopped.
+            BackendError: No host can run the task.
         """
         self._wait_for_one_of([ref])
         return self._ray.get(ref)
@@ -150,6 +164,7 @@ class Cluster:
 
         Raises:
             BuildStopped: progress.stopped.
+            BackendError: No host can run the tasks.
         """
         waiting, running = iter(numbers), dict[Ref, int]()
         while True:
@@ -161,12 +176,27 @@ class Cluster:
             yield running.pop(ref), self._ray.get(ref)
 
     def _wait_for_one_of(self, refs: list[Ref]) -> Ref:
+        needed = min(self._reserved.get(ref, 0) for ref in refs)
+        able = time.monotonic()  # when a host could run one of them
         while True:
             ready, _ = self._ray.wait(refs, num_returns=1, timeout=POLL_SECONDS)
             if self._progress.stopped:
                 raise BuildStopped("stopped")
             if ready:
+                self._reserved.pop(ready[0], None)
                 return ready[0]
+            if max(self._offered(), default=-1) >= needed:
+                able = time.monotonic()
+            elif time.monotonic() - able > GROW_SECONDS:
+                raise BackendError(
+                    f"no host of the cluster has a core and {needed >> 20} MiB of memory for a "
+                    "task: add a host that has, or ask for less memory"
+                )
+
+    def _offered(self) -> list[int]:
+        """Return the memory of each host that has a core, in bytes."""
+        found = [node["Resources"] for node in self._nodes()]
+        return [int(one.get("memory", 0)) for one in found if one.get("CPU", 0) >= 1]
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]

@@ -86,7 +86,7 @@ def build_on_ray(
         InputError: An option is impossible; nothing to read; standard input or a pipe; a host lacks
             a file or has another version; none has 64 MiB for a task; there is an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
-        BackendError: Ray is not installed, not reachable, or gave up.
+        BackendError: Ray is not installed, not reachable, or gave up; no host can run a task.
         OSError: A path does not exist, a disk is full.
 
     Cost: reads the corpus twice, tokenises it once. Memory of this process: 21 bytes per document

@@ -20,7 +20,7 @@ from helpers.paths import CORPORA
 from ngramspec import embedded_model
 from ngramspec._native.files.tally import Tally
 from ngramspec._version import __version__
-from ngramspec.build import BuildOptions, NoProgress, ray_executor, ray_tasks
+from ngramspec.build import BuildOptions, NoProgress, ray_cluster, ray_executor, ray_tasks
 from ngramspec.build.feed import Feed
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_cluster import Cluster
@@ -256,15 +256,61 @@ def test_a_task_has_the_memory_that_a_host_offers_at_most() -> None:
                 {"Alive": True, "Resources": {"CPU": 1.0, "memory": float(100 << 20)}},
                 {"Alive": False, "Resources": {"CPU": 1.0, "memory": float(900 << 20)}},
                 {"Alive": True, "Resources": {"CPU": 1.0}},
+                {"Alive": True, "Resources": {"CPU": 0.5, "memory": float(900 << 20)}},
+                {"Alive": True, "Resources": {"memory": float(900 << 20)}},  # a head without tasks
             ]
 
     cluster = Cluster(Ray(), NoProgress())
     assert cluster.memory(80 << 20) == 80 << 20
     assert cluster.memory(2 << 30) == 100 << 20
     small = Ray()
-    small.nodes = lambda: [{"Alive": True, "Resources": {"memory": 1e6}}]  # type: ignore[method-assign]
+    small.nodes = lambda: [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 1e6}}]  # type: ignore[method-assign]
     with pytest.raises(InputError, match="needs at least 64 MiB of memory"):
         Cluster(small, NoProgress()).memory(2 << 30)
+    small.nodes = lambda: [{"Alive": True, "Resources": {"memory": 1e6}}]  # type: ignore[method-assign]
+    assert Cluster(small, NoProgress()).memory(2 << 30) == 2 << 30  # hosts with cores may come
+
+
+def test_tasks_that_no_host_can_run_end_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = {"CPU": 4.0, "memory": float(100 << 20)}, {"memory": float(900 << 20)}
+
+    class Ray:
+        """Has the hosts of each look; a task is ready once there is a large one with cores."""
+
+        looks: list[dict[str, float]]
+
+        def remote(self, function: Any) -> Any:
+            def options(**given: Any) -> Any:
+                return SimpleNamespace(remote=function)
+
+            return SimpleNamespace(options=options)
+
+        def nodes(self) -> list[dict[str, Any]]:
+            now = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+            return [{"Alive": True, "Resources": one} for one in (small, now)]
+
+        def wait(self, refs: list[str], **_: Any) -> tuple[list[str], list[str]]:
+            return ([], refs) if self.looks[0].get("CPU", 0) < 1 else (refs, [])
+
+        def get(self, ref: str) -> str:
+            return ref
+
+    monkeypatch.setattr(ray_cluster, "GROW_SECONDS", 0.05)
+    for memory, looks, works in (
+        (200 << 20, [large], False),
+        (200 << 20, [large, large, large | {"CPU": 1.0}], True),  # it has grown in time
+        (100 << 20, [large] * 3000 + [large | {"CPU": 1.0}], True),  # it is busy, that is all
+    ):
+        ray = Ray()
+        ray.looks = looks
+        cluster = Cluster(ray, NoProgress())
+        ref = cluster.remote(lambda: "done", memory)()
+        if works:
+            assert cluster.get(ref) == "done"
+            continue
+        message = "no host of the cluster has a core and 200 MiB of memory for a task"
+        with pytest.raises(BackendError, match=message):
+            cluster.get(ref)
 
 
 def test_without_ray_the_message_names_the_extra(
