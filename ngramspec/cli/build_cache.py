@@ -279,8 +279,11 @@ def _build(
         name = embedded_model().name
         click.echo(f"no --model or --tokenizer given: using the embedded model {name}", err=True)
     is_ray = values["executor"] == "ray"
+    late = finishing(values["kind"], is_ray=is_ray)
     try:
-        with build_progress(interrupt, wanted=not values["no_progress"]) as progress:
+        with build_progress(
+            interrupt, wanted=not values["no_progress"], finishing=late
+        ) as progress:
             return (_with_ray if is_ray else _locally)(values, wanted, resources, progress)
     except BuildStopped as stopped:
         line = f"{stopped}; {GO_ON}"
@@ -294,6 +297,14 @@ def _build(
         raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+def finishing(kind: str, *, is_ray: bool) -> tuple[str, ...]:
+    """Return the phases of a build that Ctrl-C does not stop."""
+    from ngramspec.cli.build_progress import FINISHING
+
+    # Tasks merge what is written, and waiting for them can be stopped; an index is written here.
+    return ("measuring",) if is_ray and kind != INDEX_KIND else FINISHING
 
 
 def _locally(

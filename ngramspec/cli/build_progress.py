@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
@@ -17,20 +17,29 @@ from ngramspec.cli.progress import lines_of
 
 REFRESH = 0.05  # seconds between updates of the bar
 MEGA = 1e6
+FINISHING = ("writing", "measuring")  # phases of a build on this machine that go on to their end
 TOO_LATE = "all input is read, finishing the file; Ctrl-C again quits at once"
 
 
 class BuildProgress:
     """BuildProgress(interrupt, bar): shows the progress that the build reports; bar: None = none.
 
-    Rates are those of this run, without the part that a resumed build had done before.
+    finishing: Phases that Ctrl-C does not stop. Rates are those of this run, without the part that
+    a resumed build had done before.
     """
 
-    def __init__(self, interrupt: Interrupt, bar: RichProgress | None) -> None:
+    def __init__(
+        self,
+        interrupt: Interrupt,
+        bar: RichProgress | None,
+        finishing: Collection[str] = FINISHING,
+    ) -> None:
         self.amount = 0
         self.rates = (0.0, 0.0)  # bytes and tokens per second
         self.begun = 0.0  # when the phase began
         self._interrupt = interrupt
+        self._note = interrupt.note
+        self._finishing = finishing
         self._bar = bar
         self._name, self._total = "starting", 0
         self._first: tuple[int, int] | None = None
@@ -49,8 +58,7 @@ class BuildProgress:
 
     def phase(self, name: str, total: int) -> None:
         """Begin a phase with its size in bytes, 0 = unknown."""
-        if name != "reading":
-            self._interrupt.note = TOO_LATE
+        self._interrupt.note = TOO_LATE if name in self._finishing else self._note
         self._name, self._total = name, total
         self.amount, self._first = 0, None
         self._shown = self.begun = time.monotonic()
@@ -114,17 +122,19 @@ class _Figures(ProgressColumn):
 
 
 @contextmanager
-def build_progress(interrupt: Interrupt, *, wanted: bool) -> Iterator[BuildProgress]:
+def build_progress(
+    interrupt: Interrupt, *, wanted: bool, finishing: Collection[str] = FINISHING
+) -> Iterator[BuildProgress]:
     """Show the progress on stderr while the block runs, if wanted."""
     console = Console(stderr=True)
     if not (wanted and console.is_terminal):
-        shown = BuildProgress(interrupt, None)
+        shown = BuildProgress(interrupt, None, finishing)
         with lines_of(shown.line) if wanted else nullcontext():
             yield shown
         return
     figures = _Figures()
     columns = (TextColumn("{task.description}"), BarColumn(20), figures)
     with RichProgress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        figures.progress = BuildProgress(interrupt, bar)
+        figures.progress = BuildProgress(interrupt, bar, finishing)
         interrupt.quiet = True  # the bar shows it
         yield figures.progress

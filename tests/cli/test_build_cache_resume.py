@@ -20,6 +20,7 @@ from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 STOPPING = "stopping at the next document; Ctrl-C again quits at once"
+TOO_LATE = "all input is read, finishing the file; Ctrl-C again quits at once"
 
 
 class Running:
@@ -197,6 +198,19 @@ def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
     progress.phase("writing", 0)
     interrupt.press()
     assert progress.stopped
-    assert capfd.readouterr().err == (
-        "all input is read, finishing the file; Ctrl-C again quits at once\n"
-    )
+    assert capfd.readouterr().err == f"{TOO_LATE}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "late"), [("ngram-cache", {"measuring"}), ("suffix", {"writing", "measuring"})]
+)
+def test_ctrl_c_on_ray_says_whether_it_stops_the_build(kind: str, late: set[str]) -> None:
+    from ngramspec.cli.build_cache import finishing
+    from ngramspec.cli.build_progress import BuildProgress
+    from ngramspec.cli.command import Interrupt
+
+    interrupt = Interrupt(STOPPING)
+    progress = BuildProgress(interrupt, None, finishing(kind, is_ray=True))
+    for name in ("finding duplicates", "reading", "writing", "measuring"):
+        progress.phase(name, 0)
+        assert interrupt.note == (TOO_LATE if name in late else STOPPING), name
