@@ -18,7 +18,9 @@ from ngramspec.build.options import BuildOptions
 from ngramspec.build.runs import ENTRY_BYTES, write_run
 from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.corpus.dedup import DIGEST_BYTES
+from ngramspec.corpus.inputs import STDIN
 from ngramspec.errors import FormatError, InputError
+from ngramspec.formats.dates import changed_ns
 from ngramspec.formats.entries import EntrySource
 from ngramspec.formats.files import naming, new_file, private, remove_temporaries
 from ngramspec.formats.suffix_file import BORDER
@@ -328,7 +330,7 @@ def identity_of(
     local = executor == "local"
     units = "\n".join(
         f"{u.path}\0{u.format}\0{u.compression}\0{u.start}\0{u.stop}\0{u.num_bytes}"
-        f"\0{_changed(u.path) if local else 0}"
+        f"\0{(changed_ns(u.path) or 0) if local and u.path != STDIN else 0}"
         for u in plan.units
     )
     return {
@@ -337,14 +339,6 @@ def identity_of(
         "options": options.as_dict(),
         "executor": executor,
     }
-
-
-def _changed(path: str) -> int:
-    """Return when a file was changed, in nanoseconds; 0 if that cannot be told."""
-    try:
-        return 0 if path == "-" else os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _damaged(path: Path, reason: str) -> FormatError:

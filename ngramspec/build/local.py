@@ -269,7 +269,8 @@ def build(
 
     Raises:
         BuildStopped: The progress asked for it; resume continues.
-        InputError: An option is impossible; nothing to read; there is an unfinished build.
+        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; there is an
+            unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         OSError: A path does not exist; or the disk is full, then what was counted is kept for
             resume if it fits.
@@ -281,6 +282,7 @@ def build(
     options, resources = options or BuildOptions(), resources or Resources()
     progress = progress or NoProgress()
     started = time.perf_counter()
+    options.check_date()
     plan = find_units(
         paths, include=options.include, exclude=options.exclude, format=options.format,
         gitignore=options.gitignore, follow_links=options.follow_links,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import KIND as CACHE_KIND
+from ngramspec.formats.dates import fixed_date
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.pool_file import PoolShape
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
@@ -76,6 +77,15 @@ class BuildOptions:
         if self.kind == POOL_KIND:
             return (POOL,)
         return tuple(range(self.ngram_min, self.ngram_max + 1))
+
+    def check_date(self) -> None:
+        """Check, before anything is counted, the date that the provenance will take.
+
+        Raises:
+            InputError: SOURCE_DATE_EPOCH is no date.
+        """
+        if self.provenance:
+            fixed_date()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options as plain data."""

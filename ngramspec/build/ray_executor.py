@@ -83,8 +83,9 @@ def build_on_ray(
 
     Raises:
         BuildStopped: The progress asked for it; resume continues.
-        InputError: An option is impossible; nothing to read; standard input or a pipe; a host lacks
-            a file or has another version; none has 64 MiB for a task; there is an unfinished build.
+        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; standard input or
+            a pipe; a host lacks a file or has another version; none has 64 MiB for a task; there is
+            an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         BackendError: Ray is not installed, not reachable, or gave up; no host can run a task.
         OSError: A path does not exist, a disk is full.
@@ -95,6 +96,7 @@ def build_on_ray(
     options, progress = options or BuildOptions(), progress or NoProgress()
     started = time.perf_counter()
     _check(num_ranges, shard_bytes, memory)
+    options.check_date()
     ray = import_ray()
     plan = _plan(paths, options)
     tokenizer = load_tokenizer(tokenizer_path)

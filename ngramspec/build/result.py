@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 from ngramspec.build.feed import Totals
@@ -13,6 +11,7 @@ from ngramspec.build.held_out import HeldOut
 from ngramspec.build.options import BuildOptions
 from ngramspec.corpus import CorpusPlan, Problems
 from ngramspec.formats.container import Header
+from ngramspec.formats.dates import NANO, changed_ns, date_of, fixed_date
 
 MOST_NAMES = 50
 
@@ -69,7 +68,10 @@ def provenance(
 ) -> dict[str, Any] | None:
     """Return the provenance of a file; it depends on corpus and options, not on the day.
 
-    The date is that of the newest input, or SOURCE_DATE_EPOCH.
+    The date is that of the newest input, or SOURCE_DATE_EPOCH; None if there is none.
+
+    Raises:
+        InputError: SOURCE_DATE_EPOCH is no date.
     """
     if not options.provenance:
         return None
@@ -88,7 +90,7 @@ def provenance(
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),
-        "newest_input": _newest(sorted({unit.path for unit in plan.units if unit.path != "-"})),
+        "newest_input": _newest({unit.path for unit in plan.units if unit.path != "-"}),
         "documents": totals.documents - totals.held_out,
         "duplicates": totals.duplicates,
         "held_out_documents": totals.held_out,
@@ -99,21 +101,8 @@ def provenance(
     }
 
 
-def _changed(path: str) -> float | None:
-    """Return when a file was changed, None if it is gone by now."""
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return None
-
-
-def _newest(paths: Sequence[str]) -> str | None:
-    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if fixed.isdigit():
-        seconds = int(fixed)
-    else:
-        times = [found for found in map(_changed, paths) if found is not None]
-        if not times:
-            return None
-        seconds = int(max(times))
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+def _newest(paths: Iterable[str]) -> str | None:
+    if (fixed := fixed_date()) is not None:
+        return fixed
+    times = [found for found in map(changed_ns, paths) if found is not None]
+    return date_of(max(times) // NANO) if times else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
+from ngramspec.formats.dates import NANO, date_of
 from ngramspec.formats.pool_file import CONFIDENCE_SHIFT
 from ngramspec.formats.statistics import (
     INDEX_KIND,
@@ -36,8 +36,8 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
     if found.container is not None:
         header = found.container.header
         facts |= {"version": header.version, "producer": header.producer}
-    modified = datetime.fromtimestamp(int(found.path.stat().st_mtime), timezone.utc)
-    facts |= {"file_bytes": found.file_bytes, "modified": modified.isoformat()}
+    modified = date_of(found.path.stat().st_mtime_ns // NANO)
+    facts |= {"file_bytes": found.file_bytes, "modified": modified}
     facts["fingerprint"] = found.fingerprint.hex() if found.fingerprint else None
     facts["vocab_size"] = found.vocab_size or None
     if found.kind == POOL_KIND:

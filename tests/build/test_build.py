@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,11 +23,14 @@ from helpers.machines import SETTINGS
 from helpers.statistics_files import sizes_of, sources_of
 from ngramspec import embedded_model, open_cache
 from ngramspec.build import BuildOptions, NoProgress, Resources, build, local, runs
-from ngramspec.build.checkpoint import WorkFolder, has_checkpoint
+from ngramspec.build.checkpoint import WorkFolder, has_checkpoint, identity_of
+from ngramspec.build.feed import Totals
 from ngramspec.build.local import BuildStopped
-from ngramspec.corpus import document_digest, is_held_out
-from ngramspec.errors import FormatError
+from ngramspec.build.result import provenance
+from ngramspec.corpus import Problems, document_digest, find_units, is_held_out
+from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
+from ngramspec.formats.dates import changed_ns, date_of
 from ngramspec.formats.pool_file import PoolShape
 from ngramspec.formats.statistics import open_statistics
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
@@ -444,3 +448,48 @@ def test_what_writers_of_shards_left_is_removed_with_the_folder(tmp_path: Path) 
         (tmp_path / "work" / ".shard-000003-0123456789abcdef.89abcdef").write_bytes(bytes(9))
         getattr(work, end)()
         assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_the_time_of_a_pipe_means_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("text")
+    plan = find_units([tmp_path / "pipe", tmp_path / "file"])
+
+    def told() -> tuple[Any, Any]:
+        about = provenance(plan, BuildOptions(), Totals(), Problems(), "name")
+        assert about is not None
+        return identity_of(plan, BuildOptions(), b""), about["newest_input"]
+
+    os.utime(tmp_path / "file", (10, 10))
+    before = told()
+    assert before[1] == "1970-01-01T00:00:10+00:00"
+    os.utime(tmp_path / "pipe", (77, 77))
+    assert told() == before
+    os.utime(tmp_path / "file", (11, 11))
+    after = told()
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+
+
+@pytest.mark.parametrize("text", ["1700000000000", "²", "٣", "-1", "1e9", "now", "9" * 5000])
+def test_a_date_that_is_none_is_refused_before_anything_is_counted(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    paths = lay_out(tmp_path / "corpus", ["one text"], [0])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
+    with pytest.raises(InputError, match="SOURCE_DATE_EPOCH must be a number of seconds since"):
+        build(paths, tmp_path / "a.ngc", tokenizer, progress=StopAfter(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    build(paths, tmp_path / "a.ngc", tokenizer, BuildOptions(provenance=False))  # it has no date
+    for stated in ("0", "1700000000"):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", stated)
+        build(paths, tmp_path / "a.ngc", tokenizer)
+        found = open_statistics(tmp_path / "a.ngc").about["newest_input"]
+        assert datetime.fromisoformat(found).timestamp() == int(stated)
+
+
+def test_times_beyond_the_calendar_are_no_dates(tmp_path: Path) -> None:
+    assert date_of(253402300799) == "9999-12-31T23:59:59+00:00"
+    assert date_of(253402300800) is date_of(-(1 << 60)) is date_of(1 << 70) is None
+    assert changed_ns(tmp_path / "absent") is changed_ns(tmp_path) is None

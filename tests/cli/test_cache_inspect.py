@@ -122,3 +122,11 @@ def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: P
     facts = json.loads(invoke("cache", "inspect", "out.ngc", "--json").stdout)
     assert facts["about"]["corpus"] == ["b.py", "c.py"]
     assert facts["about"]["more_files"] == 0
+
+
+def test_a_file_of_an_impossible_date_is_inspected(
+    invoke: Any, cache: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ngramspec.formats.describe.date_of", lambda seconds: None)
+    assert cache("inspect", "a.ngc")["modified"] is None
+    assert ", of an unknown date\n" in invoke("cache", "inspect", "a.ngc").stdout

@@ -93,7 +93,7 @@ def _show(facts: Facts, tokenizer: Tokenizer | None) -> None:
 def _head_lines(facts: Facts) -> Lines:
     by = f", version {facts['version']}, by {facts['producer']}" if "version" in facts else ""
     yield "kind", facts["kind"] + by
-    yield "file", f"{size_text(facts['file_bytes'])}, {facts['modified']}"
+    yield "file", f"{size_text(facts['file_bytes'])}, {facts['modified'] or 'of an unknown date'}"
     known = facts["fingerprint"]
     if known or facts["tokenizer"]:
         name = facts["tokenizer"] or "not the embedded model's"
