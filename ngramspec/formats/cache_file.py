@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from ngramspec.formats.files import temporary_file
 KIND = "ngram-cache"
 SIZES = (1, 2, 3, 4)
 ABOUT = "about"
+MOST_LEVELS = 400  # of a provenance: what is nested deeper, Python may not write again
 _CHUNK_WORDS = 60 * 4096  # a whole number of records of any size
 _WORD = np.dtype("<u4")
 
@@ -117,20 +120,19 @@ def about_of(container: Container) -> dict[str, Any]:
     """Return the provenance in a file, {} if it has none.
 
     Raises:
-        FormatError: The section is not a JSON object.
+        FormatError: The section is not a JSON object, or a member of it is of a wrong type.
     """
     if ABOUT not in container.sections:
         return {}
-    try:
+    about: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
         about = json.loads(bytes(container.view(ABOUT)))
-        if isinstance(about, dict):
-            return about
-    except ValueError:
-        pass
-    raise FormatError(
-        f"{container.path}: section 'about' at offset {container.sections[ABOUT].offset}: "
-        "expected a JSON object"
-    )
+    if expected := _expected(about):
+        offset = container.sections[ABOUT].offset
+        raise FormatError(
+            f"{container.path}: section 'about' at offset {offset}: expected {expected}"
+        )
+    return dict(about)
 
 
 def write_cache(
@@ -163,7 +165,13 @@ def write_cache(
 
 
 def about_bytes(about: Mapping[str, Any]) -> bytes:
-    """Return a provenance as JSON; names of files need not be UTF-8."""
+    """Return a provenance as JSON; names of files need not be UTF-8.
+
+    Raises:
+        InputError: A member of it is of a wrong type: about_of would refuse it.
+    """
+    if expected := _expected(about):
+        raise InputError(f"the provenance of a file is wrong: expected {expected}")
     made = json.dumps(about, sort_keys=True, ensure_ascii=False)
     return made.encode("utf-8", "backslashreplace")  # a lone surrogate as JSON writes it
 
@@ -226,6 +234,49 @@ def check_cache(cache: StaticCache) -> None:
         index = IndexWriter(size, cache.num_ngrams(size))
         index.feed(sections[0])
         reader.check_index(index.finish())
+
+
+def _expected(about: Any) -> str:
+    """Return what a provenance should have been, "" if nothing is wrong with it."""
+    if not isinstance(about, Mapping):
+        return "a JSON object"
+    level: list[Any] = [about]
+    for _ in range(MOST_LEVELS):
+        level = [inner for outer in level for inner in _inside(outer)]
+    if level:
+        return f"at most {MOST_LEVELS} levels"
+    parts = [about]
+    while parts:
+        part = parts.pop()
+        for name, (fits, what) in _MEMBERS.items():
+            if name in part and not fits(part[name]):
+                return f"{name!r} to be {what}"
+        parts += part.get("merged", ())
+    return ""
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _are(kind: type, value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, kind) for one in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+# The members of a provenance that commands read; it may have any others.
+_MEMBERS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "corpus": (partial(_are, str), "a list of names"),
+    "merged": (partial(_are, Mapping), "a list of objects"),
+    "pruned": (partial(_are, Mapping), "a list of objects"),
+    "options": (lambda value: isinstance(value, Mapping), "an object"),
+    **dict.fromkeys(("documents", "tokens", "more_files"), (_is_number, "a number")),
+}
 
 
 def _image_parts(

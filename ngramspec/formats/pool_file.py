@@ -159,6 +159,12 @@ def shape_of(container: Container) -> PoolShape:
         _check(shape)
     except InputError as error:
         raise FormatError(f"{place}: {error}") from None
+    if (size := len(container.view("counters"))) != 8 * NUM_COUNTERS:
+        raise FormatError(
+            f"{container.path}: section 'counters' at offset "
+            f"{container.sections['counters'].offset}: expected {8 * NUM_COUNTERS} bytes, "
+            f"found {size}"
+        )
     if len(container.view("cells")) != 4 * shape.capacity:
         raise FormatError(f"{place}: expected {shape.capacity} cells of 4 bytes in section 'cells'")
     return shape

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,11 +89,9 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
 
 
 def _about(container: Container) -> dict[str, Any]:
-    raw = bytes(container.view("about"))
-    try:
+    raw, made = bytes(container.view("about")), None
+    with contextlib.suppress(ValueError, RecursionError):
         made = json.loads(raw)
-    except ValueError:
-        made = None
     if not isinstance(made, dict):
         raise _unexpected(container, "about", "a JSON object", raw[:40])
     return made
@@ -101,7 +101,9 @@ def _is_adapter(pair: Any) -> bool:
     if not (isinstance(pair, list) and len(pair) == 2):
         return False
     number, scale = pair
-    return type(number) is int and number >= 0 and type(scale) in (int, float)
+    if type(number) is not int or number < 0 or type(scale) not in (int, float):
+        return False
+    return bool(abs(scale) <= sys.float_info.max)  # neither too large an integer nor no number
 
 
 def _tokens(container: Container, section: str, vocab_size: int) -> NDArray[np.int32]:

@@ -24,9 +24,10 @@ from ngramspec import (
 )
 from ngramspec._native.files.entries import EntryReader
 from ngramspec._native.files.image import ImageWriter, IndexWriter
-from ngramspec.errors import FormatError, FormatVersionError
+from ngramspec.errors import FormatError, FormatVersionError, InputError
 from ngramspec.formats.cache_file import Origin, about_of, cache_of, check_cache, write_cache
-from ngramspec.formats.container import is_container, open_container
+from ngramspec.formats.container import Header, is_container, new_container, open_container
+from ngramspec.formats.statistics import open_statistics
 from reference.statistics import key_of
 
 Open = Callable[[Path], Any]
@@ -256,6 +257,37 @@ def test_provenance_must_be_an_object(cache_path: Path) -> None:
     write_cache(cache_path, sources_of(SAMPLE), Origin())
     assert about_of(open_container(cache_path)) == {}
     assert json.loads(json.dumps(about_of(open_container(cache_path)))) == {}
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ({"corpus": 5}, "expected 'corpus' to be a list of names"),
+        ({"corpus": ["a", 5]}, "expected 'corpus' to be a list of names"),
+        ({"merged": 5}, "expected 'merged' to be a list of objects"),
+        ({"merged": [{"merged": [{"corpus": 5}]}]}, "expected 'corpus' to be a list of names"),
+        ({"pruned": [5]}, "expected 'pruned' to be a list of objects"),
+        ({"corpus": [], "options": []}, "expected 'options' to be an object"),
+        ({"corpus": [], "documents": "9"}, "expected 'documents' to be a number"),
+        ({"corpus": [], "tokens": None}, "expected 'tokens' to be a number"),
+        ({"corpus": [], "more_files": {}}, "expected 'more_files' to be a number"),
+        ('{"a": ' + "[" * 500 + "]" * 500 + "}", "expected at most 400 levels"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "expected a JSON object"),
+    ],
+)
+def test_a_provenance_that_commands_cannot_show_is_refused(
+    tmp_path: Path, about: Any, expected: str
+) -> None:
+    path = tmp_path / "a.ngc"
+    data = (about if isinstance(about, str) else json.dumps(about)).encode()
+    with new_container(path) as writer:
+        writer.add("about", data)
+        writer.finish(Header("ngram-cache", None, 1))
+    refused(path, lambda: about_of(open_container(path)), expected)
+    refused(path, open_statistics(path).check, expected)
+    if not isinstance(about, str):
+        with pytest.raises(InputError, match=expected):
+            write_cache(path, sources_of(SAMPLE), Origin(about=about))
 
 
 @pytest.mark.parametrize("kind", ["cache", "pool"])

@@ -51,6 +51,15 @@ def test_a_pool_of_an_impossible_shape_is_refused(pool_path: Path, name: str) ->
     )
 
 
+def test_a_pool_with_counters_of_another_size_is_refused(pool_path: Path) -> None:
+    entry = entry_at(pool_path, "counters")
+    offset = section_table(pool_path.read_bytes())["counters"][0]
+    patched(pool_path, (entry + 16, "<Q", 13))
+    message = f"section 'counters' at offset {offset}: expected 40 bytes, found 13"
+    for call in (open_pool, lambda path: check_pool(open_container(path))):
+        refused(pool_path, lambda call=call: call(pool_path), message)
+
+
 def test_a_pool_without_its_sections_is_refused(pool_path: Path) -> None:
     whole = pool_path.read_bytes()
     for name in ("shape", "counters", "cells"):

@@ -78,6 +78,8 @@ def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
         ({"num_reusable": -1}, "num_reusable in 0..7, found -1"),
         ({"num_reusable": True}, "num_reusable in 0..7, found True"),
         ({"namespace": 3}, "a namespace, found 3"),
+        ({"adapters": ((0, 10**400),)}, "pairs of adapters and scales"),
+        ({"adapters": ((0, float("nan")),)}, "pairs of adapters and scales"),
     ],
 )
 def test_values_that_no_slot_has_are_refused(
@@ -85,6 +87,17 @@ def test_values_that_no_slot_has_are_refused(
 ) -> None:
     write_slot(tmp_path / "a", saved(**change))
     with pytest.raises(FormatError, match=message):
+        read_slot(tmp_path / "a")
+
+
+def test_values_that_are_too_deep_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    with monkeypatch.context() as patch:
+        patch.setattr("ngramspec.formats.slot_file.json.dumps", lambda about: deep)
+        write_slot(tmp_path / "a", saved())
+    with pytest.raises(FormatError, match="expected a JSON object"):
         read_slot(tmp_path / "a")
 
 
