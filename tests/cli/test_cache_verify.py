@@ -81,3 +81,22 @@ def test_verify_finds_an_index_that_does_not_fit(invoke: Any) -> None:
         writer.finish(found.header)
     message = "x.ngc: index of 3-grams: word 100 does not match the records"
     assert_one_error(invoke("cache", "verify", "x.ngc"), message, 1)
+
+
+@pytest.mark.parametrize(
+    ("good", "damaged", "code"), [("b.ngc", "", 2), ("b.ngc", "a.ngc", 1), ("", "", 2)]
+)
+def test_verify_tells_what_it_cannot_read_and_goes_on(
+    invoke: Any, cache: Any, good: str, damaged: str, code: int
+) -> None:
+    if damaged:
+        flip(damaged, 2000)
+    names = ["absent.ngc", *filter(None, (damaged, good))]
+    result = invoke("cache", "verify", *names)
+    assert result.exit_code == code
+    assert result.stderr.splitlines()[0] == "Error: absent.ngc: No such file or directory"
+    assert result.stdout.startswith("b.ngc: ") == bool(good)
+    made = cache("verify", *names, code=code)
+    assert [one["path"] for one in made] == names
+    assert made[0]["error"] == "absent.ngc: No such file or directory"
+    assert not good or made[-1]["error"] is None

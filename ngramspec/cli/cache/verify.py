@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ngramspec.cli.command import EXIT_FAILED, SectionCommand
+from ngramspec.cli.command import EXIT_FAILED, EXIT_USAGE, SectionCommand, error_line
 from ngramspec.cli.options import FILE, json_option
 from ngramspec.cli.output import number_of, print_json, size_text
 from ngramspec.cli.progress import progress
@@ -27,9 +27,10 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     """Check that files are complete and undamaged.
 
     Compares checksums and checks every n-gram, follower, index word and cell. The exit code is 1 if
-    a file is damaged. llama.cpp's lookup caches have no checksums: only their records are checked.
+    a file is damaged, else 2 if one cannot be read. llama.cpp's lookup caches have no checksums:
+    only their records are checked.
     """
-    made = []
+    made, is_damaged = [], False
     with progress("checking", len(files)) as steps:
         for path in files:
             steps.name(f"checking {path}")
@@ -38,6 +39,10 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
                 facts |= _check(path)
             except FormatError as error:
                 facts["error"] = " ".join(str(error).split())
+                is_damaged = True
+            except OSError as error:
+                error.filename = error.filename or str(path)  # reading does not name it
+                facts["error"] = error_line(error)
             made.append(facts)
             steps()
             if not as_json:
@@ -46,7 +51,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         print_json(made)
     if any(facts["error"] for facts in made):
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(EXIT_FAILED if is_damaged else EXIT_USAGE)
 
 
 def _check(path: Path) -> dict[str, Any]:
