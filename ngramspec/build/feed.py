@@ -11,11 +11,14 @@ from ngramspec.corpus import (
     DigestSet,
     Problems,
     ReadOptions,
+    Unit,
     document_digest,
     is_held_out,
     pieces,
     read_documents,
 )
+from ngramspec.corpus.inputs import STDIN
+from ngramspec.errors import InputError
 
 PART_CHARS = 1 << 20  # longer documents are tokenised and counted in parts
 
@@ -62,12 +65,17 @@ class Feed:
         """Yield each document in parts, and whether it is held out; it already counts as done.
 
         A duplicate has no parts: it is yielded so that a build can stop there, too.
+
+        Raises:
+            InputError: Recorded requests come from a pipe, without a word on their format.
         """
         read_options = ReadOptions(self.options.field, self.options.roles)
         before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
         while self.unit < len(self.plan.units):
             unit, skip, problems = self.plan.units[self.unit], self.document, Problems()
             for number, found in enumerate(read_documents(unit, read_options, problems), start=1):
+                if number == 1:
+                    self._refuse_requests(unit, found.text)
                 if number <= skip:
                     continue
                 self.document = number
@@ -83,6 +91,20 @@ class Feed:
             self.done_bytes = before
             self.unit += 1
             self.document = 0
+
+    def _refuse_requests(self, unit: Unit, text: str) -> None:
+        """Refuse recorded requests from a pipe: of a file, the command counts the answers."""
+        # Only what is no regular file has no size.
+        if self.options.format is not None or unit.format != "text" or unit.num_bytes:
+            return
+        from ngramspec.recordings.formats import LOOKED_AT, is_recorded
+
+        if is_recorded(text[:LOOKED_AT]):
+            name = "standard input" if unit.path == STDIN else unit.path
+            raise InputError(
+                f"{name} holds recorded requests, which are read more than once: name a file that "
+                "holds them to count the answers, or give --format text to count all as text"
+            )
 
     def _is_new(self, digest: bytes) -> bool:
         if not self.digests.add(digest):

@@ -269,8 +269,8 @@ def build(
 
     Raises:
         BuildStopped: The progress asked for it; resume continues.
-        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; there is an
-            unfinished build.
+        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; recorded requests
+            from a pipe without options.format; there is an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         OSError: A path does not exist; or the disk is full, then what was counted is kept for
             resume if it fits.

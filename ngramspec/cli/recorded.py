@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ngramspec.corpus.problems import Problems
     from ngramspec.tokenizers import Fingerprint, Tokenizer
 
+STDIN = "-"
 FORMATS = ("tokens", "requests", "chats", "llama-log")
 ABOUT_FILES = """\
 What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
@@ -58,11 +59,19 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
     Lines of chats and of token ids are text for a corpus unless `format` says otherwise.
 
     Raises:
-        InputError: Some are, and some are not.
+        InputError: Some are, and some are not; or some come from a pipe.
         OSError: A file cannot be read.
     """
     if format in FORMATS:
-        return [Path(name) for name in names]
+        paths = [Path(name) for name in names]
+        for path in paths:
+            is_stdin = str(path) == STDIN
+            if is_stdin or (path.exists() and not (path.is_file() or path.is_dir())):
+                raise InputError(
+                    f"{'standard input' if is_stdin else path} is no file: recorded requests are "
+                    "read more than once, name a file that holds them"
+                )
+        return paths
     found: list[Path] = []
     others: list[Path] = []
     for name in names:
@@ -79,13 +88,13 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
 
 def _is_recorded(path: Path) -> bool:
     from ngramspec.errors import BackendError, FormatError
-    from ngramspec.recordings.formats import recognise
+    from ngramspec.recordings.formats import LOOKED_AT, is_recorded
+    from ngramspec.recordings.lines import read_start
 
     try:
-        source = recognise(path)
+        return is_recorded(read_start(path, LOOKED_AT))
     except (FormatError, BackendError):
         return False
-    return source.format in ("requests", "llama-log") or (source.format == "chats" and source.whole)
 
 
 def load_recorded(

@@ -66,6 +66,17 @@ def recognise(path: Path, format: str | None = None) -> Source:
     return Source(path, *found, _is_whole(start))
 
 
+def is_recorded(start: str) -> bool:
+    """Return whether a file that begins so holds recorded requests, and no texts for a corpus.
+
+    Lines of chats and of token ids may be either, so they are texts.
+    """
+    found = _found(start)
+    if found is None or found[0] == TOKENS:
+        return False
+    return found[0] != CHATS or _is_whole(start)
+
+
 def _found(start: str) -> tuple[str, str] | None:
     """Return the format, and what it is in words."""
     if not start.strip():

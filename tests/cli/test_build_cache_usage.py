@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,48 @@ def test_help_names_every_option_and_fits_80_columns(invoke: Any) -> None:
         "--executor", "--ray-address", "--no-progress", "--json",
     ):  # fmt: skip
         assert f"  {option}" in options
+
+
+REQUESTS = {
+    "requests": '{"session": "a", "turn": 0, "prompt": "one two", "output": "three four"}\n' * 9,
+    "chats": '[\n{"conversations": [{"from": "human", "value": "Hi"}]}]\n',
+    "llama-log": "slot launch_slot_: id  0 | task 0 | processing task\n",
+}
+
+
+@pytest.mark.parametrize("text", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("place", ["-", "pipe", "/dev/fd/0"])
+def test_recorded_requests_from_a_pipe_are_not_counted_as_text(
+    invoke: Any, spawn: Any, text: str, place: str
+) -> None:
+    writer = None
+    if place == "pipe":
+        os.mkfifo(place)
+        writer = threading.Thread(target=Path(place).write_text, args=(text,))
+        writer.start()
+    run = invoke if place != "/dev/fd/0" else spawn
+    given = {} if place == "pipe" else {"stdin": text}
+    result = run("build-cache", place, "-o", "out.ngc", **given)
+    if writer is not None:
+        writer.join()
+    name = "standard input" if place == "-" else place
+    code = result.exit_code if place != "/dev/fd/0" else result.returncode
+    assert (code, result.stdout) == (2, "")
+    assert f"Error: {name} holds recorded requests, " in result.stderr
+    assert "--format text" in result.stderr
+    assert not [name for name in os.listdir() if "out" in name]
+
+
+def test_text_from_a_pipe_is_counted(build: Any) -> None:
+    text = REQUESTS["requests"]
+    assert build("-", "--format", "text", stdin=text)["totals"]["documents"] == 1
+    assert build("-", stdin=f"a text first\n{text}"[:60])["totals"]["documents"] == 1
+
+
+@pytest.mark.parametrize("format", ["requests", "chats", "llama-log", "tokens"])
+def test_recorded_requests_must_be_in_a_file(invoke: Any, format: str) -> None:
+    os.mkfifo("pipe")
+    for name, said in (("-", "standard input"), ("pipe", "pipe")):
+        result = invoke("build-cache", name, "-o", "out.ngc", "--format", format, stdin="")
+        message = f"{said} is no file: recorded requests are read more than once, name a file"
+        assert_one_error(result, message, 2)
