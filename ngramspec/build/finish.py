@@ -19,8 +19,25 @@ from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.entries import EntrySource
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
-from ngramspec.formats.suffix_file import MEMORY, write_suffix_index
+from ngramspec.formats.suffix_file import MEMORY, MOST_TOKENS, write_suffix_index
 from ngramspec.tokenizers import Tokenizer
+
+
+class TooManyTokensError(InputError):
+    """The corpus is too large for an index: to resume the build would end in the same way."""
+
+
+def check_indexed(num_tokens: int) -> None:
+    """Check that an index can hold so many tokens, the borders among them.
+
+    Raises:
+        TooManyTokensError: It cannot.
+    """
+    if num_tokens > MOST_TOKENS:
+        raise TooManyTokensError(
+            f"an index holds {MOST_TOKENS:,} tokens at most, with one after each text, and the "
+            "corpus has more: give fewer files"
+        )
 
 
 @dataclass
@@ -55,7 +72,7 @@ def finish(
     """Write the file and measure it.
 
     Raises:
-        InputError: Nothing was counted.
+        InputError: Nothing was counted, or too much for an index.
         OSError: The file cannot be written; an existing one is kept.
     """
     totals, seconds, problems = counted.totals, counted.seconds, Problems()
@@ -71,6 +88,7 @@ def finish(
     origin = Origin(tokenizer.fingerprint.digest, tokenizer.fingerprint.vocab_size, about)
     if options.kind == INDEX_KIND and counted.texts is not None:
         texts, limit = counted.texts(), options.max_bytes
+        check_indexed(len(texts))
         header = write_suffix_index(output, texts, origin, max_bytes=limit, memory=counted.memory)
     else:
         header = write_output(output, counted.sources(), origin, options)

@@ -15,7 +15,7 @@ from pathlib import Path
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Feed
-from ngramspec.build.finish import Counted, finish
+from ngramspec.build.finish import Counted, TooManyTokensError, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.memory import read_bytes, tokens_within
 from ngramspec.build.options import BuildOptions, Resources
@@ -79,6 +79,7 @@ class LocalBuild:
         self._batch = _Batch()
         self._held_out: list[TokenArray] = []
         self._texts: list[TokenArray] = []  # of an index, since the last checkpoint
+        self._num_indexed = len(work.texts())  # tokens of an index, with borders
         self._counted = 0  # tokens in the tallies
         self._aside = sum(map(measured_tokens, work.held_out()))
         self._most_tokens = tokens_within(resources.memory)
@@ -178,6 +179,8 @@ class LocalBuild:
             self.feed.totals.tokens += done.num_tokens
             self._counted += done.num_tokens
             self._texts += done.documents
+            self._num_indexed += sum(len(tokens) + 1 for tokens in done.documents if len(tokens))
+            check_indexed(self._num_indexed)
 
     def _keep(self, documents: list[TokenArray]) -> None:
         """Keep the held-out documents that will be replayed."""
@@ -269,8 +272,9 @@ def build(
 
     Raises:
         BuildStopped: The progress asked for it; resume continues.
-        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; recorded requests
-            from a pipe without options.format; there is an unfinished build.
+        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read, or more than an
+            index holds; recorded requests from a pipe without options.format; there is an
+            unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         OSError: A path does not exist; or the disk is full, then what was counted is kept for
             resume if it fits.
@@ -304,6 +308,9 @@ def build(
                 running.keep()
                 raise
         work.remove()
+    except TooManyTokensError:
+        work.remove()
+        raise
     except BaseException:
         work.close()
         raise

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ngramspec._version import __version__
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
 from ngramspec.build.feed import Totals
-from ngramspec.build.finish import Counted, finish
+from ngramspec.build.finish import Counted, TooManyTokensError, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.options import LEAST_MEMORY, BuildOptions, Resources
 from ngramspec.build.progress import NoProgress, Progress
@@ -29,6 +29,7 @@ from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.corpus import CorpusPlan, Problems, Unit, find_units
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
+from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
 
 MOST_SENT = 64 << 20  # a larger tokenizer file is read from its path
@@ -83,9 +84,9 @@ def build_on_ray(
 
     Raises:
         BuildStopped: The progress asked for it; resume continues.
-        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read; standard input or
-            a pipe; a host lacks a file or has another version; none has 64 MiB for a task; there is
-            an unfinished build.
+        InputError: An option or SOURCE_DATE_EPOCH is impossible; nothing to read, or more than an
+            index holds; standard input or a pipe; a host lacks a file or has another version; none
+            has 64 MiB for a task; there is an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         BackendError: Ray is not installed, not reachable, or gave up; no host can run a task.
         OSError: A path does not exist, a disk is full.
@@ -189,6 +190,8 @@ class ClusterBuild:
         self._reports[i] = report
         self._num_bytes += _num_bytes(self._shards[i])
         self._num_tokens += report.totals.tokens
+        if self._job.options.kind == INDEX_KIND:
+            check_indexed(self._num_tokens)  # without the borders, which `finish` knows
         self._progress.done(self._num_bytes, self._num_tokens)
 
     def _name(self, i: int, skip: Numbers, expected: bytes) -> str:
@@ -267,8 +270,8 @@ def _kept(folder: WorkFolder) -> Iterator[None]:
     """Keep the work folder of a build that ends early if a shard was counted."""
     try:
         yield
-    except BaseException:
-        if any(folder.path.glob(PATTERN)):
+    except BaseException as error:
+        if any(folder.path.glob(PATTERN)) and not isinstance(error, TooManyTokensError):
             folder.close()
         elif folder.is_open:
             folder.remove()

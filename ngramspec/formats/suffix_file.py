@@ -25,6 +25,7 @@ from ngramspec.formats.container import (
 
 KIND = "suffix"
 BORDER = -1  # after each text
+MOST_TOKENS = (1 << 29) - 2  # of a file, with the borders; as in suffix_image.pyx
 SHORTEST, LONGEST = 1, 16  # tokens of a context
 FILL = 12  # words of a line that are expected to be in use
 LINE_BYTES = 64

@@ -21,7 +21,8 @@ from ngramspec import embedded_model
 from ngramspec._native.files.tally import Tally
 from ngramspec._version import __version__
 from ngramspec.build import BuildOptions, NoProgress, ray_cluster, ray_executor, ray_tasks
-from ngramspec.build.feed import Feed
+from ngramspec.build.checkpoint import WorkFolder
+from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_cluster import Cluster
 from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
@@ -35,7 +36,8 @@ from ngramspec.build.ray_tasks import (
     merge_range,
     read_digests,
 )
-from ngramspec.corpus import CorpusPlan, Unit, find_units
+from ngramspec.build.result import Seconds
+from ngramspec.corpus import CorpusPlan, Problems, Unit, find_units
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.formats.entries import ArraySource, Entries, read_all
 from ngramspec.tokenizers import fingerprint_of, load_tokenizer
@@ -376,3 +378,22 @@ def test_what_tasks_wrote_until_they_were_ended_is_removed(
     with pytest.raises(FormatError, match="not a checkpoint of this version"):
         build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model(), resume=True)
     assert (work / "state.json").exists()
+
+
+def test_a_corpus_that_is_too_large_for_an_index_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ngramspec.build.finish.MOST_TOKENS", 50)
+    work = WorkFolder(tmp_path / "work", {})
+    work.open(resume=False, restart=False)
+    work.begin({})
+    (work.path / "shard-000000-0").write_bytes(b"")
+    reports = [Report(Totals(tokens=n), Problems(), Seconds(), 0, []) for n in (30, 20, 1)]
+    shards = shards_of(find_units([CORPUS]), 1)
+    cluster: Any = SimpleNamespace(put=str, remote=lambda *_: None)
+    building = ray_executor.ClusterBuild(cluster, shards, job(kind="suffix"), work, NoProgress())
+    for i in range(2):
+        building._counted(i, reports[i])
+    with pytest.raises(InputError, match="an index holds 50 tokens"), ray_executor._kept(work):
+        building._counted(2, reports[2])
+    assert not work.path.exists()

@@ -101,6 +101,40 @@ def test_a_stopped_build_goes_on(invoke: Any) -> None:
     assert bytes_of("again.ngx") == bytes_of("code.ngx")
 
 
+def test_a_corpus_that_is_too_large_ends_the_build_early_and_leaves_nothing(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, most = load_tokenizer(embedded_model()), 60_000
+    whole = built(invoke, CODE)["totals"]["tokens"]
+    assert whole > most
+    phases: list[str] = []
+
+    class Stops(NoProgress):
+        def __init__(self, at: int) -> None:
+            self.at = at
+
+        def phase(self, name: str, total: int) -> None:
+            phases.append(name)
+
+        def done(self, num_bytes: int, num_tokens: int) -> None:
+            self.stopped = num_tokens > self.at
+
+    def build_again(progress: NoProgress, *, resume: bool) -> None:
+        options, each = BuildOptions(kind="suffix"), Resources(seconds=0.0)
+        build([CODE], "again.ngx", tokenizer, options, each, progress, resume=resume)
+
+    monkeypatch.setattr("ngramspec.build.finish.MOST_TOKENS", most)
+    for resume in (False, True):
+        if resume:
+            with pytest.raises(BuildStopped):
+                build_again(Stops(2_000), resume=False)
+            assert Path(".again.ngx.build/state.json").exists()
+        with pytest.raises(InputError, match=f"an index holds {most:,} tokens at most"):
+            build_again(Stops(whole), resume=resume)
+        assert os.listdir() == ["code.ngx"]
+    assert set(phases) == {"reading"}
+
+
 def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
     with pytest.raises(InputError, match="holds texts, not counts: leave out min_count"):
         BuildOptions(kind="suffix", min_count=2)
