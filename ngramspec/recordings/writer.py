@@ -144,10 +144,11 @@ class RecordFile:
         self._size = os.fstat(self._fd).st_size
         salt = ""
         if self._size:
-            salt = _salt_of(os.pread(self._fd, HEAD_BYTES, 0), self.path)
+            salt = _salt_of(_read_at(self._fd, HEAD_BYTES, 0), self.path)
             self._size = _end_of_lines(self._fd, self._size)
             os.ftruncate(self._fd, self._size)
-        os.fchmod(self._fd, MODE)  # also of a file that was there
+        if hasattr(os, "fchmod"):  # not on Windows, where modes do not keep others out
+            os.fchmod(self._fd, MODE)  # also of a file that was there
         self._head = dataclasses.replace(self._head, salt=salt or secrets.token_hex(_SALT_BYTES))
         self._write_head()
 
@@ -158,12 +159,16 @@ class RecordFile:
 
     def _rotate(self) -> None:
         """Set the full file aside and begin a new one."""
-        os.fsync(self._fd)
+        if fcntl is None:
+            self.close()  # Windows cannot rename an open file
+        else:
+            os.fsync(self._fd)
         with contextlib.suppress(FileNotFoundError):  # somebody took it away
             os.replace(self.path, self.older)
         fd = self._open()
         old, self._fd = self._fd, fd
-        os.close(old)
+        if old >= 0:
+            os.close(old)
         self._size = 0
         self._sessions = Sessions()
         self._write_head()
@@ -215,11 +220,17 @@ def _salt_of(first: bytes, path: Path) -> str:
     raise FormatError(f"{path}: there is a file that holds no recorded requests: name another one")
 
 
+def _read_at(fd: int, num_bytes: int, offset: int) -> bytes:
+    """Do as os.pread, which Windows lacks; what is written goes to the end all the same."""
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.read(fd, num_bytes)
+
+
 def _end_of_lines(fd: int, size: int) -> int:
     """Return where the last whole line ends."""
     while size:
         start = max(0, size - TAIL_BYTES)
-        found = os.pread(fd, size - start, start).rfind(b"\n")
+        found = _read_at(fd, size - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         size = start

@@ -322,6 +322,38 @@ def test_a_file_that_somebody_took_away_begins_anew_when_it_is_full(tmp_path: Pa
     assert texts(read(path))[-1] == (random_ids(900, 102).tolist(), [4])
 
 
+def test_windows_has_no_fchmod_no_pread_and_renames_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ngramspec.recordings.writer.fcntl", None)
+    monkeypatch.delattr("ngramspec.recordings.writer.os.fchmod")
+    monkeypatch.delattr("ngramspec.recordings.writer.os.pread")
+    path, real = tmp_path / "r.jsonl", os.replace
+    write(path, [(ids(1, 2), ids(3))])
+    with open(path, "ab") as cut:
+        cut.write(b'{"cut')
+    file = RecordFile(path, HEAD, max_bytes=LEAST_BYTES)
+    num = fill(file, path)
+
+    def replace(source: Path, target: Path) -> None:
+        if file._fd >= 0:
+            raise PermissionError(errno.EACCES, "used by another process", str(source))
+        real(source, target)
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("ngramspec.recordings.writer.os.replace", replace)
+    with monkeypatch.context() as patch:
+        patch.setattr("ngramspec.recordings.writer.os.open", fail)
+        with pytest.raises(OSError, match="Too many"):
+            file.append("", random_ids(2000, 1), ids(3), {})
+    file.append("", random_ids(2000, 2), ids(4), {})
+    file.close()
+    assert len(read(tmp_path / "r.1.jsonl")) == num + 1
+    assert texts(read(path)) == [(random_ids(2000, 2).tolist(), [4])]
+
+
 def put_text(path: Path) -> None:
     path.write_text("my notes\n")
 
