@@ -18,6 +18,7 @@ from ngramspec.tokenizers import fingerprint_of
 SECTION = "Drafts"
 PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "suffix"
+SPEC_DEFAULT = "ngram-mod"  # of llama-server's --spec-default
 NO_DRAFTS = "none"
 LONGEST = 64  # with the token before it, more than --exact ever sends
 # Options for whichever drafters --spec-type names, and the parameters that they set.
@@ -178,7 +179,8 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
 
     Raises:
         InputError: An unknown or repeated drafter.
-        click.UsageError: A parameter of a drafter that is not in the list.
+        click.UsageError: A parameter of a drafter that is not in the list, or options that
+            contradict one another.
     """
     params: dict[str, dict[str, Any]] = {}
     needed: list[tuple[str, str]] = []  # drafter, option that requires it
@@ -191,11 +193,21 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
     files = {key: path for key in FILES if (path := values.pop(key)) is not None}
     needed += [(FILES[key][0], FILES[key][2]) for key in files]
     order, spec = values.pop("spec_order"), ",".join(values.pop("spec_type"))
-    if values.pop("spec_default") and not spec:
-        spec = "ngram-mod"
+    if values.pop("spec_default"):
+        spec = spec or SPEC_DEFAULT
+        if SPEC_DEFAULT not in map(str.strip, spec.split(",")):
+            raise click.UsageError(
+                f"--spec-default stands for --spec-type {SPEC_DEFAULT}: name it in --spec-type, or "
+                "give one of the two"
+            )
     names = _names(spec, order, needed)
     shared = {key: values.pop(key) for key in OF_ALL}
     draft_max, draft_min = values.pop("draft_max"), values.pop("draft_min")
+    longest = LONGEST if draft_max is None else draft_max
+    if draft_min is not None and draft_min > longest:
+        raise click.UsageError(
+            f"--draft-min {draft_min} is above --draft-max {longest}: no draft would be sent"
+        )
     for key, value in {**shared, "draft_max": draft_max, "draft_min": draft_min}.items():
         if value is not None and not _share(key, value, names, params) and key in OF_ALL:
             flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS

@@ -121,6 +121,8 @@ def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftCho
                             "ngram-mod": {"n_match": 6}}, 64, 0),
         (LINES["simple, today"], {}, 64, 0),
         ("--draft-max 9 --draft-min 3", {}, 9, 3),
+        ("--draft-max 9 --draft-min 9", {}, 9, 9),
+        ("--spec-default --spec-type suffix,ngram-mod", {}, 64, 0),
         ("--spec-type ngram-mod --spec-ngram-size-n 9 --spec-ngram-mod-n-match 7 --draft-max 20 "
          "--spec-ngram-mod-n-max 30", {"ngram-mod": {"n_match": 7, "n_max": 30}}, 20, 0),
     ],
@@ -237,6 +239,10 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
+        ("--spec-type suffix --spec-default", "--spec-default stands for --spec-type ngram-mod"),
+        ("--spec-type draft-mtp --spec-default", "--spec-default stands for --spec-type ngram-mod"),
+        ("--draft-max 8 --draft-min 16", "--draft-min 16 is above --draft-max 8: no draft"),
+        ("--draft-min 65", "--draft-min 65 is above --draft-max 64: no draft would be sent"),
         ("--spec-type draft-simple", "--spec-type draft-simple needs --model-draft"),
         ("--spec-type draft-mtp -md DRAFT", "is not an assistant but a model of the family llama"),
         (
