@@ -232,7 +232,9 @@ def _refuse_misplaced(values: Mapping[str, Any]) -> None:
 
 def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, needed: str) -> None:
     for name in names:
-        if wrong and values[name] not in (None, False, ()):
+        value = values[name]
+        is_given = value is not None and value is not False and value != ()  # 0 is given
+        if wrong and is_given:
             raise click.UsageError(f"--{name.replace('_', '-')} is for {needed}")
 
 

@@ -186,8 +186,12 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         found = _SIZE.fullmatch(value.strip())
         if found is None:
             self.fail(f"expected a size such as 64M, 2G or 1.5G, got {value!r}", param, ctx)
-        made = int(float(found[1]) * 1024 ** UNITS[found[2].upper()])
-        if not self.least <= made < MOST_SIZE:
+        size = float(found[1]) * 1024 ** UNITS[found[2].upper()]
+        if size >= MOST_SIZE:  # perhaps infinite
+            most = f"{MOST_SIZE >> 40}T"
+            self.fail(f"expected a size below {most}, got {value[:40]!r}", param, ctx)
+        made = int(size)
+        if made < self.least:
             least = f"{self.least >> 10}K" if self.least >= 1024 else self.least
             self.fail(f"expected a size of {least} or more, got {value!r}", param, ctx)
         return made

@@ -25,6 +25,10 @@ WRONG = {
     "no folder for the output": ([CODE, "-o", "no/x.ngc"], "no: No such folder"),
     "name of another format": ([CODE, "-o", "x.bin"], "`ngramspec cache convert` makes them"),
     "option of a pool": ([CODE, "--n-match", "9"], "--n-match is for --kind hash-pool"),
+    "option of a pool that is 0": (
+        [CODE, "--check-bits", "0"],
+        "--check-bits is for --kind hash-pool",
+    ),
     "option of a cache": (
         [CODE, "--kind", "hash-pool", "--ngram-max", "3"],
         "--ngram-max is for --kind ngram-cache",
@@ -54,6 +58,9 @@ WRONG = {
         "--capacity must be a power of two in 1K..2G, got 5000",
     ),
     "size that is none": ([CODE, "--memory", "2X"], "a size such as 64M, 2G or 1.5G, got '2X'"),
+    "size beyond all numbers": ([CODE, "--memory", "9" * 400], "expected a size below 4194304T"),
+    "the same in T": ([CODE, "--memory", "9" * 300 + "T"], "expected a size below 4194304T"),
+    "too large a size": ([CODE, "--memory", "9" * 40], "expected a size below 4194304T, got '999"),
     "too little memory": ([CODE, "--memory", "1.5M"], "memory must be at least 64 MiB"),
     "too small a file": ([CODE, "--max-size", "9"], "expected a size of 64K or more, got '9'"),
     "share that is none": ([CODE, "--held-out", "x"], "a share such as 5% or 0.05, got 'x'"),
