@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ngramspec.costs import PROFILES, CostTable, load_costs
 
 if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.loading import Loading
+    from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
 
 USUAL = "cpu"
@@ -52,25 +54,29 @@ def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
 def saved_costs(
     path: str | os.PathLike[str],
     settings: ContextSettings,
-    n_gpu_layers: int | Literal["auto"] = "auto",
+    placement: Placement | None = None,
+    loading: Loading | None = None,
 ) -> Costs:
     """Return the costs that `ngramspec bench calibrate` saved for a model, or the usual ones.
 
     Args:
         path: The model's GGUF file; only its vocabulary is loaded.
         settings: How the model is run; slots and contexts do not matter.
-        n_gpu_layers: Layers on the GPU, -1 = all; "auto" = all if there is one.
+        placement: Where its weights lie; None = on the GPU, if there is one.
+        loading: How its file is read; None = mapped.
 
     Raises:
+        InputError: There is no such device or kind of memory.
         FormatError: It is no GGUF file.
         BackendError: llama.cpp cannot load it.
         OSError: A file cannot be read.
     """
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path, find_costs
 
-    with LlamaModel(path, placement=Placement(n_gpu_layers), vocab_only=True) as model:
+    placement = placement or Placement(AUTO)
+    with LlamaModel(path, placement=placement, loading=loading, vocab_only=True) as model:
         table = find_costs(model, settings)
         if table is not None:
             reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"

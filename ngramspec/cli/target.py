@@ -12,7 +12,7 @@ from ngramspec.cli import completion
 from ngramspec.cli.llama_cpp.fit import limits_of
 from ngramspec.cli.llama_cpp.loading import loading_of
 from ngramspec.cli.llama_cpp.lora import adapters_of
-from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
+from ngramspec.cli.llama_cpp.placement import placement_of
 from ngramspec.cli.llama_cpp.rope import rope_of
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
 from ngramspec.cli.llama_cpp.words import Switch, Threads
@@ -107,10 +107,14 @@ def hub_options(section: str) -> Decorator:
 
 
 def running(section: str, *names: str) -> Decorator:
-    """Return options of RUNNING under a heading: those named, or all and --n-gpu-layers."""
-    made = [option(section, *flags, **settings) for name, (flags, settings) in RUNNING.items()
-            if name in (names or RUNNING)]  # fmt: skip
-    return options(*([] if names else [layers_option(section)]), *made)
+    """Return options of RUNNING under a heading: those named, or all."""
+    return options(
+        *(
+            option(section, *flags, **settings)
+            for name, (flags, settings) in RUNNING.items()
+            if name in (names or RUNNING)
+        )
+    )
 
 
 def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -> Fitted:

@@ -76,6 +76,15 @@ def test_json_and_the_file_that_the_server_finds(run: Run, cache_home: Path) -> 
     assert costs_of_server("-fa", "off") is None
 
 
+def test_the_server_finds_the_costs_of_its_own_placement(run: Run, cache_home: Path) -> None:
+    placed = ("--n-cpu-moe", "2", "--no-repack", "--no-op-offload", "--poll", "0")
+    result = run(*QUICK, *placed)
+    assert result.exit_code == 0, result.output
+    assert costs_of_server(*placed) is not None
+    assert costs_of_server() is None
+    assert costs_of_server(*placed, "-nkvo") is None
+
+
 def test_the_table_and_a_file_of_its_own(run: Run, tmp_path: Path, cache_home: Path) -> None:
     path = tmp_path / "costs.json"
     result = run(*QUICK, "-fa", "off", "-b", "4", "-o", path)

@@ -159,6 +159,7 @@ def test_costs_that_were_saved_for_the_model(
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
     from ngramspec.adapters.llama_cpp import LlamaModel
+    from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
 
@@ -167,12 +168,13 @@ def test_costs_that_were_saved_for_the_model(
     found = made(run(*arguments))["costs"]
     assert found["profile"] == "cpu"
     assert "`ngramspec bench calibrate --model" in found["reason"]
-    with LlamaModel(embedded_model(), vocab_only=True) as model:
+    placement = Placement(cpu_dense=2)
+    with LlamaModel(embedded_model(), placement=placement, vocab_only=True) as model:
         path = costs_path(model, ContextSettings(threads=3))
     path.parent.mkdir(parents=True)
     save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path)
-    assert made(run(*arguments))["costs"]["profile"] == "cpu"
-    found = made(run(*arguments, "-t", "3"))
+    assert made(run(*arguments, "-t", "3"))["costs"]["profile"] == "cpu"
+    found = made(run(*arguments, "-t", "3", "--n-cpu-ffn", "2"))
     assert (found["costs"]["name"], found["costs"]["file"]) == ("mine", str(path))
     assert f"--model {embedded_model()} " in found["recommended"]["serve"]
     assert made(run(*arguments, "-t", "3", *H100))["costs"]["profile"] == "h100-8b"

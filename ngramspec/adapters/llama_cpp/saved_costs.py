@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 FOLDER = Path("ngramspec", "costs")
 SECONDS = 2.0  # for measuring what nobody has measured yet, by default
+# The fields of Loading that passes may depend on. MTP heads are loaded for drafts, not for them.
+_OF_LOADING = ("mode", "lazy", "repack", "host_buffers", "metadata")
 _reported: set[Path] = set()
 
 
@@ -138,12 +141,14 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
     """
     import llama_cpp
 
+    placement = model.placement
     return {
         "model": file_digest(model.path),
         "processor": _processor(),
         "build": f"{llama_cpp.__version__} {model.library.lib.llama_print_system_info().decode()}",
-        "devices": [gpu.description for gpu in gpus()] if model.n_gpu_layers else [],
-        "n_gpu_layers": model.n_gpu_layers,
+        "devices": [one.description for one in gpus(placement)] if model.n_gpu_layers else [],
+        "placement": {**asdict(placement), "n_gpu_layers": model.n_gpu_layers},
+        "loading": {name: getattr(model.loading, name) for name in _OF_LOADING},
         "threads": list(settings.num_threads),
         "flash_attn": settings.flash_attn,
         "type_k": settings.type_k,
@@ -151,6 +156,11 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
         "n_batch": settings.n_batch,
         "n_ubatch": settings.n_ubatch,
         "pad": settings.pad,
+        "offload_kqv": settings.offload_kqv,
+        "op_offload": settings.op_offload,
+        "thread_plans": [
+            {**asdict(plan), "cpus": sorted(plan.cpus)} for plan in settings.thread_plans or ()
+        ],
     }
 
 

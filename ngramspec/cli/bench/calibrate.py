@@ -14,6 +14,9 @@ from ngramspec.cli.command import (
     error_line,
     interruptible,
 )
+from ngramspec.cli.llama_cpp.loading import loading_options
+from ngramspec.cli.llama_cpp.placement import placement_options
+from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -45,9 +48,9 @@ Examples:
 
 A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
 to ngramspec/costs in XDG_CACHE_HOME (~/.cache), under a name made of the model file, the
-processor, llama.cpp's build, threads, flash attention, cache types and batch sizes: calibrate
-with the options that you serve with. `serve` and `generate` measure roughly by themselves the
-first time. Ctrl-C prints what was measured and saves nothing.
+processor, llama.cpp's build, devices, loading, threads, flash attention, cache types and batch
+sizes: calibrate with the options that you serve with. `serve` and `generate` measure roughly by
+themselves the first time. Ctrl-C prints what was measured and saves nothing.
 """
 
 
@@ -56,6 +59,9 @@ first time. Ctrl-C prints what was measured and saves nothing.
     option("Model", "-m", "--model", type=FILE,
            help="GGUF file; default: the embedded model."),
     running("Model"),
+    placement_options(),
+    loading_options(),
+    thread_options(),
     option(MEASURE, "--context", type=COUNT, default=512,
            help="Tokens in the cache, at most what the model has room for."),
     option(MEASURE, "--max-batch", type=AT_LEAST_1, default=128,

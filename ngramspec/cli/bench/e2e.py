@@ -12,6 +12,9 @@ from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.draft_model import HEADS, NAME, replace_option
 from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
+from ngramspec.cli.llama_cpp.loading import loading_options
+from ngramspec.cli.llama_cpp.placement import placement_options
+from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
@@ -43,8 +46,12 @@ A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per
 "prompt" and maybe "name". The requests run one by one on the engine of `ngramspec serve`.
 """
 WARM_UP = 64  # tokens of the prompt before anything is timed
-SETTINGS = ("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact",
-            "threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers")  # fmt: skip
+SETTINGS = (
+    *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
+    *("threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers", "device"),
+    *("split_mode", "tensor_split", "main_gpu", "override_tensor", "cpu_moe", "n_cpu_moe"),
+    *("n_cpu_ffn", "kv_offload", "op_offload", "repack"),
+)
 COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
 NOTE = """\
 tok/s: after the prompt, median; ratio: over plain decoding, median of the
@@ -88,6 +95,9 @@ docs/explanation/exactness.md explains why."""
            help="Temperature; 0 is greedy."),
     option(MEASURE, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), default=1,
            help="Sampling seed, the same for all runs; for temperatures above 0."),
+    placement_options(),
+    loading_options(),
+    thread_options(),
     json_option(),
 )  # fmt: skip
 def e2e(**values: Any) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
-from ngramspec.cli.llama_cpp.placement import layers_of, layers_option
+from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
+from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
+from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
@@ -100,8 +102,10 @@ NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at 
     option(AFTER, "--measure", is_flag=True,
            help=f"Also answer up to {MEASURED} held-out requests with --model, or the embedded "
            "model, and time it."),
-    layers_option("Setting of saved costs"),
     running("Setting of saved costs", *(name for name in RUNNING if name != "exact")),
+    placement_options(),
+    loading_options(),
+    thread_options(),
 )  # fmt: skip
 def tune(**values: Any) -> None:
     """Recommend a drafter and its sizes for your own requests.
@@ -171,8 +175,8 @@ def _costs(values: Mapping[str, Any]) -> Costs:
 
     if values["costs"] or values["profile"] or not values["model"]:
         return choose_costs(values["costs"], values["profile"])
-    layers = layers_of(values["n_gpu_layers"], "--n-gpu-layers")
-    return saved_costs(values["model"], context_settings({**values, "exact": False}), layers)
+    settings = context_settings({**values, "exact": False})
+    return saved_costs(values["model"], settings, placement_of(values), loading_of(values))
 
 
 def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> None:

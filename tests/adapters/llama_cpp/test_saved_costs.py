@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
 from ngramspec.adapters.llama_cpp.digest import file_digest
+from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.saved_costs import (
     costs_path,
     find_costs,
@@ -20,6 +22,7 @@ from ngramspec.adapters.llama_cpp.saved_costs import (
 )
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.adapters.llama_cpp.threads import ThreadPlan
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.errors import BackendError, InputError
 from ngramspec.models import embedded_model
@@ -60,11 +63,45 @@ def test_slots_and_context_share_costs_but_what_changes_them_does_not(model: Lla
     others: tuple[dict[str, Any], ...] = (
         {"threads": 2}, {"threads": 1, "threads_batch": 2}, {"flash_attn": True},
         {"type_k": "q8_0"}, {"type_v": "q8_0"}, {"n_batch": 64}, {"n_ubatch": 64},
-        {"pad": True, "kv_unified": True},
+        {"pad": True, "kv_unified": True}, {"offload_kqv": False}, {"op_offload": False},
+        {"thread_plans": (ThreadPlan(), ThreadPlan())},
+        {"thread_plans": (ThreadPlan(cpus=frozenset({1, 0})), ThreadPlan())},
     )  # fmt: skip
     paths = {costs_path(model, ContextSettings(**{"threads": 1, **other})) for other in others}
     assert len(paths) == len(others)
     assert costs_path(model, SETTINGS) not in paths
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"placement": Placement(cpu_experts=30)},
+        {"placement": Placement(cpu_dense=-1)},
+        {"placement": Placement(buffers=(("exps", "CPU"),))},
+        {"placement": Placement(split="row")},
+        {"placement": Placement(shares=(3.0, 1.0))},
+        {"placement": Placement(main_gpu=1)},
+        {"placement": Placement(devices=("none",))},
+        {"loading": Loading(repack=False)},
+        {"loading": Loading(host_buffers=False)},
+        {"loading": Loading(lazy="on")},
+        {"loading": Loading(mode="none")},
+        {"loading": Loading(metadata={"llama.expert_used_count": 1})},
+    ],
+)
+def test_costs_are_of_a_placement_and_a_way_of_loading(
+    model: LlamaModel, other: dict[str, Any]
+) -> None:
+    saved(model)
+    with LlamaModel(embedded_model(), vocab_only=True, **other) as placed:
+        assert find_costs(placed, SETTINGS) is None
+
+
+def test_what_no_pass_depends_on_shares_costs(model: LlamaModel) -> None:
+    saved(model)
+    loading = Loading(check_tensors=True, mtp=True)
+    with LlamaModel(embedded_model(), vocab_only=True, loading=loading) as other:
+        assert find_costs(other, SETTINGS) == TABLE
 
 
 def test_a_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
