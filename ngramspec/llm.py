@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.exact import open_tested
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
 from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
@@ -27,7 +27,7 @@ from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_s
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import known_costs
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, physical_cores, with_branches
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.drafters.statistics import open_shared
@@ -56,6 +56,7 @@ AHEAD = 64  # requests of a list that are queued ahead of the running ones
 MAX_QUEUE = 1 << 16
 _END_SECONDS = 30.0  # that closing waits for calls that still use the model
 _CHECK_SECONDS = 1.0  # how often a waiting stream checks whether the engine has failed
+_OF_EXACT = {"type_k", "type_v"}  # settings that exact leaves to the caller
 _SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
 
@@ -78,7 +79,7 @@ class LLM:
         fit: Fit "auto" and 0 to free memory, and refuse what cannot fit; False: neither. Limits say
             how much to leave free.
         flash_attn: True, False or "auto".
-        settings: Further fields of ContextSettings by name; not with `exact`.
+        settings: Further fields of ContextSettings by name; with `exact` type_k and type_v only.
         tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
             share a cache, as they do unless `exact`, `settings` or `context_size=0` says otherwise;
             "off" = 1.
@@ -149,8 +150,10 @@ class LLM:
             draft_model, heads = None, draft_model
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
-        if exact and (settings or flash_attn != "auto"):
-            raise InputError("exact chooses settings and flash_attn itself: leave them out")
+        if exact and (set(settings or ()) - _OF_EXACT or flash_attn != "auto"):
+            raise InputError(
+                "exact chooses settings and flash_attn itself: leave out all but type_k and type_v"
+            )
         if not isinstance(policy, str) and not (max_draft is calibrate is None):
             raise InputError("max_draft and calibrate are not for a policy of your own")
         with contextlib.ExitStack() as stack:
@@ -192,7 +195,11 @@ class LLM:
             )
             saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
-            self.target = stack.enter_context(_open_target(self.model, fitted.settings, exact))
+            self.target = stack.enter_context(
+                open_tested(self.model, fitted.settings)[0]
+                if exact
+                else LlamaTarget(self.model, fitted.settings)
+            )
             if isinstance(policy, str):
                 costs = None
                 if policy == "auto" and drafts:
@@ -461,13 +468,6 @@ def _end(
     saves.close()
     if unused and not thread.alive:  # what hangs still uses the model
         models.close()
-
-
-def _open_target(model: LlamaModel, settings: ContextSettings, exact: bool) -> LlamaTarget:
-    if not exact:
-        return LlamaTarget(model, settings)
-    found = find_exact(model, settings.threads or physical_cores(), settings.slots)
-    return open_exact(model, found, settings.slots, settings.context_size, settings.branches)
 
 
 def _hand_out(llm: LLM, generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:

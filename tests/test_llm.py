@@ -396,6 +396,7 @@ def test_a_stream_keeps_what_it_needs() -> None:
     [
         ({"exact": True, "settings": {"n_batch": 64}}, "exact chooses settings and flash_attn"),
         ({"exact": True, "flash_attn": False}, "exact chooses settings and flash_attn"),
+        ({"exact": True, "settings": {"type_k": "q8_0"}}, "the same type for cached keys"),
         ({"policy": FixedLength(8), "max_draft": 8}, "not for a policy of your own"),
         ({"policy": FixedLength(8), "calibrate": 1.0}, "not for a policy of your own"),
     ],

@@ -25,7 +25,7 @@ from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.options import COUNT, FILE, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import context_settings, hub_options, running
+from ngramspec.cli.target import LOOKING, context_settings, hub_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
-# Settings of the context that are given to the LLM besides its own.
+# Settings of the context that are given to the LLM besides its own; --exact chooses the others.
+OF_EXACT = ("type_k", "type_v")
 OF_CONTEXT = (
-    *("n_batch", "n_ubatch", "threads_batch", "type_k", "type_v", "offload_kqv", "op_offload"),
-    *("rope", "thread_plans"),
+    *OF_EXACT,
+    *("n_batch", "n_ubatch", "threads_batch", "offload_kqv", "op_offload", "rope", "thread_plans"),
 )
-EXACT_DRAFT = 62  # longest draft that llama.cpp computes bit for bit like single tokens
 SHARE = click.FloatRange(0, 1)
 
 
@@ -66,9 +66,7 @@ SHARE = click.FloatRange(0, 1)
            help="Context in tokens; 0: the trained size, cut to free memory."),
     fit_options(MODEL),
     running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
-            "cache_type_k", "cache_type_v"),
-    option(MODEL, "--exact", is_flag=True,
-           help="Bit-exact setting for Q8_0 weights on the CPU: flash attention, one thread."),
+            "cache_type_k", "cache_type_v", "exact"),
     option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin."),
     option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin."),
     option(PROMPT, "-e/--no-escape", "--escape", "escape", default=False,
@@ -114,14 +112,12 @@ def generate(**values: Any) -> None:
 
     The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
     stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
-    to the rounding of llama.cpp's kernels (--exact avoids that on the CPU with Q8_0 weights).
+    to the rounding of llama.cpp's kernels (--exact avoids that, where a model has such a setting).
     """
     values["model"] = model_file(
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
     choice, small = take_drafts(values, slots=1)
-    if values["exact"] and values["threads"] not in (None, 1):
-        raise click.UsageError("--exact needs one thread: drop --threads")
     prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
@@ -166,15 +162,14 @@ def _read_grammar(values: Mapping[str, Any]) -> str:
 
 
 def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None) -> LLM:
-    from ngramspec.bench.demo import EXACT
     from ngramspec.llm import LLM
     from ngramspec.models import embedded_model
 
     path, exact = values["model"], values["exact"]
     prepare_process(values)
     made = context_settings(values)
-    settings = {"threads": made.threads, "flash_attn": made.flash_attn}
-    others = {name: getattr(made, name) for name in OF_CONTEXT}
+    if exact:
+        click.echo(LOOKING, err=True)
     return LLM(
         path,
         choice.names or None,
@@ -182,7 +177,7 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
         context_size=values["ctx_size"],
         params=choice.parameters(path or embedded_model()),
         policy=choice.policy,
-        max_draft=min(choice.max_draft, EXACT_DRAFT) if exact else choice.max_draft,
+        max_draft=choice.max_draft,
         calibrate=choice.calibrate,
         order=choice.order,
         min_draft=choice.min_draft,
@@ -191,8 +186,11 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
         loading=loading_of(values),
         adapters=[file for file, _ in adapters_of(values)],
         fit=limits_of(values),
-        tree="off" if exact else choice.tree,
-        **(EXACT if exact else {**settings, "settings": others}),
+        tree=choice.tree,
+        exact=exact,
+        threads=made.threads,
+        flash_attn="auto" if exact else made.flash_attn,
+        settings={name: getattr(made, name) for name in (OF_EXACT if exact else OF_CONTEXT)},
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
 
+LOOKING = "looking for an exact setting ..."
 SHORT = 4096  # tokens of a context where the command does not know yet how long it must be
 
 
@@ -239,12 +240,9 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
 
 def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
     """Return a target in a setting that tests found to be exact."""
-    from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+    from ngramspec.adapters.llama_cpp.exact import open_tested
 
-    if settings.type_k != settings.type_v:
-        raise InputError("--exact needs the same type for cached keys and values")
-    click.echo("looking for an exact setting ...", err=True)
-    found = find_exact(model, settings.num_threads[0], settings.slots, settings.type_k)
-    target = open_exact(model, found, settings.slots, settings.context_size, settings.branches)
+    click.echo(LOOKING, err=True)
+    target, found = open_tested(model, settings)
     click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
     return target

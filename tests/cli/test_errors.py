@@ -51,7 +51,6 @@ WRONG_COMMAND_LINES = {
         "the grammar lacks the rule 'bar'",
     ),
     "grammar without root": (["-p", "x", "--grammar", 'a ::= "b"'], 'no rule named "root"'),
-    "exact with threads": (["-p", "x", "--exact", "-t", "2"], "--exact needs one thread"),
     "bad number": (["-p", "x", "-n", "-3"], "Invalid value for '-n' / '--max-tokens'"),
 }
 

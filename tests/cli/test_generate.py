@@ -9,17 +9,35 @@ from typing import Any
 
 import pytest
 
+from helpers.cli import assert_one_error
 from helpers.paths import ROOT
+from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.bench.demo import decode_pieces
 from ngramspec.bench.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.engine.exactness import Exactness
+from ngramspec.errors import BackendError
 from ngramspec.models import embedded_model
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
 )
 SHORT = ("generate", "-n", "24", "--exact")
+TESTED: dict[tuple[Any, ...], Exactness] = {}
+
+
+@pytest.fixture(autouse=True)
+def tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let --exact test each setting once: it takes a second, and the outcome is the same."""
+
+    def find_once(model: Any, *setting: Any) -> Exactness:
+        key = (model.path, *setting)
+        if key not in TESTED:
+            TESTED[key] = find_exact(model, *setting)
+        return TESTED[key]
+
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
 
 
 def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
@@ -82,12 +100,30 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     done = spawn(*SHORT, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
     assert done.stdout == run_json(invoke, "-p", PROMPT)["text"] + "\n"
-    lines = done.stderr.splitlines()
-    assert lines[0].startswith("no --model given: using the embedded model ")
-    assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[1])
-    assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[2])
-    assert [line.split(":")[0].split()[-1] for line in lines[3:]] == ["suffix"]
-    assert all("#calls(b,g,a) =" in line for line in lines[3:])
+    first, looking, *lines = done.stderr.splitlines()
+    assert first.startswith("no --model given: using the embedded model ")
+    assert looking == "looking for an exact setting ..."
+    assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[0])
+    assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[1])
+    assert [line.split(":")[0].split()[-1] for line in lines[2:]] == ["suffix"]
+    assert all("#calls(b,g,a) =" in line for line in lines[2:])
+
+
+def test_exact_fails_where_no_setting_is_exact(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_none(*_: Any) -> None:
+        raise BackendError("no setting is exact for this model")
+
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_none)
+    assert_one_error(invoke(*SHORT, "-p", PROMPT), "no setting is exact for this model", 1)
+
+
+def test_exact_takes_threads_and_another_type_of_cache(invoke: Any) -> None:
+    made = run_json(invoke, "-p", PROMPT, "-t", "1", "-ctk", "f32", "-ctv", "f32", "--compare")
+    assert made["compare"]["identical"] is True
+    mixed = invoke(*SHORT, "-p", PROMPT, "-ctk", "f32")
+    assert_one_error(mixed, "the same type for cached keys and values, got f32 and f16", 2)
 
 
 def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
@@ -196,7 +232,7 @@ def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
 def test_model_file_is_named_without_a_note(invoke: Any) -> None:
     from ngramspec import embedded_model
 
-    result = invoke(*SHORT, "-p", PROMPT, "--model", str(embedded_model()))
+    result = invoke(*SHORT, "-p", PROMPT, "-t", "1", "--model", str(embedded_model()))
     assert result.exit_code == 0
     assert "embedded" not in result.stderr
 

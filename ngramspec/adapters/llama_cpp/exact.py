@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure, trees_differ
-from ngramspec.errors import BackendError
+from ngramspec.errors import BackendError, InputError
 
 QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
 ENOUGH_TOKENS = 560  # beyond 512 cells, where llama.cpp divides the cache among threads
@@ -97,6 +98,26 @@ def find_exact(
         f"no setting is exact for this model: with {'; or with '.join(tried)}, batches of 2 tokens "
         "have other bits than single tokens (see `ngramspec bench exactness`)"
     )
+
+
+def open_tested(model: LlamaModel, settings: ContextSettings) -> tuple[LlamaTarget, Exactness]:
+    """Return a target in the first exact setting with its slots, context, threads and cache type.
+
+    Raises:
+        InputError: Cached keys and values have different types.
+        BackendError: As find_exact.
+
+    Cost: that of find_exact.
+    """
+    kind = settings.type_k
+    if settings.type_v != kind:
+        raise InputError(
+            "an exact setting needs the same type for cached keys and values, got "
+            f"{kind} and {settings.type_v}"
+        )
+    found = find_exact(model, settings.num_threads[0], settings.slots, kind)
+    size, branches = settings.context_size_of(model), settings.branches
+    return open_exact(model, found, settings.slots, size, branches), found
 
 
 def open_exact(

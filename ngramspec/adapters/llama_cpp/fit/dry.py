@@ -19,6 +19,7 @@ from ngramspec.adapters.llama_cpp.nextn import staging_of
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.engine.mtp import FEW
+from ngramspec.engine.policy import USUAL
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers.gguf import check_gguf, read_metadata, read_tensors
 from ngramspec.tokenizers.llama_library import catch_log, load_library, load_model
@@ -31,7 +32,7 @@ CONTEXT = ".context_length"  # after the architecture
 SMALLEST = 256  # tokens; the smallest context that llama.cpp makes
 MOST_PLANNED = 1 << 21  # tokens of a cache that llama.cpp is asked about
 HEAD_ROWS = FEW + 1  # rows that MTP heads ask for, for each slot
-DRAFT_ROWS = 63  # rows of logits that a slot asks for in one decode: a draft and the token before
+DRAFT_ROWS = USUAL + 1  # rows of logits that a slot asks for: a draft and the token before it
 _LAYER = "blk."
 
 
