@@ -15,7 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
-from ngramspec.cli.llama_cpp.fit import fit_options, limits_of
+from ngramspec.cli.llama_cpp.fit import fit_options, limits_of, take_whole
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
 from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
@@ -62,8 +62,8 @@ SHARE = click.FloatRange(0, 1)
     option(MODEL, "-m", "--model", env="MODEL", type=FILE,
            help="GGUF file; default: the embedded model."),
     hub_options(MODEL),
-    option(MODEL, "-c", "--ctx-size", type=COUNT, default=4096,
-           help="Context in tokens; 0: the trained size, cut to free memory."),
+    option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
+           help="Context in tokens.  [default: the trained size, cut to free memory; 0: not cut]"),
     fit_options(MODEL),
     running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v", "exact"),
@@ -107,7 +107,8 @@ SHARE = click.FloatRange(0, 1)
            help="Print machine-readable results instead of the text."),
     option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
 )  # fmt: skip
-def generate(**values: Any) -> None:
+@click.pass_context
+def generate(ctx: click.Context, /, **values: Any) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 
     The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
@@ -117,6 +118,7 @@ def generate(**values: Any) -> None:
     values["model"] = model_file(
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
+    take_whole(ctx, values)
     choice, small = take_drafts(values, slots=1)
     prompt = _read_prompt(values)
     if not prompt.strip():
@@ -195,7 +197,22 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
 
 
 def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
-    """Return the prompt's tokens, as a chat unless --raw is given or there is no template."""
+    """Return the prompt's tokens, as a chat unless --raw is given or there is no template.
+
+    Raises:
+        InputError: They do not fit in the context, or there is no template.
+    """
+    ids = _tokenized(llm, values, prompt)
+    size, trained = llm.engine.context_size, llm.model.n_ctx_train
+    if ids.size >= size:
+        more = f"-c N gives more, up to {trained}"
+        if size >= trained:
+            more = "the model was trained with no more; --rope-scale N with -c stretches it"
+        raise InputError(f"the prompt has {ids.size} tokens, the context {size}: {more}")
+    return ids
+
+
+def _tokenized(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
     template = llm.model.chat_template
     if values["chat"] and not template:
         raise InputError("this model has no chat template: use --raw")

@@ -95,7 +95,17 @@ def test_lookup_cache_that_is_none(invoke: Any) -> None:
 def test_prompt_that_does_not_fit(invoke: Any) -> None:
     result = invoke("generate", "-p", "word " * 300, "-c", "256")
     assert result.exit_code == 2
-    assert re.search(r"the prompt has \d+ tokens, the context of a slot 256", result.stderr)
+    said = r"the prompt has \d+ tokens, the context 256: -c N gives more, up to 2048"
+    assert re.search(said, result.stderr)
+
+
+def test_prompt_that_does_not_fit_in_the_trained_context(invoke: Any) -> None:
+    trained = ("--override-kv", "llama.context_length=int:8192")
+    for size in ((), ("-c", "0"), ("-c", "8192")):
+        result = invoke("generate", "-p", "word " * 9000, *trained, *size)
+        assert result.exit_code == 2
+        said = r"tokens, the context 8192: the model was trained with no more; --rope-scale"
+        assert re.search(said, result.stderr), result.stderr
 
 
 def test_model_without_chat_template(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import click
+from click.core import ParameterSource
+
 from ngramspec.cli.llama_cpp.words import Switch, numbers_in
 from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 WHOLE = 1 << 31  # tokens: no context is cut below it
 MIB = 1 << 20
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
 def fit_options(section: str) -> Decorator:
@@ -29,6 +33,12 @@ def fit_options(section: str) -> Decorator:
         option(section, "-fitc", "--fit-ctx", "fit_ctx", env="FIT_CTX", type=AT_LEAST_1,
                default=4096, help="Context that --fit leaves each slot at least, in tokens."),
     )  # fmt: skip
+
+
+def take_whole(ctx: click.Context, values: dict[str, Any]) -> None:
+    """Let no context be cut where a user asks for --ctx-size 0; without it, memory may cut it."""
+    if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
+        values["fit_ctx"] = WHOLE
 
 
 def limits_of(values: Mapping[str, Any]) -> Limits:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ngramspec._version import __version__
 from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
 from ngramspec.cli.drafts import drafter_options
-from ngramspec.cli.llama_cpp.fit import WHOLE, fit_options
+from ngramspec.cli.llama_cpp.fit import fit_options, take_whole
 from ngramspec.cli.llama_cpp.flags import other_flags
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.lora import lora_options
@@ -43,7 +42,6 @@ from ngramspec.extras import not_installed
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
 AUTO_SLOTS = 4
-GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
@@ -320,8 +318,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
     take_recipe(ctx, values)
-    if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
-        values["fit_ctx"] = WHOLE
+    take_whole(ctx, values)
     choice, small = take_drafts(values, values["parallel"])
     if values["kv_unified"] is None:
         _choose_cache(values, SLOTS_ARE_AUTO in ctx.meta, bool(choice.names or small))
