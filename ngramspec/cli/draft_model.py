@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ from ngramspec.cli import completion
 from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
 from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
 from ngramspec.cli.llama_cpp.words import Threads, names_in
+from ngramspec.cli.model import downloaded_model, pulled_model
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
 from ngramspec.cli.target import CacheType
-from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
@@ -192,8 +191,9 @@ def _draft_model(
 
 def _file(given: dict[str, Any]) -> tuple[Path, str] | None:
     """Return the file of the draft model and what it is called; None if there is none."""
-    path = model_file(given["model_draft"], given["hf_repo_draft"], None, "--model-draft")
-    return None if path is None else _named(path)
+    flag = "--model-draft"
+    path = downloaded_model(given["model_draft"], given["hf_repo_draft"], None, flag)
+    return None if path is None else pulled_model(path, flag)
 
 
 def _placement(given: dict[str, Any]) -> Placement:
@@ -206,35 +206,6 @@ def _placement(given: dict[str, Any]) -> Placement:
         cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
         buffers=buffers_of(given["override_tensor_draft"], "--override-tensor-draft"),
     )
-
-
-def _named(path: Path) -> tuple[Path, str]:
-    """Return the file of the draft model, also where its name in Ollama's store was given."""
-    from ngramspec.ollama.store import ModelNotFoundError, default_roots, find_gguf
-
-    try:
-        return find_gguf(path, default_roots(os.environ.get("OLLAMA_MODELS")))
-    except (ModelNotFoundError, InputError) as error:
-        kind = ModelNotFoundError if isinstance(error, ModelNotFoundError) else InputError
-        raise kind(f"--model-draft {path}: no such file, and {error}") from None
-
-
-def model_file(path: Path | None, repo: str | None, file: str | None, flag: str) -> Path | None:
-    """Return the file of a model that is given by its path or its name on Hugging Face.
-
-    Raises:
-        click.UsageError: Both are given, or a file in no repository.
-        InputError: It is not downloaded; says how to get it.
-    """
-    from ngramspec.models.huggingface import find_downloaded
-
-    if repo is None:
-        if file is not None:
-            raise click.UsageError("--hf-file needs --hf-repo")
-        return path
-    if path is not None:
-        raise click.UsageError(f"give either {flag} or its name on Hugging Face")
-    return find_downloaded(repo, file)
 
 
 def _notes(given: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ import click
 
 from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
+from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
 from ngramspec.cli.llama_cpp.fit import fit_options, limits_of, take_whole
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
@@ -23,9 +23,10 @@ from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
 from ngramspec.cli.llama_cpp.rope import rope_options
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
+from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import COUNT, FILE, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import LOOKING, context_settings, hub_options, running
+from ngramspec.cli.target import LOOKING, context_settings, model_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ SHARE = click.FloatRange(0, 1)
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
 @options(
-    option(MODEL, "-m", "--model", env="MODEL", type=FILE,
-           help="GGUF file; default: the embedded model."),
-    hub_options(MODEL),
+    model_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
            help="Context in tokens.  [default: the trained size, cut to free memory; 0: not cut]"),
     fit_options(MODEL),
@@ -115,9 +114,7 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
     to the rounding of llama.cpp's kernels (--exact avoids that, where a model has such a setting).
     """
-    values["model"] = model_file(
-        values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
-    )
+    resolve_model(values)
     take_whole(ctx, values)
     choice, small = take_drafts(values, slots=1)
     prompt = _read_prompt(values)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.command import SectionOption
+from ngramspec.cli.model import pulled_model
 from ngramspec.errors import FormatError, InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -70,10 +72,10 @@ def json_option(section: str = "Options") -> Decorator:
 
 def tokenizer_options(otherwise: str, section: str = "Options") -> Decorator:
     """Return --model and --tokenizer. otherwise: rest of the help: the default, or the use."""
-    text = f"GGUF file of the model; {otherwise}."
+    text = f"GGUF file of the model, or its name in Ollama; {otherwise}."
     other = "tokenizer.json of the model, instead of --model."
     return options(
-        option(section, "-m", "--model", type=FILE, help=text),
+        option(section, "-m", "--model", type=FILE, shell_complete=completion.model, help=text),
         option(section, "--tokenizer", type=FILE, help=other),
     )
 
@@ -83,11 +85,12 @@ def given_tokenizer(values: dict[str, Any]) -> Path | None:
 
     Raises:
         click.UsageError: Both are given.
+        InputError, ModelNotFoundError, FormatError, OSError: As pulled_model.
     """
     model, tokenizer = values.pop("model"), values.pop("tokenizer")
     if model is not None and tokenizer is not None:
         raise click.UsageError("give either --model or --tokenizer")
-    found: Path | None = model if model is not None else tokenizer
+    found: Path | None = tokenizer if model is None else pulled_model(model, "--model")[0]
     return found
 
 

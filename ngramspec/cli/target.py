@@ -16,7 +16,7 @@ from ngramspec.cli.llama_cpp.placement import placement_of
 from ngramspec.cli.llama_cpp.rope import rope_of
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
 from ngramspec.cli.llama_cpp.words import Switch, Threads
-from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
+from ngramspec.cli.options import AT_LEAST_1, FILE, Decorator, option, options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,6 +104,16 @@ def hub_options(section: str) -> Decorator:
                help="The model by its name on Hugging Face; it must be downloaded already."),
         option(section, "-hff", "--hf-file", "hf_file", env="HF_FILE", metavar="NAME",
                help="Its file there, instead of a quantisation."),
+    )  # fmt: skip
+
+
+def model_options(section: str) -> Decorator:
+    """Return the options that name the model, for resolve_model."""
+    return options(
+        option(section, "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
+               help="GGUF file, or name of a model that Ollama has pulled; default: the embedded "
+               "model."),
+        hub_options(section),
     )  # fmt: skip
 
 

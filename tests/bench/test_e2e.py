@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
+from helpers.paths import ROOT
 from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
@@ -192,6 +193,29 @@ def test_branches_that_cannot_be_had_are_refused(run: Run, prompt: Path) -> None
 def test_the_command_knows_the_policies() -> None:
     (option,) = (param for param in e2e.params if param.name == "policy")
     assert tuple(option.type.choices) == POLICY_NAMES  # type: ignore[attr-defined]
+
+
+def test_models_by_their_names(
+    run: Run, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
+    from ollama_stores import Store
+
+    store = Store(tmp_path / "models")
+    path = "registry.ollama.ai/library/tinycode/0.5b"
+    store.model(path, model=embedded_model().read_bytes())
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    snapshot = tmp_path / "models--some--one-GGUF" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "one-Q8_0.gguf").symlink_to(embedded_model())
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    quick = ("--prompts", prompt, *QUICK, "-t", "1", "--repeats", "1", "--json")
+    drafted = ("-md", "tinycode:0.5b", "--drafter", "draft-simple")
+    for named in (("-m", "tinycode:0.5b"), ("-hf", "some/one-GGUF"), drafted):
+        result = run(*quick, "--drafter", "none", *named)
+        assert result.exit_code == 0, result.output
+    result = run(*quick, "-md", "tinycode:1b")
+    assert_one_error(result, "--model-draft tinycode:1b: no such file, and no model", 2)
 
 
 def test_json(run: Run, prompt: Path) -> None:

@@ -20,6 +20,7 @@ WRONG = {
     "no file let through": ([CODE, "--include", "*.rs"], "no file to read in"),
     "nothing but binary": (["binary"], "no text to count in the corpus: binary: binary"),
     "missing model": ([CODE, "-m", "absent.gguf"], "absent.gguf: No such file"),
+    "missing model of Ollama's": ([CODE, "-m", "llama:9b"], "--model llama:9b: no such file, and"),
     "two tokenizers": ([CODE, "-m", "a", "--tokenizer", "b"], "either --model or --tokenizer"),
     "folder as output": ([CODE, "-o", "."], ".: is a folder, not a file to write"),
     "no folder for the output": ([CODE, "-o", "no/x.ngc"], "no: No such folder"),

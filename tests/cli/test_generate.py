@@ -47,7 +47,7 @@ def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str
     return made
 
 
-def test_a_draft_model_by_its_name_in_ollamas_store(
+def test_models_by_their_names_in_ollamas_store(
     invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
@@ -65,6 +65,11 @@ def test_a_draft_model_by_its_name_in_ollamas_store(
     assert wrong.exit_code == 2
     assert "--model-draft tinycode:1b: no such file, and no model" in wrong.output
     assert "did you mean tinycode:0.5b?" in wrong.output
+    named = invoke(*arguments[:-1], "-m", "tinycode:0.5b", "-t", "1")
+    blob = store.root / "blobs"
+    assert Path(json.loads(named.stdout)["model"]).parent == blob
+    wrong = invoke(*arguments[:-1], "-m", "tinycode:1b")
+    assert_one_error(wrong, "--model tinycode:1b: no such file, and no model", 2)
 
 
 def test_json_shape(invoke: Any) -> None:

@@ -17,6 +17,7 @@ from ngramspec.cli.command import (
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
+from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -29,7 +30,7 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.output import make_table, number_of, plain_console, print_json
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import open_model, open_target, running
+from ngramspec.cli.target import model_options, open_model, open_target, running
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp import LlamaTarget
@@ -56,8 +57,7 @@ themselves the first time. Ctrl-C prints what was measured and saves nothing.
 
 @click.command("calibrate", cls=SectionCommand, epilog=EPILOG)
 @options(
-    option("Model", "-m", "--model", type=FILE,
-           help="GGUF file; default: the embedded model."),
+    model_options("Model"),
     running("Model"),
     placement_options(),
     loading_options(),
@@ -83,6 +83,7 @@ def calibrate(**values: Any) -> None:
 
     if values["output"] is not None:
         check_output(values["output"], {"table of costs": is_costs})
+    resolve_model(values)
     with open_model(values) as model:
         trained = model.n_ctx_train
         most = min(values["max_batch"], values["batch_size"], trained)

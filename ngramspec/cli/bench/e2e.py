@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.completion import in_list
 from ngramspec.cli.draft_model import HEADS, NAME, replace_option
 from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
+from ngramspec.cli.model import pulled_model, resolve_model
 from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import open_model, open_target, running
+from ngramspec.cli.target import model_options, open_model, open_target, running
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 
 if TYPE_CHECKING:
@@ -66,21 +67,21 @@ docs/explanation/exactness.md explains why."""
 
 @click.command("e2e", cls=SectionCommand, epilog=EPILOG)
 @options(
-    option("Model", "-m", "--model", type=FILE,
-           help="GGUF file; default: the embedded model."),
+    model_options("Model"),
     running("Model"),
     option(PROMPTS, "--prompts", "files", multiple=True, metavar="FILE", type=OLD_FILE,
            help="Text or .jsonl file (repeatable). Default: the demo's tasks."),
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
-           shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
+           shell_complete=completion.in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
            "(repeatable); draft-simple is the draft model, draft-mtp the model's MTP heads. "
            "Default: each drafter. Plain decoding always runs."),
-    option(DRAFTS, "-md", "--model-draft", type=FILE,
-           help="GGUF file of a draft model, for modes with draft-simple, or of MTP heads in a "
-           "file of their own, for modes with draft-mtp."),
+    option(DRAFTS, "-md", "--model-draft", type=FILE, shell_complete=completion.model,
+           help="Draft model, for modes with draft-simple, or MTP heads in a file of their own, "
+           "for modes with draft-mtp: a GGUF file, or the name of a model that Ollama has "
+           "pulled."),
     replace_option(DRAFTS),
     option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
            help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
@@ -111,6 +112,9 @@ def e2e(**values: Any) -> None:
     from ngramspec.bench.e2e import Bench, tokenize_tasks
     from ngramspec.bench.tasks import TASKS, load_tasks
 
+    resolve_model(values)
+    if values["model_draft"] is not None:
+        values["model_draft"], _ = pulled_model(values["model_draft"], "--model-draft")
     tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
     modes = _modes(values)
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]

@@ -8,10 +8,11 @@ import click
 
 from ngramspec.cli import completion
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import FILE, json_option, option, options
+from ngramspec.cli.model import resolve_model
+from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import make_table, plain_console, print_json
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import CacheType
+from ngramspec.cli.target import CacheType, model_options
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -35,8 +36,7 @@ FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
 
 @click.command("exactness", cls=SectionCommand, epilog=EPILOG)
 @options(
-    option("Options", "-m", "--model", type=FILE,
-           help="GGUF file; default: the embedded model."),
+    model_options("Options"),
     option("Options", "-t", "--threads", default="1,2", metavar="LIST",
            help="Numbers of threads to try."),
     option("Options", "-fa", "--flash-attn", default="both", type=click.Choice(list(FLASH_ATTN)),
@@ -58,6 +58,7 @@ def exactness(**values: Any) -> None:
     """
     from ngramspec.engine.exactness import combinations
 
+    resolve_model(values)
     threads = _numbers(values["threads"])
     kind = CacheType()
     types = [kind.convert(one.strip(), None, None) for one in values["cache_type"].split(",")]

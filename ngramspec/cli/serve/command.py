@@ -10,7 +10,7 @@ import click
 from ngramspec._version import __version__
 from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
-from ngramspec.cli.draft_model import draft_model_options, model_file, take_drafts
+from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafts import drafter_options
 from ngramspec.cli.llama_cpp.fit import fit_options, take_whole
 from ngramspec.cli.llama_cpp.flags import other_flags
@@ -21,6 +21,7 @@ from ngramspec.cli.llama_cpp.presets import preset_options, take_preset
 from ngramspec.cli.llama_cpp.rope import rope_options
 from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.llama_cpp.words import AUTO, Switch
+from ngramspec.cli.model import downloaded_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
@@ -314,7 +315,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     `docs/reference/server/drafts.md` lists.
     """
     take_preset(ctx, values)
-    values["model"] = model_file(
+    values["model"] = downloaded_model(
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
     )
     take_recipe(ctx, values)

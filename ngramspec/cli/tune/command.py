@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli import completion
 from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
 from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
+from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
@@ -35,7 +37,14 @@ from ngramspec.cli.recorded import (
     tokenizer_of,
     traces_of,
 )
-from ngramspec.cli.target import RUNNING, context_settings, open_model, open_target, running
+from ngramspec.cli.target import (
+    RUNNING,
+    context_settings,
+    hub_options,
+    open_model,
+    open_target,
+    running,
+)
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError, NgramspecError
 
@@ -73,8 +82,10 @@ NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at 
 @click.command("tune", cls=SectionCommand, epilog=EPILOG)
 @click.argument("traces", nargs=-1, required=True, type=FILE)
 @options(
-    option("Options", "-m", "--model", type=FILE,
-           help="GGUF file: its tokenizer, for traces with text, and its costs."),
+    option("Options", "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
+           help="GGUF file, or name of a model that Ollama has pulled: its tokenizer, for traces "
+           "with text, and its costs."),
+    hub_options("Options"),
     option("Options", "--tokenizer", type=FILE,
            help="GGUF file or tokenizer.json, for traces with text."),
     recorded_options(),
@@ -118,6 +129,7 @@ def tune(**values: Any) -> None:
     from ngramspec.cli.tune.report import show
 
     _check(values)
+    resolve_model(values)
     cut = Cut(values["requests"], values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
     if not values["as_json"]:
