@@ -40,8 +40,12 @@ class SourceStats:
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     @property
-    def mean_accepted_length(self) -> float:
-        """Tokens per verification of a draft, the target's own included; 1 without drafts."""
+    def tokens_per_draft(self) -> float:
+        """Tokens per verified draft, the target's own included; 1 without drafts.
+
+        Passes without a draft do not count, as in llama-server's "mean acc len"; the
+        mean_accepted_length of a Replay or a Generation counts them.
+        """
         return 1.0 + (self.num_accepted_tokens / self.accept_calls if self.accept_calls else 0.0)
 
     def plus(self, other: SourceStats) -> SourceStats:
@@ -68,7 +72,7 @@ class SourceStats:
         ]
         if self.accept_calls:
             rates = ", ".join(f"{n / self.accept_calls:.3f}" for n in self.accepted_per_position)
-            parts.append(f"#mean acc len = {self.mean_accepted_length:.2f}")
+            parts.append(f"#mean acc len = {self.tokens_per_draft:.2f}")
             parts.append(f"#acc rate/pos = ({rates})")
         times = (f"{ns / 1e6:.3f}" for ns in (self.begin_ns, self.propose_ns, self.accept_ns))
         parts.append(f"dur(b,g,a) = {', '.join(times)} ms")

@@ -47,6 +47,12 @@ def test_d5_without_a_verified_draft_the_line_leaves_out_mean_and_rates() -> Non
     assert "#acc tokens =     0, dur(b,g,a) = 0.149" in line
 
 
+def test_tokens_per_draft_are_those_of_passes_with_one() -> None:
+    assert source_stats().tokens_per_draft == 1 + 401 / 9
+    assert source_stats(accept_calls=0, num_accepted_tokens=0).tokens_per_draft == 1
+    assert not hasattr(source_stats(), "mean_accepted_length")  # that counts every pass
+
+
 @pytest.fixture
 def drafter() -> Any:
     from ngramspec import create_drafter
