@@ -72,6 +72,7 @@ Examples:
 CORPUS, WRITTEN, TOKENIZER = "Corpus", "File", "Tokenizer"
 POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
 CACHE_KIND, POOL_KIND, INDEX_KIND = KINDS = ("ngram-cache", "hash-pool", "suffix")
+POOL_DRAFTER = "ngram-mod"  # the other kinds are called as the drafter that reads them
 NGRAM_SIZES = ("ngram_min", "ngram_max")
 POOL_SHAPE = ("n_match", "capacity", "check_bits", "max_occupancy")
 # Kinds, and the options that only they have.
@@ -99,9 +100,10 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
 @click.argument("corpus", nargs=-1, required=True)
 @options(
     output_option(WRITTEN),
-    option(WRITTEN, "--kind", type=click.Choice(KINDS), default=CACHE_KIND,
+    option(WRITTEN, "--kind", type=click.Choice((*KINDS, POOL_DRAFTER)), default=CACHE_KIND,
+           callback=lambda _, __, kind: POOL_KIND if kind == POOL_DRAFTER else kind,
            help="Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for "
-           "suffix."),
+           "suffix; ngram-mod: the same as hash-pool."),
     option(WRITTEN, "--ngram-min", type=click.IntRange(1, 4),
            help="Shortest n-gram.  [default: 2]"),
     option(WRITTEN, "--ngram-max", type=click.IntRange(1, 4),
@@ -440,7 +442,7 @@ def _show_held_out(console: Console, result: BuildResult) -> None:
     if found is None or not found.tokens:
         console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
         return
-    drafter = {POOL_KIND: "ngram-mod"}.get(result.header.kind, result.header.kind)
+    drafter = {POOL_KIND: POOL_DRAFTER}.get(result.header.kind, result.header.kind)
     documents = number_of(found.documents, "document")
     columns = ("", "mean accepted length", "drafted", "right", "acceptance")
     title = f"{drafter} on {documents} that were not counted"

@@ -55,7 +55,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
 @options(
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
            help="Run only this task (repeatable)."),
-    option("Options", "--drafter", "drafters", multiple=True, metavar="LIST",
+    option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="LIST",
            shell_complete=in_list(*DRAFTER_NAMES),
            help="Run only this drafter or comma-separated chain (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,

@@ -32,7 +32,7 @@ BOUNDS = {"draft_max": ("ngram-mod", "n_max"), "draft_min": ("ngram-mod", "n_min
 FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, option
     "lookup_static": ("ngram-cache", "static", "--lookup-cache-static"),
     "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
-    "pool_file": ("ngram-mod", "pool", "--pool-file"),
+    "pool_file": ("ngram-mod", "pool", "--pool"),
     "suffix_index": ("suffix", "static", "--suffix-index"),
     "recycle_file": ("recycle", "pool", "--recycle-file"),
 }
@@ -161,7 +161,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "-lcs", "--lookup-cache-static", "lookup_static", type=FILE, help=lookup),
         option(SECTION, "-lcd", "--lookup-cache-dynamic", "lookup_dynamic", type=FILE,
                help=learned),
-        option(SECTION, "--pool-file", type=FILE,
+        option(SECTION, "--pool", "--pool-file", "pool_file", type=FILE,
                help="Pool of ngram-mod, shared by all processes that use the file."),
         option(SECTION, "--suffix-index", type=FILE, help="Index of a corpus that suffix reads."),
         option(SECTION, "--recycle-file", type=FILE,

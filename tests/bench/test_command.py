@@ -37,7 +37,7 @@ def test_json_of_the_default(bench_replay: Run) -> None:
 
 
 def test_several_drafters(bench_replay: Run) -> None:
-    arguments = (SQL, "--limit", "30", "--drafter", "ngram-cache", "--drafter", "ngram-mod")
+    arguments = (SQL, "--limit", "30", "--drafter", "ngram-cache", "--spec-type", "ngram-mod")
     found = made(bench_replay(*arguments, "--json"))
     assert list(found["drafters"]) == ["ngram-cache", "ngram-mod"]
     assert found["sets"] == found["drafters"]["ngram-cache"]["sets"]

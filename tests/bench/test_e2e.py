@@ -212,7 +212,7 @@ def test_models_by_their_names(
     quick = ("--prompts", prompt, *QUICK, "-t", "1", "--repeats", "1", "--json")
     drafted = ("-md", "tinycode:0.5b", "--drafter", "draft-simple")
     for named in (("-m", "tinycode:0.5b"), ("-hf", "some/one-GGUF"), drafted):
-        result = run(*quick, "--drafter", "none", *named)
+        result = run(*quick, "--spec-type", "none", *named)
         assert result.exit_code == 0, result.output
     result = run(*quick, "-md", "tinycode:1b")
     assert_one_error(result, "--model-draft tinycode:1b: no such file, and no model", 2)

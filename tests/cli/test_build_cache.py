@@ -106,6 +106,8 @@ def test_hash_pool(build: Any, invoke: Any) -> None:
     container = open_container("out.pool", "hash-pool")
     assert shape_of(container) == PoolShape(5, 4096, 6, 0.25)
     assert container.header.num_ngrams == 1024
+    build(*FEW, "--kind", "ngram-mod", *options, out="same.pool")
+    assert bytes_of("same.pool") == bytes_of("out.pool")
     result = invoke("build-cache", *FEW, "--kind", "hash-pool", *options, "-o", "out.pool")
     assert "1,024 of 4,096 cells in use (25.0%), 5 tokens per lookup" in result.stdout
 

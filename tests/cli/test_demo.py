@@ -60,8 +60,9 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
         assert len(run["seconds"]) == len(run["prompt_seconds"]) == 1
 
 
-def test_view_without_a_terminal(spawn: Any) -> None:
-    done = spawn(*QUICK, "--drafter", "ngram-cache,ngram-mod")
+@pytest.mark.parametrize("flag", ["--drafter", "--spec-type"])
+def test_view_without_a_terminal(spawn: Any, flag: str) -> None:
+    done = spawn(*QUICK, flag, "ngram-cache,ngram-mod")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # no progress bar where there is no terminal
     assert "\x1b" not in done.stdout

@@ -234,6 +234,14 @@ def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
     assert third["text"] == first["text"]
 
 
+@pytest.mark.parametrize("flag", ["--pool", "--pool-file"])
+def test_a_pool_is_kept_in_a_file(invoke: Any, tmp_path: Path, flag: str) -> None:
+    pool = tmp_path / "pool.ngp"
+    made = run_json(invoke, "-p", PROMPT, "--spec-type", "ngram-mod", flag, str(pool))
+    assert list(made["stats"]) == ["ngram-mod"]
+    assert pool.stat().st_size > 0
+
+
 def test_model_file_is_named_without_a_note(invoke: Any) -> None:
     from ngramspec import embedded_model
 

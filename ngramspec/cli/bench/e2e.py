@@ -73,7 +73,7 @@ docs/explanation/exactness.md explains why."""
            help="Text or .jsonl file (repeatable). Default: the demo's tasks."),
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
-    option(DRAFTS, "--drafter", "drafters", multiple=True, metavar="SPEC",
+    option(DRAFTS, "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
            shell_complete=completion.in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
            "(repeatable); draft-simple is the draft model, draft-mtp the model's MTP heads. "

@@ -79,7 +79,7 @@ and the share of passes in which the policy asked the source.
            help="GGUF file or tokenizer.json, for traces with text."
            "  [default: the embedded model's]"),
     recorded_options(),
-    option("Options", "--drafter", "drafters", multiple=True, metavar="SPEC",
+    option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
            shell_complete=in_list(*DRAFTER_NAMES, "auto"),
            help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
            "Without it: auto."),

@@ -26,7 +26,6 @@ from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
     FILE,
-    Function,
     SizeType,
     option,
     options,
@@ -46,7 +45,6 @@ AUTO_SLOTS = 4
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
 ABOVE_0 = click.FloatRange(0, min_open=True)
-MORE_FLAGS = {"pool_file": "--pool"}  # of the drafters' options, only for `serve`
 EPILOG = """\b
 Examples:
   ngramspec serve
@@ -89,14 +87,6 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
         if ctx is not None:
             ctx.meta[SLOTS_ARE_AUTO] = True
         return AUTO_SLOTS
-
-
-def _with_more_flags(function: Function) -> Function:
-    """Add further flags to the drafters' options."""
-    for param in getattr(function, "__click_params__", ()):
-        if param.name in MORE_FLAGS:
-            param.opts.append(MORE_FLAGS[param.name])
-    return function
 
 
 @click.command(
@@ -295,7 +285,6 @@ def _with_more_flags(function: Function) -> Function:
     loading_options(),
     thread_options(),
     rope_options(),
-    _with_more_flags,
     drafter_options(),
     draft_model_options(),
     preset_options(),
