@@ -12,7 +12,7 @@ import click
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
 from ngramspec.drafters.config import option_flag, options_of
-from ngramspec.drafters.names import DRAFTER_NAMES, parse_names
+from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES, parse_names
 from ngramspec.tokenizers import fingerprint_of
 
 SECTION = "Drafts"
@@ -112,6 +112,17 @@ class DraftChoice:
         return ",".join(self.names) or NO_DRAFTS
 
 
+def policy_option(more: str = "") -> Decorator:
+    """Return --policy. more: rest of the help."""
+    text = (
+        "Draft length: auto: as long as each token pays for its cost in a pass; gate: longer while "
+        "drafts are right, none for a while when they are not; fixed: as long as the drafters "
+        f"propose.{more}"
+    )
+    choice = click.Choice(POLICY_NAMES)
+    return option(SECTION, "--policy", type=choice, default="auto", help=text)
+
+
 def tree_option(**more: Any) -> Decorator:
     """Return --spec-tree, whose value is as for Engine."""
     return option(
@@ -136,9 +147,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "--spec-order", type=click.Choice(["priority", "given"]),
                default="priority",
                help="Order in which drafters are tried: llama.cpp's, or that of the list."),
-        option(SECTION, "--policy", type=click.Choice(["auto", "fixed"]), default="auto",
-               help="Draft length: auto: as long as each token pays for its cost in a pass; fixed: "
-               "as long as the drafters propose."),
+        policy_option(),
         option(SECTION, "--calibrate", env="CALIBRATE", type=click.FloatRange(0),
                metavar="SECONDS", default=2.0,
                help="Most time that the first start of a model in a setting spends on measuring "

@@ -15,7 +15,7 @@ from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.bench.demo import decode_pieces
 from ngramspec.bench.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine.exactness import Exactness
 from ngramspec.errors import BackendError
 from ngramspec.models import embedded_model
@@ -232,6 +232,12 @@ def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
     assert second["text"] == first["text"]
     third = run_json(invoke, "-p", PROMPT, "-lcs", str(cache))
     assert third["text"] == first["text"]
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+def test_every_policy_has_its_name(invoke: Any, policy: str) -> None:
+    made = run_json(invoke, "-p", PROMPT, "--policy", policy)
+    assert made["speculative"]["policy"] == policy
 
 
 @pytest.mark.parametrize("flag", ["--pool", "--pool-file"])

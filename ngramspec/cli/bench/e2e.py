@@ -11,7 +11,7 @@ import click
 from ngramspec.cli import completion
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import HEADS, NAME, replace_option
-from ngramspec.cli.drafts import NO_DRAFTS, tree_of, tree_option
+from ngramspec.cli.drafts import NO_DRAFTS, policy_option, tree_of, tree_option
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
@@ -20,7 +20,7 @@ from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, optio
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_model, open_target, running
-from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
+from ngramspec.drafters.names import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -83,9 +83,7 @@ docs/explanation/exactness.md explains why."""
            "for modes with draft-mtp: a GGUF file, or the name of a model that Ollama has "
            "pulled."),
     replace_option(DRAFTS),
-    option(DRAFTS, "--policy", type=click.Choice(POLICY_NAMES), default="auto",
-           help="Draft length: auto: as long as tokens pay; gate: by how right drafts were; fixed: "
-           "as proposed. NAME:policy=... sets it for one drafter."),
+    policy_option(" NAME:policy=... sets it for one drafter."),
     tree_option(),
     option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=64, help="Longest draft, in tokens."),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
