@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.sizes import size_text as size_text  # a word like the others here
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -62,16 +64,6 @@ def make_table(
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def size_text(num_bytes: float) -> str:
-    """Return a number of bytes as text, such as "6.4 MiB"."""
-    unit = "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if num_bytes < 1024 or unit == "TiB":
-            break
-        num_bytes /= 1024
-    return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
 
 
 def duration_text(seconds: float) -> str:

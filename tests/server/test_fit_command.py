@@ -53,8 +53,8 @@ def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
     server = limited(700 << 20, "-m", model, *LONG)
     url = server.url()
     found = re.search(
-        r"^Context ([\d,]+) of 400,128 tokens fit in \d+ MB \(limit: ulimit -v\) of free memory; "
-        r"-c changes it$",
+        r"^Context ([\d,]+) of 400,128 tokens fit in [\d.]+ MiB \(limit: ulimit -v\) "
+        r"of free memory; -c changes it$",
         server.text,
         re.M,
     )
@@ -70,7 +70,8 @@ def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
     assert memory["weights"] == 1_394_880
     assert (memory["device"], memory["compute"] > 1e6) == ("CPU", True)
     assert re.search(
-        r"^memory: weights 1.4 MB, context \d+ MB \(shared by 4 slots\), computing \d+ MB; CPU$",
+        r"^memory: weights 1.3 MiB, context [\d.]+ MiB \(shared by 4 slots\), "
+        r"computing [\d.]+ MiB; CPU$",
         server.text,
         re.M,
     )
@@ -81,14 +82,14 @@ def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
 def test_what_cannot_fit_is_refused_before_it_is_tried(limited: Any, model: str) -> None:
     text = failure_of(limited(700 << 20, "-m", model, *LONG, "-c", "2000000", "-np", "2"))
     found = re.fullmatch(
-        r"Error: -c 2000000 with -np 2 needs \d\.\d GB, and \d+ MB \(limit: ulimit -v\) are free: "
-        r"-c (\d+) fits; --fit off tries it anyway",
+        r"Error: -c 2000000 with -np 2 needs \d\.\d GiB, and [\d.]+ MiB \(limit: ulimit -v\) "
+        r"are free: -c (\d+) fits; --fit off tries it anyway",
         text,
     )
     assert found is not None, text
     server = limited(700 << 20, "-m", model, *LONG, "-c", found[1], "-np", "2")
     assert server.url()
-    assert "0.2 MB per slot" not in server.text
+    assert "0.2 MiB per slot" not in server.text
     assert server.end() == 0
 
 
@@ -113,4 +114,4 @@ def test_the_trained_context_is_shared_by_any_number_of_slots(spawn: Any) -> Non
 
 def test_zero_asks_for_the_whole_trained_context(limited: Any, model: str) -> None:
     text = failure_of(limited(700 << 20, "-m", model, *LONG, "-c", "0"))
-    assert text.startswith("Error: -c 400128 with -np 4 needs 1.0 GB, and ")
+    assert text.startswith("Error: -c 400128 with -np 4 needs 9")

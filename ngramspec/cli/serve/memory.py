@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ngramspec.adapters.llama_cpp.fit import size_text
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.server import Memory
+from ngramspec.sizes import size_text
 
 
 def memory_of(target: LlamaTarget, placement: Placement) -> Memory:

@@ -14,7 +14,6 @@ from ngramspec.adapters.llama_cpp.fit.fit import (
     fit,
     layer_notes,
     possible,
-    size_text,
 )
 
 __all__ = [
@@ -26,6 +25,5 @@ __all__ = [
     "fit",
     "layer_notes",
     "possible",
-    "size_text",
     "trained_context",
 ]

@@ -35,6 +35,7 @@ from ngramspec.adapters.llama_cpp.placement import (
 )
 from ngramspec.adapters.llama_cpp.settings import PAGE, ContextSettings
 from ngramspec.errors import InputError, NgramspecError
+from ngramspec.sizes import size_text
 from ngramspec.tokenizers.llama_library import load_library
 
 DRAFTERS = 64 << 20  # bytes of pools and histories, of a few threads and buffers
@@ -199,13 +200,6 @@ def layer_notes(machine: Machine, placement: Placement, words: Words) -> Iterato
             f"{words.layers} does nothing: this build of llama.cpp sees no GPU, and this machine "
             "seems to have none"
         )
-
-
-def size_text(num_bytes: int) -> str:
-    """Return a number of bytes as text, such as "6.1 GB"."""
-    if abs(num_bytes) < 995_000_000:
-        return f"{num_bytes / 1e6:.{0 if abs(num_bytes) >= 9_950_000 else 1}f} MB"
-    return f"{num_bytes / 1e9:.1f} GB"
 
 
 class _Fitting:
