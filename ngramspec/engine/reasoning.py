@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.engine.sampling import is_int
 from ngramspec.errors import InputError
 
 MAX_TOKENS = (1 << 31) - 1
@@ -36,7 +37,7 @@ class ReasoningBudget:
             InputError: A field has the wrong type or is out of its bounds.
         """
         tokens = self.tokens
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MAX_TOKENS:
+        if not is_int(tokens) or not 0 <= tokens <= MAX_TOKENS:
             raise InputError(f"a reasoning budget must be in 0..{MAX_TOKENS}, got {tokens!r}")
         if not 1 <= len(self.closes) <= MAX_MARKS:
             raise InputError(f"reasoning needs 1..{MAX_MARKS} close marks, got {len(self.closes)}")

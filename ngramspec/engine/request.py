@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.engine.reasoning import ReasoningBudget
-from ngramspec.engine.sampling import Sampling
+from ngramspec.engine.sampling import Sampling, is_int
 from ngramspec.errors import InputError
 
 TokenIds = npt.NDArray[np.int32]
@@ -45,10 +45,10 @@ class Speculation:
             InputError: A field has the wrong type or is out of its bounds.
         """
         longest = self.max_draft
-        if longest is not None and not (_is_int(longest) and 0 <= longest <= MAX_COUNT):
+        if longest is not None and not (is_int(longest) and 0 <= longest <= MAX_COUNT):
             raise InputError(f"max_draft must be in 0..{MAX_COUNT}, got {longest!r}")
         shortest = self.min_draft
-        if shortest is not None and not (_is_int(shortest) and 0 <= shortest <= MAX_COUNT):
+        if shortest is not None and not (is_int(shortest) and 0 <= shortest <= MAX_COUNT):
             raise InputError(f"min_draft must be in 0..{MAX_COUNT}, got {shortest!r}")
         least = self.p_min
         if least is not None and not (isinstance(least, (int, float)) and 0 <= least <= 1):
@@ -101,10 +101,10 @@ class Request:
             raise InputError("the prompt is empty")
         for name, least in COUNTS.items():
             value = getattr(self, name)
-            if not (_is_int(value) and least <= value <= MAX_COUNT):
+            if not (is_int(value) and least <= value <= MAX_COUNT):
                 raise InputError(f"{name} must be in {least}..{MAX_COUNT}, got {value!r}")
         given = self.logprobs
-        if given is not None and not (_is_int(given) and 0 <= given <= MAX_LOGPROBS):
+        if given is not None and not (is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
         budget = self.reasoning_budget
         if budget is not None and not isinstance(budget, ReasoningBudget):
@@ -119,7 +119,7 @@ class Request:
     def _check_adapters(self) -> None:
         numbers = [number for number, _ in self.adapters]
         scales = [scale for _, scale in self.adapters]
-        if not all(_is_int(number) and number >= 0 for number in numbers):
+        if not all(is_int(number) and number >= 0 for number in numbers):
             raise InputError(f"adapters must have numbers from 0 on, got {numbers!r:.80}")
         if numbers != sorted(set(numbers)):
             raise InputError(f"adapters must be in the order of numbers, each once, got {numbers}")
@@ -139,7 +139,3 @@ class Request:
             raise InputError("stop must hold valid Unicode") from None
         if size > MAX_STOP_BYTES:
             raise InputError(f"stop must have at most {MAX_STOP_BYTES} bytes together, got {size}")
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from ngramspec.errors import InputError
 
@@ -91,9 +92,9 @@ class Sampling:
             most, given = MAX_BIASES, len(self.logit_bias)
             raise InputError(f"logit_bias must have at most {most} tokens, got {given}")
         for token, bias in self.logit_bias.items():
-            if not _is_int(token) or token < 0:
+            if not is_int(token) or token < 0:
                 raise InputError(f"logit_bias must hold token ids, got {token!r:.80}")
-            if not (_is_int(bias) or isinstance(bias, float)):
+            if not (is_int(bias) or isinstance(bias, float)):
                 raise InputError(f"the logit_bias of {token} must be a number, got {bias!r:.80}")
             if not -math.inf <= bias < math.inf:
                 raise InputError(f"the logit_bias of {token} must be finite or -inf, got {bias}")
@@ -112,7 +113,8 @@ class Sampling:
         )
 
 
-def _is_int(value: object) -> bool:
+def is_int(value: object) -> TypeGuard[int]:
+    """Return whether this is a whole number; True and False are none, although Python says so."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

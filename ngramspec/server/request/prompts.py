@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.engine.request import TokenIds
+from ngramspec.engine.sampling import is_int
 from ngramspec.server.errors import bad_request, not_supported, too_long
 from ngramspec.server.model import ServedModel
 from ngramspec.server.settings import ServerSettings
@@ -43,13 +44,13 @@ def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
     Raises:
         ApiError: It does.
     """
-    if not all(_is_token(token) and 0 <= token < vocab_size for token in given):
+    if not all(is_int(token) and 0 <= token < vocab_size for token in given):
         raise bad_request(f"{field} must hold token ids in 0..{vocab_size - 1}", field)
 
 
 def is_list(given: Any) -> bool:
     """Return whether a `prompt` field is a list of prompts; the answer is then a list too."""
-    return isinstance(given, list) and not any(_is_token(part) for part in given)
+    return isinstance(given, list) and not any(is_int(part) for part in given)
 
 
 def tokenize_mixed(
@@ -74,7 +75,7 @@ def tokenize_mixed(
         if isinstance(part, str):
             special = add_special and index == 0
             ids += model.tokenize(part, add_special=special, parse_special=parse_special).tolist()
-        elif _is_token(part) and 0 <= part < model.vocab_size:
+        elif is_int(part) and 0 <= part < model.vocab_size:
             ids.append(part)
         else:
             most = model.vocab_size - 1
@@ -127,7 +128,3 @@ def _prompt(given: Any, served: ServedModel) -> TokenIds:
             raise bad_request("a prompt object must have prompt_string", "prompt")
         given = given["prompt_string"]
     return tokenize_mixed(given, served, add_special=True, parse_special=True)
-
-
-def _is_token(part: Any) -> bool:
-    return isinstance(part, int) and not isinstance(part, bool)
