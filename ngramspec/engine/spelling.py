@@ -14,7 +14,6 @@ from ngramspec.errors import InputError
 
 BLANK = b" \t\n\r\x0b\x0c"
 GUARD = b"\n"  # in front of a text that does not begin here; tokens seldom go on after one
-NO_CHARACTER = b"\xef\xbf\xbd"  # U+FFFD, for bytes that are no UTF-8
 FAR = 64  # how far a token is looked for that is not where it should be, in bytes
 MOST_CONTEXT = 24  # tokens before a draft that are spelled with it
 
