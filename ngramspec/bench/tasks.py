@@ -132,7 +132,7 @@ TASKS = (
     Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
 )
 TASK_NAMES = tuple(task.name for task in TASKS)
-# No task of the benchmarks: the embedded model, which can only copy, has no answer of its own to it.
+# No task of the benchmarks: the embedded model, which can only copy, has no answer of its own.
 FREE = Task(
     "free",
     "Write free text",

@@ -28,8 +28,8 @@ class Hardware:
         """Return the command that builds llama-cpp-python for it."""
         option = {"cuda": "CUDA", "rocm": "HIP", "metal": "METAL", "vulkan": "VULKAN"}[self.kind]
         return (
-            f'CMAKE_ARGS="-DGGML_{option}=on" pip install --force-reinstall --no-deps --no-cache-dir '
-            '"llama-cpp-python>=0.3.36"'
+            f'CMAKE_ARGS="-DGGML_{option}=on" pip install --force-reinstall --no-deps '
+            '--no-cache-dir "llama-cpp-python>=0.3.36"'
         )
 
 
