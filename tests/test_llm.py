@@ -248,7 +248,7 @@ def test_a_draft_model_drafts_where_no_drafter_does() -> None:
     settings = DraftModelSettings(path=embedded_model(), n_max=4, p_min=0.0, threads=1)
     with LLM(drafter=None, slots=2, context_size=512, policy="fixed", draft_model=settings) as llm:
         made = llm.generate("import os", max_tokens=30, temperature=0)
-        small = llm.engine.source_stats()["draft-model"]
+        small = llm.engine.source_stats()["draft-simple"]
     with LLM(slots=2, context_size=512, drafter=None) as llm:
         assert llm.generate("import os", max_tokens=30, temperature=0).text == made.text
     assert small.num_accepted_tokens > 0

@@ -79,7 +79,7 @@ class DraftModel:
     Source: llama.cpp common/speculative, draft-simple.
     """
 
-    name = "draft-model"
+    name = "draft-simple"
     own_passes = True
 
     def __init__(

@@ -18,7 +18,7 @@ class DraftPolicy(Protocol):
     """Limits the length of each draft, and learns from the outcome.
 
     Calls come from the engine's thread. `source` is the name of a draft source of the chain, such
-    as "ngram" for the n-gram drafters, "prediction" or "draft-model".
+    as "ngram" for the n-gram drafters, "prediction" or "draft-simple".
     """
 
     def begin(self, slot: int) -> None:

@@ -69,9 +69,9 @@ def test_generate_takes_the_line(invoke: Any, name: str) -> None:
     result = invoke("generate", "-p", PROMPT, "-n", "24", "-t", "1", "--json", *line)
     assert result.exit_code == 0, result.output
     stats = json.loads(result.stdout)["stats"]
-    assert ("draft-model" in stats) == ("DRAFT" in LINES[name])
+    assert ("draft-simple" in stats) == ("DRAFT" in LINES[name])
     if name == "model alone":
-        assert stats["draft-model"]["num_accepted_tokens"] > 0
+        assert stats["draft-simple"]["num_accepted_tokens"] > 0
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_serve_takes_the_line(invoke: Any, serving: list[dict[str, Any]], name: 
     line = arguments(LINES[name])
     result = invoke("serve", "-m", MODEL, "-c", "2048", "-np", "2", "-t", "1", *line)
     assert result.exit_code == 0, result.output
-    assert ("draft-model" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
+    assert ("draft-simple" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
 
 
 def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftChoice:
@@ -208,7 +208,7 @@ def test_the_environment_has_the_same_names(
     assert (made["small"].n_max, made["small"].p_min, made["small"].context_size) == (12, 0.5, 512)
     result = invoke("generate", "-p", PROMPT, "-n", "4", "-t", "1", "--json")
     assert result.exit_code == 0, result.output
-    assert {"ngram-mod", "draft-model"} <= set(json.loads(result.stdout)["stats"])
+    assert {"ngram-mod", "draft-simple"} <= set(json.loads(result.stdout)["stats"])
 
 
 def test_a_model_without_mtp_heads_is_refused(invoke: Any) -> None:
@@ -277,4 +277,4 @@ def test_a_downloaded_model_is_found_by_its_name(
         assert result.exit_code == 0, result.output
         made = json.loads(result.stdout)
         assert made["model"].endswith("one-Q8_0.gguf")
-        assert ("draft-model" in made["stats"]) == ("-hfd" in line)
+        assert ("draft-simple" in made["stats"]) == ("-hfd" in line)

@@ -140,7 +140,7 @@ def test_a_model_beside_a_tree_says_what_plain_decoding_says(
         made = both.generate(asked)
         sources = both.source_stats()
         both.close()
-    assert sources["draft-model"].num_accepted_tokens > 10
+    assert sources["draft-simple"].num_accepted_tokens > 10
     assert sources["suffix"].num_accepted_tokens > 10
     assert any(branches)
     for one in made:

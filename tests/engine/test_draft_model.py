@@ -52,11 +52,11 @@ def test_drafts_below_n_min_are_dropped_and_not_counted() -> None:
     drafts.begin(0, int32([5, 6]))
     assert drafts.propose([0], [2])[0].size == 0
     drafts.accept(0, int32([1]), 0)
-    stats = drafts.stats()["draft-model"]
+    stats = drafts.stats()["draft-simple"]
     assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (0, 0, 0)
     assert drafts.propose([0], [3])[0].size == 3
     drafts.accept(0, int32([1]), 0)
-    stats = drafts.stats()["draft-model"]
+    stats = drafts.stats()["draft-simple"]
     assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (1, 3, 1)
 
 
@@ -254,7 +254,7 @@ def test_it_drafts_after_tokens_of_another_source() -> None:
     assert draft.tolist() == model.expected([5, 6, 8, 9], 3)
     assert model.batches == [3, 1, 1, 1]
     drafts.accept(0, int32([8, 9, *draft[:2].tolist(), 40]), 2)
-    assert drafts.stats()["draft-model"].accepted_per_position == (1, 1)
+    assert drafts.stats()["draft-simple"].accepted_per_position == (1, 1)
     assert in_step(drafts, model, 0)
     model.batches.clear()
     assert drafts.propose([0], [1])[0].size == 1
@@ -270,7 +270,7 @@ def test_only_what_is_sent_counts() -> None:
         drafts.propose([0], [3])
         drafts.shorten(0, length)
         drafts.accept(0, int32([text]), 0)
-        stats = drafts.stats()["draft-model"]
+        stats = drafts.stats()["draft-simple"]
         assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (1, 2, 1)
     assert in_step(drafts, model, 0)
 
@@ -307,7 +307,7 @@ def test_an_equal_model_is_always_right() -> None:
     engine = Engine(target, None, slots=3, draft_model=drafts, policy=FixedLength(64))
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=41) for i in range(3)])
     assert [one.token_ids for one in made] == [target.expected([i + 1], 41) for i in range(3)]
-    stats = engine.source_stats()["draft-model"]
+    stats = engine.source_stats()["draft-simple"]
     assert stats.acceptance == 1.0
     assert (stats.num_draft_tokens, stats.accepted_per_position) == (3 * 32, (24, 24, 24, 24))
     assert (stats.begin_calls, stats.accept_calls, stats.num_accepted_drafts) == (3, 24, 24)
@@ -323,7 +323,7 @@ def test_it_drafts_only_where_no_other_source_does() -> None:
     assert made.token_ids == target.expected([3], 60)
     sources = engine.source_stats()
     assert sources["ngram-simple"].num_accepted_tokens > 30
-    assert sources["draft-model"].num_accepted_tokens > 0
+    assert sources["draft-simple"].num_accepted_tokens > 0
     assert engine.stats().num_accepted_tokens == sum(
         s.num_accepted_tokens for s in sources.values()
     )
@@ -343,7 +343,7 @@ def test_a_model_that_cannot_take_drafts_back_is_refused() -> None:
     with pytest.raises(InputError, match="recurrent"):
         make(n_max=3, max_rollback=2)
     assert make(n_max=3, max_rollback=0, can_save=True)[0].max_draft == 3
-    assert make(n_max=3, max_rollback=3)[0].name == "draft-model"
+    assert make(n_max=3, max_rollback=3)[0].name == "draft-simple"
 
 
 def test_models_of_different_tokens_are_told_apart() -> None:

@@ -162,7 +162,7 @@ def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
     policy = AutoPolicy(costs=PROFILES["h100-8b"])
     engine = Engine(target, own, draft_model=DraftModel(model, n_max=6), policy=policy)
     run(engine)
-    found = engine.source_stats()["draft-model"]
+    found = engine.source_stats()["draft-simple"]
     assert max(target.batches) == 1 + 4 + 6
     assert found.num_accepted_tokens > 0.4 * LENGTH
     assert found.num_accepted_tokens == found.num_draft_tokens  # a draft on trial does not count
@@ -207,7 +207,7 @@ def test_a_draft_model_goes_on_where_a_native_draft_ends(timed: Timed, slots: in
     found = engine.source_stats()
     assert max(target.batches) >= 1 + 4 + 6
     assert found["ngram-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
-    assert found["draft-model"].num_accepted_tokens > 0.2 * LENGTH * slots
+    assert found["draft-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
     total = sum(one.num_accepted_tokens for one in found.values())
     assert total == engine.stats().num_accepted_tokens > 0.7 * LENGTH * slots
 
@@ -223,7 +223,7 @@ def test_a_draft_model_that_fails_after_a_free_draft_is_shut_out(timed: Timed) -
     own = Own(target, claim=np.full(4, 0.99, np.float32))
     engine = Engine(target, own, draft_model=drafts, policy=AutoPolicy(costs=PROFILES["h100-8b"]))
     run(engine)
-    assert engine.source_failures() == {"draft-model": 1}
+    assert engine.source_failures() == {"draft-simple": 1}
     assert engine.stats().num_accepted_tokens > 0.6 * LENGTH
 
 
@@ -232,7 +232,7 @@ def test_a_draft_model_is_asked_where_nothing_else_is_sent(timed: Timed) -> None
     own = Own(target, right=False)
     engine = Engine(target, own, draft_model=DraftModel(model), policy=AutoPolicy())
     run(engine)
-    assert engine.source_stats()["draft-model"].num_accepted_tokens > 0.25 * LENGTH
+    assert engine.source_stats()["draft-simple"].num_accepted_tokens > 0.25 * LENGTH
 
 
 def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None:
@@ -241,4 +241,4 @@ def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None
     drafts.price = lambda: (0.0, 0.1 * PROFILES["moe"].cost(1))  # type: ignore[method-assign]
     engine = Engine(target, None, draft_model=drafts, policy=AutoPolicy(costs=PROFILES["moe"]))
     run(engine)
-    assert 0 < engine.source_stats()["draft-model"].propose_calls < 0.35 * LENGTH
+    assert 0 < engine.source_stats()["draft-simple"].propose_calls < 0.35 * LENGTH

@@ -138,7 +138,7 @@ def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     )
     assert size is not None
     assert float(size[1]) > 5.6 + 6  # weights, and a cache of 3 KiB per token
-    assert "draft-model" in server.text
+    assert "draft-simple" in server.text
 
 
 def test_mtp_heads_draft_after_n_grams(spawn: Any, tmp_path: Path) -> None:

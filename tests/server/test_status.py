@@ -129,7 +129,7 @@ def test_props_tell_of_a_draft_model_that_drafts_through_text(start: Start, tmp_
     plain = start(slots=1, exact=False, drafter=None)
     body = {"prompt": "def f(", "n_predict": 30, "temperature": 0}
     assert answer["content"] == plain.post("/completion", **body).json()["content"]
-    assert 'source="draft-model"' in server.client.get("/metrics").text
+    assert 'source="draft-simple"' in server.client.get("/metrics").text
 
 
 def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -> None:

@@ -256,7 +256,7 @@ def test_a_recurrent_draft_model_reads_no_text_twice(
     draft = DraftModelSettings(path=model_path(name), n_max=4, p_min=0.0)
     with LLM(model_path(name), None, draft_model=draft, policy="fixed", **given) as llm:
         made = [one.token_ids for one in llm.generate(prompts, **options)]
-        stats = llm.engine.source_stats()["draft-model"]
+        stats = llm.engine.source_stats()["draft-simple"]
         assert not llm.engine.source_failures()
     assert sum(one == other for one, other in zip(made, expected, strict=True)) >= 2
     assert stats.num_accepted_tokens > 20

@@ -302,7 +302,7 @@ def test_it_drafts_after_what_another_source_has_drafted(small: Any, own: str, o
     assert (drafts.confidence(0) > 0.9).all()
     sizes.clear()
     drafts.accept(0, np.concatenate([model.tokenize(more), draft[:4]]), 4)
-    stats = drafts.stats()["draft-model"]
+    stats = drafts.stats()["draft-simple"]
     assert stats.accepted_per_position == (1, 1, 1, 1)
     assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (1, 6, 4)
     (again,) = drafts.propose([0], [6])
@@ -349,7 +349,7 @@ def test_lengths_and_bounds_are_in_tokens_of_the_target(small: Any) -> None:
     drafts.accept(0, model.tokenize("".join(WORDS[6:9])), 3)
     assert drafts.propose([0], [2])[0].size == 0
     drafts.accept(0, model.tokenize(WORDS[9]), 0)
-    stats = drafts.stats()["draft-model"]
+    stats = drafts.stats()["draft-simple"]
     assert (stats.num_drafts, stats.num_draft_tokens, stats.accept_calls) == (1, 3, 1)
     drafts.begin(1, model.tokenize("")[:0])
     assert drafts.propose([1], [4])[0].size == 0, "there is no text to go on with"
