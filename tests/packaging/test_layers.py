@@ -97,7 +97,7 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
-SHARED = {"bridge", "chat", "http", "request", "response", "structured"}
+SHARED = {"bridge", "chat", "embeddings", "http", "request", "response", "structured"}
 # What protocols share, from the bottom up.
 SHARED_LEVELS = {"structured": 0, "bridge": 0, "request": 1, "response": 1, "chat": 2}
 SERVER = sorted((PACKAGE / "server").rglob("*.py"))

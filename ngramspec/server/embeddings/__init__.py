@@ -1,1 +1,1 @@
-"""Vectors of texts: OpenAI's, llama-server's and Ollama's routes for embeddings."""
+"""Vectors of texts: how a request for them is answered, and OpenAI's and llama-server's routes."""

@@ -1,13 +1,10 @@
-"""Bodies of the routes for embeddings."""
+"""The body of the routes for embeddings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from ngramspec.server.ollama.bodies import NamedBody
-from ngramspec.server.request.bodies import Body, Integer, at_most
-
-MAX_TEXTS = 2048  # as in OpenAI's API
+from ngramspec.server.request.bodies import Body, Integer
 
 
 class EmbeddingsBody(Body):
@@ -19,17 +16,3 @@ class EmbeddingsBody(Body):
     encoding_format: str | None = None
     dimensions: Integer | None = None
     embd_normalize: Integer | None = None
-
-
-class EmbedBody(NamedBody):
-    """POST /api/embed."""
-
-    input: Annotated[str | list[str] | None, at_most(MAX_TEXTS)] = None
-    truncate: bool | None = None
-    dimensions: Integer | None = None
-
-
-class OldEmbedBody(NamedBody):
-    """POST /api/embeddings."""
-
-    prompt: str | None = None

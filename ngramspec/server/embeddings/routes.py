@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ngramspec.engine.request import TokenIds
+from ngramspec.server.embeddings.answer import answer
 from ngramspec.server.embeddings.bodies import EmbeddingsBody
-from ngramspec.server.embeddings.ollama import (
-    EmbedPlan,
-    embed_json,
-    old_embed_json,
-    plan_embed,
-    plan_old_embed,
-)
-from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.embeddings.texts import embedder_of, texts_of
 from ngramspec.server.embeddings.vectors import (
     Vectors,
@@ -29,10 +22,10 @@ from ngramspec.server.embeddings.vectors import (
     normalized,
     plain,
 )
-from ngramspec.server.errors import api_error, bad_request
+from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import json_response, routes, service_of
+from ngramspec.server.service import routes
 
 
 @dataclass(frozen=True)
@@ -45,9 +38,6 @@ class EmbeddingsPlan:
     base64: bool
     norm: int
     dimensions: int
-
-
-P = TypeVar("P", EmbeddingsPlan, EmbedPlan)
 
 
 def plan_openai(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
@@ -115,48 +105,15 @@ def _json(plan: EmbeddingsPlan, found: Sequence[Vectors]) -> Any:
     return {"model": plan.model, "object": "list", "usage": usage, "data": data}
 
 
-async def _answer(
-    request: Request,
-    plan: Callable[[bytes, ServedModel], P],
-    whole: Callable[[P, Sequence[Vectors]], Any],
-) -> Response:
-    """Answer a request: read it and make the JSON in threads, compute in the queue's."""
-    service = service_of(request)
-    raw = await service.read(request)
-    made = await service.bridge.prepare(
-        lambda: plan(raw, service.served),
-        request.receive,
-        len(raw),
-        service.tenant_of(request),
-    )
-    queue: EmbeddingQueue = request.app.state.embeddings
-    try:
-        tenant = service.tenant_of(request)
-        found = await queue.run(made.texts, request.receive, tenant)
-    except Exception as error:
-        raise api_error(error, service.settings.retry_after) from error
-    return await service.bridge.finish(lambda: json_response(whole(made, found)))
-
-
 async def _openai(request: Request) -> Response:
-    return await _answer(request, plan_openai, _json)
+    return await answer(request, plan_openai, _json)
 
 
 async def _native(request: Request) -> Response:
-    return await _answer(request, plan_native, _json)
-
-
-async def _embed(request: Request) -> Response:
-    return await _answer(request, plan_embed, embed_json)
-
-
-async def _old_embed(request: Request) -> Response:
-    return await _answer(request, plan_old_embed, old_embed_json)
+    return await answer(request, plan_native, _json)
 
 
 ROUTES: list[Route] = [
     *routes(_openai, "/v1/embeddings", methods=["POST"]),
     *routes(_native, "/embeddings", "/embedding", methods=["POST"]),
-    *routes(_embed, "/api/embed", methods=["POST"]),
-    *routes(_old_embed, "/api/embeddings", methods=["POST"]),
 ]

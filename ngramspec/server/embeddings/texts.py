@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ngramspec.engine.request import TokenIds
-from ngramspec.server.embeddings.bodies import MAX_TEXTS
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.model import Embedder, ServedModel
 from ngramspec.server.request.prompts import is_list, tokenize_mixed
 
 MAX_FLOATS = 1 << 22  # in one answer
 HINT = "start it with --embeddings, and --pooling mean or last where the model names none"
+
+MAX_TEXTS = 2048  # as in OpenAI's API
 
 
 def embedder_of(served: ServedModel) -> Embedder:

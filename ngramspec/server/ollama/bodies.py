@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from ngramspec.server.embeddings.texts import MAX_TEXTS
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.names import serves
@@ -116,3 +117,17 @@ class ShowBody(NamedBody):
 
 def _is_speculative(name: str) -> bool:
     return name == "speculative" or name.startswith("speculative.")
+
+
+class EmbedBody(NamedBody):
+    """POST /api/embed."""
+
+    input: Annotated[str | list[str] | None, at_most(MAX_TEXTS)] = None
+    truncate: bool | None = None
+    dimensions: Integer | None = None
+
+
+class OldEmbedBody(NamedBody):
+    """POST /api/embeddings."""
+
+    prompt: str | None = None

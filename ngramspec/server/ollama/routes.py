@@ -1,4 +1,4 @@
-"""Ollama's routes: generate, chat, and information about the served model."""
+"""Ollama's routes: generate, chat, embed, and information about the served model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
+from ngramspec.server.embeddings.answer import answer
 from ngramspec.server.errors import not_supported
 from ngramspec.server.ollama.bodies import PullBody, ShowBody
+from ngramspec.server.ollama.embed import (
+    embed_json,
+    old_embed_json,
+    plan_embed,
+    plan_old_embed,
+)
 from ngramspec.server.ollama.events import NDJSON, OllamaEvents, ollama_json
 from ngramspec.server.ollama.info import running, show, tags
 from ngramspec.server.ollama.names import listed_name, serves
@@ -79,9 +86,21 @@ async def change_models(request: Request) -> Response:
     raise not_supported(_NO_CHANGES)
 
 
+async def embed(request: Request) -> Response:
+    """Answer with vectors of texts."""
+    return await answer(request, plan_embed, embed_json)
+
+
+async def embed_old(request: Request) -> Response:
+    """Answer with the vector of a prompt, as older clients ask for it."""
+    return await answer(request, plan_old_embed, old_embed_json)
+
+
 ROUTES = [
     *routes(generate, "/api/generate", methods=["POST"]),
     *routes(chat, "/api/chat", methods=["POST"]),
+    *routes(embed, "/api/embed", methods=["POST"]),
+    *routes(embed_old, "/api/embeddings", methods=["POST"]),
     *routes(list_tags, "/api/tags"),
     *routes(list_running, "/api/ps"),
     *routes(show_model, "/api/show", methods=["POST"]),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.engine.request import TokenIds
-from ngramspec.server.embeddings.bodies import EmbedBody, OldEmbedBody
 from ngramspec.server.embeddings.texts import check_size, embedder_of
 from ngramspec.server.embeddings.vectors import (
     EUCLIDEAN,
@@ -19,6 +18,7 @@ from ngramspec.server.embeddings.vectors import (
 )
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
+from ngramspec.server.ollama.bodies import EmbedBody, OldEmbedBody
 from ngramspec.server.request.bodies import parse
 
 

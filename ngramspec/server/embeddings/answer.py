@@ -1,0 +1,59 @@
+"""How a request for embeddings is answered, whatever its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ngramspec.engine.request import TokenIds
+from ngramspec.server.embeddings.queue import EmbeddingQueue
+from ngramspec.server.embeddings.vectors import Vectors
+from ngramspec.server.errors import api_error
+from ngramspec.server.model import ServedModel
+from ngramspec.server.service import json_response, service_of
+
+
+class TextsPlan(Protocol):
+    """What a request wants: vectors of these texts."""
+
+    @property
+    def texts(self) -> Sequence[TokenIds]:
+        """Return the texts."""
+
+
+P = TypeVar("P", bound=TextsPlan)
+
+
+async def answer(
+    request: Request,
+    plan: Callable[[bytes, ServedModel], P],
+    whole: Callable[[P, Sequence[Vectors]], Any],
+) -> Response:
+    """Answer a request: read it and make the JSON in threads, compute in the queue's.
+
+    Args:
+        request: The request.
+        plan: Reads its body; raises ApiError if it cannot be answered.
+        whole: Makes the JSON of a plan and the vectors of its texts.
+
+    Raises:
+        ApiError: It cannot be answered, or there is no room.
+    """
+    service = service_of(request)
+    raw = await service.read(request)
+    made = await service.bridge.prepare(
+        lambda: plan(raw, service.served),
+        request.receive,
+        len(raw),
+        service.tenant_of(request),
+    )
+    queue: EmbeddingQueue = request.app.state.embeddings
+    try:
+        tenant = service.tenant_of(request)
+        found = await queue.run(made.texts, request.receive, tenant)
+    except Exception as error:
+        raise api_error(error, service.settings.retry_after) from error
+    return await service.bridge.finish(lambda: json_response(whole(made, found)))
