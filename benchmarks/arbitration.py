@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec.bench.arbitration import Arbitration, OtherSource, arbitrate
-from ngramspec.bench.traces import Cut, Trace, find_traces, load_traces
 from ngramspec.costs import PROFILES
+from ngramspec.recordings.traces import Cut, Trace, find_traces, load_traces
 
 TRACES = Path(__file__).parent / "data" / "traces"
 GOOD, BAD = 0.9, 0.05

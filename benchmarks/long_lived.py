@@ -24,11 +24,11 @@ from ngramspec.bench.outcome import geometric_mean
 from ngramspec.bench.player import Player, Subject
 from ngramspec.bench.subjects import subject
 from ngramspec.bench.tally import ReplayTally, total_of
-from ngramspec.bench.traces import Trace, find_traces, load_traces
 from ngramspec.bench.walk import walk
 from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Trace, find_traces, load_traces
 from traces import FOLDER
 
 ROUNDS = 10

@@ -25,9 +25,9 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.subjects import DrafterPlayer
-from ngramspec.bench.traces import Trace, find_traces, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
+from ngramspec.recordings.traces import Trace, find_traces, load_trace
 
 FEATURES, HIDDEN = 34, 32
 PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.bench.traces import Cut, find_traces, load_trace
 from ngramspec.errors import InputError
+from ngramspec.recordings.traces import Cut, find_traces, load_trace
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 Tokens = npt.NDArray[np.int32]

@@ -16,11 +16,11 @@ from ngramspec._native.policy.mixtures import Mixed
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.player import Tokens
 from ngramspec.bench.subjects import AUTO, parse_spec
-from ngramspec.bench.traces import Trace
 from ngramspec.bench.walk import right_prefix
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.errors import InputError
+from ngramspec.recordings.traces import Trace
 
 LONGEST = 64  # of our drafts
 MOST_TOKENS = 1023

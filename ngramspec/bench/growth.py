@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ngramspec.bench.player import Tokens
-from ngramspec.bench.traces import Trace
 from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Trace
 
 CONTEXTS = (1 << 10, 8 << 10, 32 << 10, 128 << 10)
 NUM_REQUESTS = 2

@@ -9,9 +9,9 @@ from typing import Any
 
 from ngramspec.bench.player import Subject
 from ngramspec.bench.tally import ReplayTally
-from ngramspec.bench.traces import Trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import CostTable
+from ngramspec.recordings.traces import Trace
 
 Profiles = Mapping[str, CostTable]
 

@@ -17,9 +17,9 @@ from ngramspec.bench import peers_main
 from ngramspec.bench.compiled import replay_compiled
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
 from ngramspec.bench.tally import ReplayTally, read_tally
-from ngramspec.bench.traces import Trace
 from ngramspec.errors import BackendError
 from ngramspec.recordings.token_lines import token_lines
+from ngramspec.recordings.traces import Trace
 
 # On few cores, thread pools that wait for one another would be timed, not the drafters.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from ngramspec.bench.arbitration import Arbitration, OtherSource, arbitrate
 from ngramspec.bench.outcome import Outcome, Profiles, count_requests, replay, same_for_all
+from ngramspec.bench.peer_file import load_peers, save_peers
 from ngramspec.bench.peer_runs import PeerPlaces, run_peers
 from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.bench.player import Subject
-from ngramspec.bench.recorded import load_peers, save_peers
 from ngramspec.bench.summary import Replays
 from ngramspec.bench.tally import ReplayTally
-from ngramspec.bench.traces import Trace
 from ngramspec.costs import PROFILES, load_costs
 from ngramspec.errors import InputError
+from ngramspec.recordings.traces import Trace
 
 # Shows progress: takes a title and a number of steps; yields a function that advances a step.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], object]]]

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ngramspec.bench.traces import Trace
 from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Trace
 
 PART = 3  # one in 3 requests is held out
 LEAST = 8  # fewer held-out requests say nothing

@@ -15,9 +15,9 @@ from ngramspec.bench.memo import Memo
 from ngramspec.bench.outcome import figures
 from ngramspec.bench.split import Split, split
 from ngramspec.bench.tally import ReplayTally
-from ngramspec.bench.traces import Trace
 from ngramspec.bench.trial import Trial
 from ngramspec.bench.tune import Result, Tuning, count_replays, tune
+from ngramspec.recordings.traces import Trace
 
 if TYPE_CHECKING:
     from ngramspec.bench.measured import Measured

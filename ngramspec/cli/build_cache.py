@@ -193,8 +193,8 @@ def build_cache(**values: Any) -> None:
 
 def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
     """Build from the answers of recorded requests."""
-    from ngramspec.bench.traces import Cut
     from ngramspec.build.tokens import build_from_tokens
+    from ngramspec.recordings.traces import Cut
 
     for name in NOT_RECORDED:
         _refuse(values, (name,), True, "files of text")

@@ -15,8 +15,8 @@ from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.bench.traces import Cut, Loaded, Trace
     from ngramspec.corpus.problems import Problems
+    from ngramspec.recordings.traces import Cut, Loaded, Trace
     from ngramspec.tokenizers import Fingerprint, Tokenizer
 
 STDIN = "-"
@@ -110,8 +110,8 @@ def load_recorded(
     Raises:
         As find_traces and load_files.
     """
-    from ngramspec.bench.traces import find_traces, load_files
     from ngramspec.corpus.problems import Problems
+    from ngramspec.recordings.traces import find_traces, load_files
     from ngramspec.tokenizers import fingerprint_of
 
     files, problems = find_traces(paths), Problems()

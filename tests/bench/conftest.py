@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.recordings import TRACES
-from ngramspec.bench.traces import Cut, Trace, load_trace
+from ngramspec.recordings.traces import Cut, Trace, load_trace
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from click.testing import Result
 
 from helpers.replays import request, tokens
 from ngramspec.bench.arbitration import OtherSource, arbitrate, parse_other
-from ngramspec.bench.traces import Trace
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
 from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Trace
 
 LINE = CostTable(((1, 10.0), (2, 11.0), (3, 12.0)))
 EAGLE = OtherSource("eagle", 4, 0.05, 0.05)

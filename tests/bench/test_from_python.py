@@ -22,13 +22,13 @@ from ngramspec.bench.e2e import (
 from ngramspec.bench.replays import load_profiles, replay_sets
 from ngramspec.bench.subjects import subject
 from ngramspec.bench.tasks import Task, load_tasks
-from ngramspec.bench.traces import Cut, find_traces, load_traces
 from ngramspec.bench.tuned import plan_search, run_search
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.engine.calibration import Calibration
 from ngramspec.engine.exactness import Exactness, Setting, combinations
 from ngramspec.errors import FormatError, InputError
 from ngramspec.models import embedded_model
+from ngramspec.recordings.traces import Cut, find_traces, load_traces
 
 
 def test_sets_are_read_and_replayed() -> None:

@@ -12,10 +12,10 @@ from helpers.paths import BENCHMARK_DATA
 from helpers.replays import tokens
 from ngramspec.bench.player import Player
 from ngramspec.bench.subjects import DEFAULT, subject
-from ngramspec.bench.traces import Cut, load_trace
 from ngramspec.bench.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
+from ngramspec.recordings.traces import Cut, load_trace
 
 
 def opened(spec: str) -> Player:

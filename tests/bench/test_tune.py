@@ -11,10 +11,10 @@ from helpers.planted import PLANTED, few_candidates, noise, planted, trace
 from ngramspec.bench.candidates import DEFAULT, LLAMA_SERVER, Candidate, grid
 from ngramspec.bench.split import LEAST, Split, split
 from ngramspec.bench.tally import ReplayTally, total_of
-from ngramspec.bench.traces import Trace
 from ngramspec.bench.tune import FINALISTS, Tuning, count_replays, plan_rounds, tune
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
+from ngramspec.recordings.traces import Trace
 
 H100 = PROFILES["h100-8b"]
 

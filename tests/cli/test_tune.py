@@ -15,10 +15,10 @@ from click.testing import Result
 from helpers.cli import assert_one_error
 from helpers.planted import PLANTED, few_candidates, noise, planted
 from helpers.recordings import TRACES
-from ngramspec.bench.traces import token_lines
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.models import embedded_model
+from ngramspec.recordings.traces import token_lines
 
 SQL = TRACES / "structured.spider_sql.txt.xz"
 H100 = ("--profile", "h100-8b")

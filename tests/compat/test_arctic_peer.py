@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from helpers.machines import SETTINGS
 from helpers.recordings import TRACES
-from ngramspec.bench.traces import load_trace
 from ngramspec.compat.arctic import SuffixDecodingCache
 from ngramspec.compat.arctic_draft import SuffixDecodingDraft
+from ngramspec.recordings.traces import load_trace
 
 theirs: Any = pytest.importorskip(
     "arctic_inference.suffix_decoding", reason="the peer is arctic-inference"

@@ -6,8 +6,8 @@ import numpy as np
 
 from ngramspec.bench.candidates import DEFAULT, Candidate
 from ngramspec.bench.player import Tokens
-from ngramspec.bench.traces import Trace
 from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Trace
 
 COPIES, COPIED = 3, 300
 SIZES = [{"size_n": n, "size_m": m} for n in (4, 3, 8) for m in (64, 300, 600)]

@@ -161,7 +161,7 @@ def _replay(values: dict[str, Any]) -> Replays:
     from ngramspec.bench.peer_runs import PeerPlaces
     from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
     from ngramspec.bench.subjects import DEFAULT, subject
-    from ngramspec.bench.traces import Cut
+    from ngramspec.recordings.traces import Cut
 
     profiles = load_profiles(values["costs"])
     other = parse_other(values["other"]) if values["other"] else None

@@ -51,9 +51,9 @@ from ngramspec.errors import InputError, NgramspecError
 if TYPE_CHECKING:
     from ngramspec.bench.costs import Costs
     from ngramspec.bench.measured import Measured
-    from ngramspec.bench.traces import Loaded, Trace
     from ngramspec.bench.trial import Trial
     from ngramspec.bench.tuned import SearchPlan, Tuned
+    from ngramspec.recordings.traces import Loaded, Trace
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
 MEASURED = 12  # held-out requests that --measure answers
@@ -125,8 +125,8 @@ def tune(**values: Any) -> None:
     on a few requests, then the best on more and more. Ranks them by the modelled speed-up over
     plain decoding, and prints the line to start `serve` with.
     """
-    from ngramspec.bench.traces import Cut
     from ngramspec.cli.tune.report import show
+    from ngramspec.recordings.traces import Cut
 
     _check(values)
     resolve_model(values)

@@ -14,9 +14,9 @@ from helpers.recordings import TRACES
 from ngramspec import SuffixPool, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.suffix.drafter import SuffixSource
-from ngramspec.bench.traces import load_trace
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
+from ngramspec.recordings.traces import load_trace
 
 
 def words(seed: int, length: int = 200) -> np.ndarray:

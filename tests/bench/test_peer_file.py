@@ -12,12 +12,12 @@ import pytest
 
 from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
 from helpers.replays import request
+from ngramspec.bench.peer_file import load_peers, save_peers
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
-from ngramspec.bench.recorded import load_peers, save_peers
 from ngramspec.bench.tally import ReplayTally
-from ngramspec.bench.traces import Trace, load_trace
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
+from ngramspec.recordings.traces import Trace, load_trace
 
 TALLY = ReplayTally(1, (0, 0, 1, 1), (0, 0, 2), 5, 6, None)
 TRACE = Trace("a", (request([1, 2], [3, 4]),))

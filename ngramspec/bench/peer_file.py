@@ -11,8 +11,8 @@ from typing import Any
 from ngramspec.bench.outcome import Profiles, same_for_all
 from ngramspec.bench.peers import ABOUT_ORACLE, ORACLE, PEERS
 from ngramspec.bench.tally import ReplayTally, read_tally
-from ngramspec.bench.traces import Trace
 from ngramspec.errors import FormatError
+from ngramspec.recordings.traces import Trace
 
 FORMAT = "ngramspec-peers"
 Tallies = Mapping[str, Mapping[str, ReplayTally]]
