@@ -451,7 +451,7 @@ FAULTS = (
           "if more and groups[index] == groups[follower]:", "if more and index == follower and len(rule.links) > 9:", GRAMMAR),
     Fault("drafts have no least length where the policy chooses", NATIVE + "engine/proposer.pyx",
           "            if self.offers[i].chosen < slot.min_draft:\n                self.offers[i].chosen = 0\n", "", ("tests/engine/test_engine.py",)),
-    Fault("penalties come first whatever the order", PACKAGE + "adapters/llama_cpp/chain.py",
+    Fault("penalties come first whatever the order", PACKAGE + "adapters/llama_cpp/sampler_chain.py",
           "usual = set(s.samplers[: last + 1]) <= PENALTIES", "usual = last >= -1", ("tests/adapters/llama_cpp/test_chain_sampler.py",)),
     # -- long sessions -------------------------------------------------------------------------
     Fault("session: a shift discards what is to be kept", PACKAGE + "engine/sequences.py",

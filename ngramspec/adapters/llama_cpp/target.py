@@ -14,11 +14,11 @@ import numpy.typing as npt
 from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
-from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.contexts import make_context
 from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.lora import apply_adapters
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.sampler_chain import Chains
 from ngramspec.adapters.llama_cpp.settings import (
     ContextSettings,
     branches_of,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from starlette.types import Receive
 
 from ngramspec.errors import CapacityError, StateError
-from ngramspec.server.bridge.turns import Turns
+from ngramspec.server.bridge.fair_threads import FairThreads
 
 THREADS = 4
 MOST = 256  # bodies that are prepared or wait to be
@@ -43,7 +43,7 @@ class Preparation:
     """
 
     def __init__(self, most: int = MOST, max_bytes: int = 1 << 27) -> None:
-        self._turns = Turns(THREADS, "ngramspec-prepare")
+        self._threads = FairThreads(THREADS, "ngramspec-prepare")
         self._most, self._max_bytes = most, max_bytes
         self._lock = threading.Lock()  # guards the next
         self._running: dict[Future[Any], tuple[str, int]] = {}  # tenant and bytes of the body
@@ -110,7 +110,7 @@ class Preparation:
         """
         if self._closed:
             raise StateError("the server is closing")
-        future = self._turns.submit(work, tenant)
+        future = self._threads.submit(work, tenant)
 
         def done(future: Future[T]) -> None:
             with self._lock:
@@ -124,12 +124,12 @@ class Preparation:
     def close(self) -> None:
         """Accept no more work, and drop what has not started."""
         self._closed = True
-        self._turns.close(wait=False)
+        self._threads.close(wait=False)
 
     def join(self) -> None:
         """Close, and wait for running work, however long it takes."""
         self._closed = True
-        self._turns.close(wait=True)
+        self._threads.close(wait=True)
 
     def finish(self) -> bool:
         """Close, and wait for running work; return False if it still runs after LAST_SECONDS."""

@@ -14,8 +14,8 @@ from helpers.llama_sampling import ReferenceSampler
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.hosts.llama_sampler import ChainSampler
-from ngramspec.adapters.llama_cpp.chain import Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.sampler_chain import Chains
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.sampling import Sampling
 

@@ -13,8 +13,8 @@ from ngramspec._native.engine.decode import GreedySampler, Rows
 from ngramspec._native.engine.verify import verify
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
-from ngramspec.adapters.llama_cpp.chain import MAX_SEED, Chains
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.sampler_chain import MAX_SEED, Chains
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, InputError, StateError

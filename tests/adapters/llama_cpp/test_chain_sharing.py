@@ -13,7 +13,7 @@ import pytest
 
 from ngramspec._native.engine.decode import Rows
 from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget, chain
-from ngramspec.adapters.llama_cpp.chain import Chains, Kept
+from ngramspec.adapters.llama_cpp.sampler_chain import Chains, Kept
 from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
 

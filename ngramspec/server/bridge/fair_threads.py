@@ -1,4 +1,4 @@
-"""Turns: a few threads that work for all tenants in turn, whoever has given them the most work."""
+"""FairThreads: a few threads that work for all tenants in turn, whoever gives them most work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
-class Turns:
-    """Turns(threads, name): run jobs in threads; the jobs of each tenant in their order.
+class FairThreads:
+    """FairThreads(threads, name): run jobs in threads; the jobs of each tenant in their order.
 
     Thread-safety: any thread may call any method.
     """
