@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ngramspec._native.engine.decode import Rows
-from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget, chain
+from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget, sampler_chain
 from ngramspec.adapters.llama_cpp.sampler_chain import Chains, Kept
 from ngramspec.engine import Sampling
 from ngramspec.models import embedded_model
@@ -71,13 +71,13 @@ def test_a_grammar_is_read_once_for_all_choices(
     target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    read_grammar = chain.read_grammar
+    read_grammar = sampler_chain.read_grammar
 
-    def counting(text: str, token_of: chain.Callable[[str], int]) -> chain.Rules:
+    def counting(text: str, token_of: sampler_chain.Callable[[str], int]) -> sampler_chain.Rules:
         read.append(text)
         return read_grammar(text, token_of)
 
-    monkeypatch.setattr(chain, "read_grammar", counting)
+    monkeypatch.setattr(sampler_chain, "read_grammar", counting)
     for seed in range(32):
         target.sampler(Sampling(grammar=JSON), seed)
     assert read == [JSON]
